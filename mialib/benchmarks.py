@@ -1,0 +1,299 @@
+"""Benchmarks: texts with known membership, checked once where they enter.
+
+A benchmark comes from a file (JSONL, parquet or CSV), from the lab (`lab/en`), or from the registry of published
+ones, which the `datasets` library loads from the Hugging Face hub or from a local copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.store import hash_texts
+
+TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchmarks use
+LABEL_COLUMN = "label"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
+
+    Raises ValueError, naming the text, for an empty text, a label other than 0 or 1, a single class,
+    or one text that carries both labels.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    labels: NDArray[np.int8]  # (N,)
+    revision: str  # a hub commit or a hash of the content
+    language: str = "en"  # "zh" counts words with jieba
+
+    def __post_init__(self) -> None:
+        labels = np.asarray(self.labels)
+        if len(self.texts) != len(labels):
+            raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(labels)} labels")
+        check_texts(self.texts, self.name)
+        label_of: dict[str, int] = {}
+        for i, (text, label) in enumerate(zip(self.texts, labels.tolist(), strict=True)):
+            if label not in (0, 1) or isinstance(label, str):
+                raise ValueError(f"{self.name}, text {i}: label {label!r} is neither 0 nor 1 (1 = member)")
+            if label_of.setdefault(text, label) != label:
+                first = self.texts.index(text)
+                raise ValueError(
+                    f"{self.name}: texts {first} and {i} are the same text with labels "
+                    f"{label_of[text]} and {label}: {excerpt(text)}"
+                )
+        if len(set(label_of.values())) < 2:
+            only = "members" if 1 in label_of.values() else "non-members"
+            raise ValueError(f"{self.name}: all {len(labels)} texts are {only}; a benchmark needs both")
+        object.__setattr__(self, "texts", tuple(self.texts))
+        object.__setattr__(self, "labels", labels.astype(np.int8))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def cut(self, n_words: int) -> Benchmark:
+        """Each text cut to its first `n_words` words; texts that are shorter stay and are counted in a warning."""
+        cuts = [cut_to_words(text, n_words, self.language) for text in self.texts]
+        short = sum(count_words(text, self.language) < n_words for text in cuts)
+        if short:
+            warnings.warn(
+                f"{self.name}: {short} of {len(self)} texts are shorter than {n_words} words; left as they are",
+                stacklevel=2,
+            )
+        return replace(self, name=f"{self.name}, {n_words} words", texts=tuple(cuts))
+
+
+def check_texts(texts: Sequence[str], name: str) -> None:
+    """ValueError that names the first text that is not a string, or is empty or blank."""
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {text!r}")
+        if not text.strip():
+            raise ValueError(f"{name}, text {i} is empty")
+
+
+def excerpt(text: str, n_characters: int = 60) -> str:
+    """The beginning of a text, for error messages."""
+    return repr(text if len(text) <= n_characters else text[: n_characters - 1] + "…")
+
+
+def words(text: str, language: str = "en") -> list[str]:
+    """The words of a text: split at white space, or by jieba for Chinese (`language="zh"`)."""
+    if language != "zh":
+        return text.split()
+    return [word for word in _jieba().lcut(text) if word.strip()]
+
+
+def count_words(text: str, language: str = "en") -> int:
+    """How many words the text has."""
+    return len(words(text, language))
+
+
+def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
+    """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
+    if n_words < 1:
+        raise ValueError(f"cannot cut to {n_words} words; at least 1 is needed")
+    end = 0
+    if language == "zh":
+        spans = ((start, stop) for word, start, stop in _jieba().tokenize(text) if word.strip())
+    else:
+        spans = (match.span() for match in re.finditer(r"\S+", text))
+    for count, (_, stop) in enumerate(spans, start=1):
+        end = stop
+        if count == n_words:
+            break
+    return text[:end]
+
+
+def _jieba() -> Any:
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
+    return jieba
+
+
+def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
+    """The texts of a JSONL, parquet, CSV or plain text file (one text a line), without labels."""
+    path = Path(path)
+    if path.suffix == ".txt":
+        texts = path.read_text().splitlines()
+    else:
+        rows = read_rows(path)
+        column = find_text_column(rows, str(path), text_column)
+        texts = [row.get(column) for row in rows]
+    check_texts(texts, str(path))
+    return texts
+
+
+def load_benchmark(
+    name: str | Path,
+    length: int | None = None,
+    *,
+    text_column: str | None = None,
+    label_column: str = LABEL_COLUMN,
+    language: str = "en",
+) -> Benchmark:
+    """Load a benchmark by name (`lab/en`, `wikimia`) or from a file (.jsonl, .parquet, .csv).
+
+    `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts the
+    texts of any other. `text_column` and `language` matter for files alone. FileNotFoundError or ValueError
+    say which file, line or name is wrong, and what is expected.
+    """
+    name = str(name)
+    if name.startswith("lab/"):
+        from mialib.lab import lab_benchmark
+
+        benchmark = lab_benchmark(name)
+    elif name in PUBLISHED_BENCHMARKS:
+        return load_published_benchmark(name, length)
+    elif Path(name).suffix in READERS:
+        rows = read_rows(Path(name))
+        benchmark = benchmark_of_rows(rows, name, text_column=text_column, label_column=label_column, language=language)
+    else:
+        raise ValueError(
+            f"unknown benchmark {name!r}; known: {', '.join(PUBLISHED_BENCHMARKS)}, the lab's (lab/en, lab/zh), "
+            f"or a file ending in {', '.join(READERS)}"
+        )
+    return benchmark if length is None else benchmark.cut(length)
+
+
+def benchmark_of_rows(
+    rows: list[dict[str, Any]],
+    name: str,
+    *,
+    text_column: str | None = None,
+    label_column: str = LABEL_COLUMN,
+    language: str = "en",
+    revision: str | None = None,
+) -> Benchmark:
+    """The benchmark that a file's rows hold."""
+    column = find_text_column(rows, name, text_column)
+    missing = [i for i, row in enumerate(rows) if label_column not in row]
+    if missing:
+        raise ValueError(
+            f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {', '.join(rows[missing[0]])}"
+        )
+    texts = [row.get(column) for row in rows]
+    labels = [row[label_column] for row in rows]
+    check_texts(texts, name)
+    for i, label in enumerate(labels):
+        if label not in (0, 1):
+            raise ValueError(f"{name}, row {i + 1}: label {label!r} is neither 0 nor 1 (1 = member)")
+    return Benchmark(
+        name=name,
+        texts=tuple(texts),
+        labels=np.array(labels, np.int8),
+        revision=revision or hash_texts([*texts, *map(str, map(int, labels))]),
+        language=language,
+    )
+
+
+def find_text_column(rows: list[dict[str, Any]], name: str, wanted: str | None = None) -> str:
+    """The column that holds the texts: the wanted one, or the first known name that is there."""
+    if not rows:
+        raise ValueError(f"{name} holds no rows")
+    for column in (wanted,) if wanted else TEXT_COLUMNS:
+        if column in rows[0]:
+            return column
+    raise ValueError(f"{name}: no text column ({wanted or ' or '.join(TEXT_COLUMNS)}); it has {', '.join(rows[0])}")
+
+
+def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}: an object is expected, got {type(row).__name__}")
+            rows.append(row)
+    return rows
+
+
+def _read_parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path).to_pylist()
+
+
+def _read_csv(path: Path) -> list[dict[str, Any]]:
+    import pandas as pd
+
+    return pd.read_csv(path, keep_default_na=False).to_dict("records")
+
+
+READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL, parquet or CSV file."""
+    if path.suffix not in READERS:
+        raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
+    return READERS[path.suffix](path)
+
+
+@dataclass(frozen=True)
+class PublishedBenchmark:
+    """Where a published benchmark lives on the hub, and how a local copy of it is laid out."""
+
+    hub_id: str
+    split: str  # "{length}" is filled in
+    local: str  # path under $MIALIB_BENCHMARKS
+    lengths: tuple[int, ...] = ()  # in words, where the benchmark comes at several
+    language: str = "en"
+
+
+PUBLISHED_BENCHMARKS = {
+    "wikimia": PublishedBenchmark(
+        "swj0419/WikiMIA", "WikiMIA_length{length}", "wikimia/{length}.jsonl", (32, 64, 128, 256)
+    ),
+    "arxiv_mia": PublishedBenchmark("zhliu/ArxivMIA", "test", "arxiv_mia/arxiv_mia_test.jsonl"),
+}
+
+
+def load_published_benchmark(name: str, length: int | None) -> Benchmark:
+    """A published benchmark, from $MIALIB_BENCHMARKS where that holds a copy, else from the hub."""
+    source = PUBLISHED_BENCHMARKS[name]
+    if source.lengths and length not in source.lengths:
+        raise ValueError(f"{name} comes at lengths {', '.join(map(str, source.lengths))}, not {length}")
+    full_name = f"{name}-{length}" if source.lengths else name
+    local = Path(os.environ.get("MIALIB_BENCHMARKS", "")) / source.local.format(length=length)
+    if "MIALIB_BENCHMARKS" in os.environ and local.is_file():
+        rows, revision = read_rows(local), None
+    else:
+        rows, revision = _rows_from_hub(source, length)
+    benchmark = benchmark_of_rows(rows, full_name, revision=revision, language=source.language)
+    return benchmark if source.lengths or length is None else benchmark.cut(length)
+
+
+def _rows_from_hub(source: PublishedBenchmark, length: int | None) -> tuple[list[dict[str, Any]], str]:
+    from datasets import load_dataset
+    from huggingface_hub import HfApi
+
+    try:
+        revision = HfApi().dataset_info(source.hub_id, timeout=5).sha
+        data = load_dataset(source.hub_id, split=source.split.format(length=length), revision=revision)
+    except Exception as error:
+        raise ConnectionError(
+            f"{source.hub_id} could not be loaded from the Hugging Face hub ({type(error).__name__}); "
+            f"for a local copy set MIALIB_BENCHMARKS to a folder that holds {source.local.format(length=length)}"
+        ) from error
+    return data.to_list(), revision

@@ -1,0 +1,137 @@
+"""Profiles: one YAML file holds the lab's recipes, the models, the benchmarks, and the book with each notebook's parameters.
+
+$MIALIB_PROFILE names the file; without it, `data/profiles/lab.yml` in the clone is read. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from mialib.store import ROOT
+
+DEFAULT_PROFILE = ROOT / "data" / "profiles" / "lab.yml"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Corpus(_Strict):
+    """Texts that a coin divides into members, non-members, background (trained on too) and reference (never trained on)."""
+
+    source: Literal["docstrings", "patents"]
+    language: Literal["en", "zh"]
+    packages: tuple[str, ...] = ()  # whose docstrings
+    words: PositiveInt  # length of a member, non-member or background text
+    members: PositiveInt
+    non_members: PositiveInt
+    background: PositiveInt
+    reference: PositiveInt  # texts for token frequencies and the tokenizer, uncut; at least this many
+    vocab_size: PositiveInt
+    seed: int
+
+
+class Recipe(_Strict):
+    """How to train one GPT-NeoX of the lab."""
+
+    corpus: str
+    layers: PositiveInt
+    hidden_size: PositiveInt
+    heads: PositiveInt
+    member_epochs: PositiveInt
+    background_epochs: PositiveInt
+    batch_texts: PositiveInt = 16
+    learning_rate: PositiveFloat = 0.01
+    context_tokens: PositiveInt = 1024
+    seed: int = 0
+
+
+class Model(_Strict):
+    """A model of the profile, and the benchmarks that it is scored on before any notebook runs."""
+
+    benchmarks: tuple[str, ...]
+    train: Recipe | None = None  # a lab model's
+
+
+class Page(_Strict):
+    """A page of the book: a Markdown file in `book/`, or a notebook in `notebooks/` with its parameters."""
+
+    page: str | None = None
+    notebook: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Page:
+        if (self.page is None) == (self.notebook is None):
+            raise ValueError("a page is either `page: FILE` or `notebook: NAME`")
+        if self.parameters and self.notebook is None:
+            raise ValueError(f"page {self.page}: only a notebook takes parameters")
+        return self
+
+
+class Chapter(_Strict):
+    """A part of the table of contents."""
+
+    caption: str
+    pages: tuple[Page, ...]
+
+
+class Profile(_Strict):
+    """A whole profile."""
+
+    name: str
+    corpora: dict[str, Corpus] = Field(default_factory=dict)
+    models: dict[str, Model]
+    book: tuple[Chapter, ...]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Profile:
+        for name, model in self.models.items():
+            if (model.train is not None) != name.startswith("lab/"):
+                raise ValueError(f"model {name}: a lab model (lab/...), and no other, has a recipe under `train`")
+            if model.train and model.train.corpus not in self.corpora:
+                raise ValueError(f"model {name}: no corpus {model.train.corpus!r}; known: {', '.join(self.corpora)}")
+        return self
+
+    @property
+    def notebooks(self) -> dict[str, dict[str, Any]]:
+        """Each notebook of the book and its parameters."""
+        return {page.notebook: page.parameters for chapter in self.book for page in chapter.pages if page.notebook}
+
+    def table_of_contents(self) -> dict[str, Any]:
+        """The book's table of contents in Jupyter Book's format."""
+        parts = [
+            {
+                "caption": chapter.caption,
+                "chapters": [{"file": p.page or f"pages/{p.notebook}"} for p in chapter.pages],
+            }
+            for chapter in self.book
+        ]
+        return {"format": "jb-book", "root": "index", "parts": parts}
+
+
+def profile_path() -> Path:
+    """The profile's file: $MIALIB_PROFILE, or the lab's."""
+    return Path(os.environ.get("MIALIB_PROFILE", DEFAULT_PROFILE))
+
+
+def load_profile(path: str | Path | None = None) -> Profile:
+    """Read and check a profile; ValueError names the file and what is wrong in it."""
+    path = Path(path or profile_path())
+    if not path.is_file():
+        raise FileNotFoundError(f"no profile {path}; run from a clone of the repository, or set MIALIB_PROFILE")
+    return _load(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _load(path: Path, _mtime_ns: int) -> Profile:
+    try:
+        return Profile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise ValueError(f"{path}: {error}") from None

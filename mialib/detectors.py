@@ -1,0 +1,222 @@
+"""The detectors: each turns a text's token statistics into one score. Higher means more likely a member.
+
+A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments
+named in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose
+default is the paper's. Tables, tests and the command line read the registry, so a function here is all it takes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zlib as zlib_library
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.frequency import TokenFrequency
+from mialib.token_stats import TokenRow, TokenStats
+
+FloatArray = NDArray[np.float64]
+
+# What `detect` takes -> what the function of one text is given.
+INPUTS = {"texts": "text", "lowercase": "lowercase", "reference": "reference", "frequency": "frequency"}
+# log p is exact only to about 1e-7, so a variance below this is a distribution with all its mass on one token.
+SMALLEST_VARIANCE = 1e-12  # nats^2
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A registered detector: its function of one text, what it needs, and its hyperparameters' defaults."""
+
+    name: str
+    label: str  # as the papers' tables print it
+    score_text: Callable[..., float]
+    needs: tuple[str, ...]  # keys of INPUTS
+    hyperparameters: dict[str, Any]
+
+
+DETECTORS: dict[str, Detector] = {}
+
+
+def detector(name: str, label: str) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Register a function of one text under `name`."""
+
+    def register(score_text: Callable[..., float]) -> Callable[..., float]:
+        keywords = list(inspect.signature(score_text).parameters.values())[1:]
+        given = {argument: keyword for keyword, argument in INPUTS.items()}
+        DETECTORS[name] = Detector(
+            name=name,
+            label=label,
+            score_text=score_text,
+            needs=tuple(given[p.name] for p in keywords if p.name in given),
+            hyperparameters={p.name: p.default for p in keywords if p.name not in given},
+        )
+        return score_text
+
+    return register
+
+
+def detect(
+    name: str,
+    stats: TokenStats,
+    *,
+    texts: Sequence[str] | None = None,
+    lowercase: TokenStats | None = None,
+    reference: TokenStats | None = None,
+    frequency: TokenFrequency | None = None,
+    **hyperparameters: Any,
+) -> FloatArray:
+    """Scores of all texts, shape (N,) float64; higher means more likely a member.
+
+    `lowercase` and `reference` are the statistics of the lowercased texts and of the same texts under a reference model,
+    `frequency` the token frequencies of a reference corpus. ValueError for an unknown detector or hyperparameter, a
+    missing input, inputs of another number of texts or another tokenizer, and for a score that is not finite.
+    """
+    chosen = get_detector(name)
+    unknown = sorted(set(hyperparameters) - set(chosen.hyperparameters))
+    if unknown:
+        known = ", ".join(chosen.hyperparameters) or "none"
+        raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
+    given = {"texts": texts, "lowercase": lowercase, "reference": reference, "frequency": frequency}
+    missing = [need for need in chosen.needs if given[need] is None]
+    if missing:
+        raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
+
+    shared, per_text = {}, {}
+    for need in chosen.needs:
+        if need == "frequency":
+            shared["frequency"] = check_vocabulary(frequency, stats).log_probability
+            continue
+        if len(given[need]) != len(stats):
+            raise ValueError(f"detector {name!r}: {need} holds {len(given[need])} texts, the statistics {len(stats)}")
+        per_text[INPUTS[need]] = given[need]
+
+    scores = np.empty(len(stats))
+    for i, row in enumerate(stats):
+        own = {argument: values[i] for argument, values in per_text.items()}
+        scores[i] = chosen.score_text(row, **own, **shared, **hyperparameters)
+        if not np.isfinite(scores[i]):
+            raise ValueError(f"detector {name!r} gives {scores[i]} for text {i} ({len(row.log_prob)} tokens)")
+    return scores
+
+
+def get_detector(name: str) -> Detector:
+    """The registered detector, or a ValueError that names all of them."""
+    if name not in DETECTORS:
+        raise ValueError(f"unknown detector {name!r}; known: {', '.join(DETECTORS)}")
+    return DETECTORS[name]
+
+
+def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequency:
+    """The frequencies, unless they count another tokenizer's tokens than the statistics hold."""
+    tokenizer = stats.provenance.get("tokenizer")
+    if tokenizer and frequency.tokenizer and tokenizer != frequency.tokenizer:
+        raise ValueError(
+            f"the frequencies count tokens of tokenizer {frequency.tokenizer} ({frequency.name}), "
+            f"the statistics hold tokens of {tokenizer} ({stats.provenance.get('model')})"
+        )
+    largest = int(stats.token_ids.max(initial=0))
+    if largest >= len(frequency.counts):
+        raise ValueError(
+            f"token id {largest} of the statistics lies outside the vocabulary of "
+            f"{len(frequency.counts)} tokens that {frequency.name} counts"
+        )
+    return frequency
+
+
+def lowest_mean(values: NDArray[np.floating], k: float) -> float:
+    """Mean of the lowest k percent of the values, at least one: max(1, floor(n k / 100)) of n."""
+    if not 0 < k <= 100:
+        raise ValueError(f"k is a percentage in (0, 100], got {k}")
+    m = max(1, int(len(values) * k / 100))
+    return float(np.partition(values.astype(np.float64), m - 1)[:m].mean())
+
+
+@detector("ppl", "PPL")
+def ppl(row: TokenRow) -> float:
+    """The LOSS attack: mean_i log p(x_i | x_<i), i.e. minus the log-perplexity (Yeom et al. 2018)."""
+    return float(row.log_prob.mean(dtype=np.float64))
+
+
+@detector("lowercase", "Lowercase")
+def lowercase(row: TokenRow, *, lowercase: TokenRow) -> float:
+    """- log PPL(x) / log PPL(lowercase x), natural logs (Carlini et al. 2021)."""
+    return -ppl(row) / ppl(lowercase)
+
+
+@detector("zlib", "Zlib")
+def zlib(row: TokenRow, *, text: str) -> float:
+    """- log PPL(x) / bytes of zlib(x) (Carlini et al. 2021)."""
+    return ppl(row) / len(zlib_library.compress(text.encode()))
+
+
+@detector("ref", "Small Ref")
+def ref(row: TokenRow, *, reference: TokenRow) -> float:
+    """- log PPL(x) / log PPL_ref(x), the reference a smaller model of the same family (Carlini et al. 2021)."""
+    return -ppl(row) / ppl(reference)
+
+
+@detector("min_k", "Min-K% Prob")
+def min_k(row: TokenRow, *, k: float = 20) -> float:
+    """Min-K% Prob: mean log p of the k% of tokens with the lowest log p (Shi et al. 2024)."""
+    return lowest_mean(row.log_prob, k)
+
+
+@detector("min_k++", "Min-K%++ Prob")
+def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
+    """Min-K%++: mean of the lowest k% of z_i = (log p(x_i) - mu_i) / sigma_i (Zhang et al. 2024).
+
+    mu_i = E[log p(v | x_<i)] = -H_i and sigma_i^2 = Var[log p(v | x_<i)], both over v ~ p(. | x_<i).
+    """
+    centred = row.log_prob.astype(np.float64) + row.entropy
+    return lowest_mean(centred / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE)), k)
+
+
+@detector("dc_pdd", "DC-PDD")
+def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool = True, sfo: bool = True) -> float:
+    """DC-PDD: beta = mean over first occurrences of min(alpha_i, a) (Zhang et al. 2024, Eq. 6-8).
+
+    alpha_i = -p(x_i; M) log p(x_i; D'). `frequency` is log p(v; D') for each v, shape (V,). `lup` limits the upper
+    bound to `a` (Eq. 7), `sfo` keeps each token's first occurrence alone (Eq. 8); CLD is neither, +LUP the first.
+    """
+    alpha = -np.exp(row.log_prob.astype(np.float64)) * frequency[row.token_ids]
+    if lup:
+        alpha = np.minimum(alpha, a)
+    if sfo:
+        alpha = alpha[np.unique(row.token_ids, return_index=True)[1]]
+    return float(alpha.mean())
+
+
+@detector("surp", "SURP")
+def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
+    """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
+
+    L^k is the k-th percentile of the text's log p, linearly interpolated. A text without a surprising token scores 0 nats:
+    it surprises the model least. The defaults are the best cell of the paper's Figure 4.
+    """
+    log_prob = row.log_prob.astype(np.float64)
+    surprising = (row.entropy < entropy_threshold) & (log_prob < np.percentile(log_prob, k))
+    return float(log_prob[surprising].mean()) if surprising.any() else 0.0
+
+
+def surp_grid(
+    stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """SURP of every text at every pair of hyperparameters.
+
+    Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0 scores
+    0 nats, as in `surp`). Both sets of Eq. 2 and 3 are 0/1 matrices, so one matrix product sums a whole grid.
+    """
+    shape = (len(entropy_thresholds), len(ks), len(stats))
+    totals, counts = np.empty(shape), np.empty(shape)
+    for i, row in enumerate(stats):
+        log_prob = row.log_prob.astype(np.float64)  # (n,)
+        low_entropy = row.entropy < np.asarray(entropy_thresholds)[:, None]  # (E, n)
+        low_prob = log_prob < np.percentile(log_prob, ks)[:, None]  # (K, n)
+        totals[:, :, i] = low_entropy.astype(np.float64) @ (low_prob * log_prob).T
+        counts[:, :, i] = low_entropy.astype(np.float64) @ low_prob.T.astype(np.float64)
+    scores = np.divide(totals, counts, out=np.zeros(shape), where=counts > 0)
+    return scores, counts.astype(np.int64)

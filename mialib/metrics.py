@@ -1,0 +1,163 @@
+"""How well scores separate members from non-members, with intervals. Higher score = more likely a member.
+
+All functions take labels of shape (N,), 1 for members and 0 for non-members, and scores of shape (N,), and raise
+ValueError for a label other than 0 or 1, a missing class, a score that is not finite, or lengths that differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the ends of its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float = 0.95
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference of two detectors' AUCs on the same texts, a minus b, with its two-sided p-value."""
+
+    difference: Interval
+    p_value: float
+
+
+def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """The members' and the non-members' scores, checked: the one gate of this module."""
+    labels, scores = np.asarray(labels), np.asarray(scores, dtype=np.float64)
+    if labels.shape != scores.shape or labels.ndim != 1:
+        raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    if wrong := sorted(set(np.unique(labels).tolist()) - {0, 1}):
+        raise ValueError(f"label {wrong[0]!r} is neither 0 nor 1 (1 = member)")
+    if not np.isfinite(scores).all():
+        i = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(f"score {scores[i]} of text {i} is not finite")
+    members, non_members = scores[labels == 1], scores[labels == 0]
+    if not len(members) or not len(non_members):
+        raise ValueError(f"{len(members)} members and {len(non_members)} non-members; both are needed")
+    return members, non_members
+
+
+def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """For each member the share of non-members below it, for each non-member the share of members above it.
+
+    Ties count one half. These are DeLong's structural components, here by midranks (Sun and Xu 2014, Eq. 4-5).
+    """
+    from scipy.stats import rankdata
+
+    m, n = len(members), len(non_members)
+    ranks = rankdata(np.concatenate([members, non_members]))
+    above_non_members = (ranks[:m] - rankdata(members)) / n
+    below_members = 1 - (ranks[m:] - rankdata(non_members)) / m
+    return above_non_members, below_members
+
+
+def auc(labels: ArrayLike, scores: ArrayLike) -> float:
+    """Area under the ROC curve: P(member scores higher) + P(tie) / 2."""
+    return float(placements(*split_scores(labels, scores))[0].mean())
+
+
+def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
+    """AUC with DeLong's interval, clipped to [0, 1] (DeLong et al. 1988).
+
+    Where one class lies wholly above the other the variance estimate is 0; the interval's end is then the one that the
+    smaller class alone could exclude, (1 - level) / 2 = auc^n, instead of a certainty that n texts cannot give.
+    """
+    from scipy.stats import norm
+
+    members, non_members = split_scores(labels, scores)
+    above, below = placements(members, non_members)
+    estimate = float(above.mean())
+    if estimate in (0.0, 1.0):
+        reach = 1 - ((1 - level) / 2) ** (1 / min(len(members), len(non_members)))
+        return Interval(estimate, max(0.0, estimate - reach), min(1.0, estimate + reach), level)
+    half = norm.ppf((1 + level) / 2) * np.sqrt(_variance(above) + _variance(below))
+    return Interval(estimate, max(0.0, estimate - half), min(1.0, estimate + half), level)
+
+
+def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, level: float = 0.95) -> Comparison:
+    """AUC of `scores_a` minus AUC of `scores_b` on the same texts, paired (DeLong et al. 1988).
+
+    The two share texts, so their AUCs are correlated; the variance of the difference of placements takes that into account.
+    """
+    from scipy.stats import norm
+
+    above_a, below_a = placements(*split_scores(labels, scores_a))
+    above_b, below_b = placements(*split_scores(labels, scores_b))
+    difference = float(above_a.mean() - above_b.mean())
+    error = float(np.sqrt(_variance(above_a - above_b) + _variance(below_a - below_b)))
+    half = norm.ppf((1 + level) / 2) * error
+    if error == 0:
+        p_value = 1.0 if difference == 0 else 0.0
+    else:
+        p_value = float(2 * norm.sf(abs(difference) / error))
+    return Comparison(Interval(difference, difference - half, difference + half, level), p_value)
+
+
+def _variance(values: FloatArray) -> float:
+    """Variance of the mean of independent values; infinite for a single one, which says nothing of its spread."""
+    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else np.inf
+
+
+def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """FPR, TPR and threshold (predict member where score >= threshold), from (0, 0) to (1, 1), all corners kept."""
+    from sklearn.metrics import roc_curve
+
+    split_scores(labels, scores)
+    return roc_curve(labels, scores, drop_intermediate=False)
+
+
+def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
+    """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%."""
+    members, non_members = split_scores(labels, scores)
+    return float(_tpr_at_fpr(members[None], non_members[None], fpr)[0])
+
+
+def tpr_at_fpr_interval(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    fpr: float = 0.05,
+    level: float = 0.95,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """TPR at an FPR with a percentile bootstrap interval, members and non-members resampled apart.
+
+    The threshold is found anew in each resample, so the interval covers its uncertainty too.
+    """
+    members, non_members = split_scores(labels, scores)
+    rng = np.random.default_rng(seed)
+    resampled = _tpr_at_fpr(
+        rng.choice(members, (n_resamples, len(members))),
+        rng.choice(non_members, (n_resamples, len(non_members))),
+        fpr,
+    )
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(_tpr_at_fpr(members[None], non_members[None], fpr)[0]), float(low), float(high), level)
+
+
+def _tpr_at_fpr(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
+    """(R,) for R sets of members (R, m) and non-members (R, n)."""
+    if not 0 <= fpr <= 1:
+        raise ValueError(f"an FPR lies in [0, 1], got {fpr}")
+    n = non_members.shape[1]
+    # How many of the n may be accepted; the tolerance keeps 0.05 * 1000 = 50 from rounding down to 49.
+    n_accepted = int(np.floor(fpr * n + 1e-9))
+    if n_accepted == n:
+        return np.ones(len(members))
+    # Members must lie above the highest non-member that must not be accepted.
+    bar = np.partition(non_members, n - n_accepted - 1, axis=1)[:, n - n_accepted - 1]
+    return (members > bar[:, None]).mean(axis=1)

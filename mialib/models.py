@@ -1,0 +1,152 @@
+"""Loading a causal language model by hub name, folder or lab name: the only file that imports transformers' Auto classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mialib.store import hash_files, hash_of
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Families whose papers prepend another token than the tokenizer's own start token (DC-PDD, Section 4).
+START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to score, and what its results must record."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    start_token_id: int | None
+    revision: str  # hub commit or content hash of the weights
+    tokenizer_hash: str
+    max_tokens: int  # the context, the start token included
+    vocab_size: int  # rows of the output head
+
+
+def local_path(name: str) -> Path | None:
+    """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name."""
+    if name.startswith("lab/"):
+        from mialib.lab import lab_model
+
+        return lab_model(name)
+    return Path(name) if Path(name).is_dir() else None
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """The wanted device; "auto" takes CUDA, then Apple's GPU, then the CPU."""
+    import torch
+
+    if device != "auto":
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The weights' type; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+    import torch
+
+    if dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
+    if dtype == "auto":
+        dtype = "bfloat16" if device.type == "cuda" else "float32"
+    return getattr(torch, dtype)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a hub name, folder or lab model."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(local_path(name) or name)
+    except OSError as error:
+        raise _not_loadable(name, error) from error
+
+
+def load_model(
+    name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
+) -> LoadedModel:
+    """Load a causal language model for scoring.
+
+    `start_token` is prepended to each text so that its first token is predicted too (DC-PDD, Eq. 2): "auto" takes the
+    papers' choice for the family, else the tokenizer's start token, else its end token; None prepends nothing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    where = pick_device(device)
+    folder = local_path(name)
+    tokenizer = load_tokenizer(name)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder or name, dtype=pick_dtype(dtype, where))
+    except OSError as error:
+        raise _not_loadable(name, error) from error
+    model.to(where).eval().requires_grad_(False)
+    return LoadedModel(
+        name=name,
+        model=model,
+        tokenizer=tokenizer,
+        start_token_id=find_start_token(tokenizer, model.config.model_type, start_token),
+        revision=model_revision(name),
+        tokenizer_hash=tokenizer_hash(tokenizer),
+        max_tokens=getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length,
+        vocab_size=model.get_output_embeddings().weight.shape[0],
+    )
+
+
+def _not_loadable(name: str, error: Exception) -> OSError:
+    return OSError(
+        f"model {name!r} is neither a folder here nor could it be loaded from the Hugging Face hub "
+        f"({type(error).__name__}: {str(error).splitlines()[0]}); give a folder saved by save_pretrained instead"
+    )
+
+
+def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:
+    """The id of the token to prepend, None for none; ValueError where the tokenizer has no such token."""
+    if start_token is None:
+        return None
+    if start_token == "auto":
+        wanted = START_TOKEN_OF_FAMILY.get(family) or tokenizer.bos_token or tokenizer.eos_token
+        if wanted is None:
+            raise ValueError("the tokenizer has neither a start nor an end token; pass start_token= a token or None")
+        start_token = wanted
+    token_id = tokenizer.convert_tokens_to_ids(start_token)
+    if token_id is None or (token_id == tokenizer.unk_token_id and start_token != tokenizer.unk_token):
+        raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")
+    return token_id
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Content hash of a tokenizer: two that share it turn any text into the same ids."""
+    if tokenizer.is_fast:
+        return hash_of(json.loads(tokenizer.backend_tokenizer.to_str()))
+    return hash_of([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
+
+
+@cache
+def _folder_hash(folder: Path, _stamp: tuple[tuple[str, int, int], ...]) -> str:
+    return hash_files(folder / name for name, _, _ in _stamp)
+
+
+def model_revision(name: str) -> str:
+    """What pins the weights: the content hash of a folder's config and weights, or the hub's commit."""
+    folder = local_path(name)
+    if folder is None:
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(name)._commit_hash or "unknown"
+    files = [p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".pt") or p.name == "config.json"]
+    if len(files) < 2:
+        raise FileNotFoundError(f"{folder} holds no model: config.json and *.safetensors are expected")
+    stamp = tuple(sorted((p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files))
+    return _folder_hash(folder, stamp)

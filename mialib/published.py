@@ -1,0 +1,63 @@
+"""The numbers the replicated papers print, read from `data/published.csv`.
+
+The file has one row per printed number and is keyed by its first five columns:
+
+    paper    `dc-pdd` (Zhang et al., EMNLP 2024) or `surp` (Zhang and Wu, arXiv 2407.21248)
+    item     where it is printed: `table-1` ... `figure-4`, or `text` for a number given only in prose
+    row      the method, or whatever the item's rows are, in the paper's own spelling
+    column   benchmark and model (`PatentMIA / Baichuan-13B`), or whatever the item's columns are
+    metric   `auc` and `tpr_at_5_fpr` lie in [0, 1]; one ending in `_percent` is as printed, in percent
+    value    the number; empty where the paper prints '-'
+    marker   `*` where the paper prints one, else empty
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PUBLISHED_CSV = Path(__file__).parents[1] / "data" / "published.csv"
+
+
+def load_published(paper: str | None = None, item: str | None = None) -> pd.DataFrame:
+    """All published numbers, or only those of one paper, one item, or both.
+
+    `value` is float64, NaN where the paper prints '-'; every other column is text.
+    """
+    import pandas as pd
+
+    if not PUBLISHED_CSV.is_file():
+        raise FileNotFoundError(
+            f"{PUBLISHED_CSV} is missing: the published numbers live in the repository's data folder, "
+            "so mialib must run from a clone (pip install -e .)"
+        )
+    # Only an empty `value` is missing; an empty `marker` is the empty string.
+    published = pd.read_csv(
+        PUBLISHED_CSV,
+        dtype=dict.fromkeys(["paper", "item", "row", "column", "metric", "marker"], "str") | {"value": "float64"},
+        keep_default_na=False,
+        na_values={"value": [""]},
+    )
+    for name, wanted in (("paper", paper), ("item", item)):
+        if wanted is None:
+            continue
+        known = sorted(published[name].unique())
+        if wanted not in known:
+            raise ValueError(f"unknown {name} {wanted!r}; known: {', '.join(known)}")
+        published = published[published[name] == wanted]
+    return published.reset_index(drop=True)
+
+
+def published_value(paper: str, item: str, row: str, column: str, metric: str) -> float | None:
+    """The one number printed in that cell, or None where the paper prints '-'."""
+    import pandas as pd
+
+    cells = load_published(paper, item)
+    found = cells[(cells["row"] == row) & (cells["column"] == column) & (cells["metric"] == metric)]
+    if found.empty:
+        raise ValueError(f"{paper} {item} has no cell with row {row!r}, column {column!r}, metric {metric!r}")
+    value = found["value"].item()
+    return None if pd.isna(value) else value

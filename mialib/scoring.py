@@ -1,0 +1,220 @@
+"""One forward pass from texts to token statistics. Padding never leaves this file.
+
+For a text with tokens x_1 ... x_n and start token x_0 the model reads x_0 ... x_(n-1) and predicts x_1 ... x_n:
+
+    input      x_0  x_1  x_2  ...  x_(n-1)
+    target     x_1  x_2  x_3  ...  x_n        -> n scored tokens, one statistics row each
+
+Texts are sorted by length and batched up to a token budget, longest first. Rows are padded on the right with no attention mask:
+a causal model's real positions cannot see what comes after them, and padded positions are dropped before the output
+head. The head runs over a chunk of positions at a time, so the (tokens, vocabulary) logits never exist at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mialib.benchmarks import check_texts, excerpt
+from mialib.models import LoadedModel, load_model
+from mialib.store import code_hash, hash_texts, mialib_version
+from mialib.token_stats import TokenRow, TokenStats
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 16384, "mps": 4096}  # padding included
+LOGITS_AT_ONCE_BYTES = 64 * 2**20  # float32 logits of one chunk of rows; a second buffer of this size goes with it
+HEAD_TOLERANCE = 1e-3  # nats: how far head(base(x)) may lie from the model's own logits
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Token ids of each text, start token first, cut to the context."""
+
+    token_ids: list[list[int]]
+    n_cut: list[int]
+
+
+def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits`.
+
+    `logits` is (R, V) float32, `targets` (R,) int64; returns three (R,) float32 tensors in nats, nats and nats^2.
+    With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0, Var = s_2 / s_0 - (s_1 / s_0)^2.
+    The shift keeps H a sum of two non-negative terms and Var exact where one token has nearly all the mass.
+    """
+    d = logits.sub_(logits.amax(dim=-1, keepdim=True))
+    d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
+    log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
+    weighted = d.exp()
+    s0 = weighted.sum(-1)
+    s1 = weighted.mul_(d).sum(-1)
+    s2 = weighted.mul_(d).sum(-1)
+    mean = s1 / s0
+    return log_prob - s0.log(), s0.log() - mean, (s2 / s0 - mean * mean).clamp_(min=0)
+
+
+class Scorer:
+    """A causal language model that scores texts.
+
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). `device` and
+    `dtype` default to what the machine has (CUDA in bfloat16, else the CPU in float32); statistics are float32 always.
+    `start_token` is prepended to each text: "auto" (see `mialib.models.load_model`), a token, or None.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        start_token: str | None = "auto",
+    ) -> None:
+        self.loaded: LoadedModel = load_model(model, device=device, dtype=dtype, start_token=start_token)
+        self.device = self.loaded.model.device
+        self._head = self._find_head()
+
+    def score(self, texts: Sequence[str], *, progress: bool = True) -> TokenStats:
+        """Token statistics of each text, in the order given; one forward pass a batch.
+
+        A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
+        ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not finite.
+        """
+        from tqdm import tqdm
+
+        encoded = self._encode(texts)
+        rows: list[TokenRow | None] = [None] * len(texts)
+        total = sum(len(ids) - 1 for ids in encoded.token_ids)
+        with tqdm(total=total, unit="tok", unit_scale=True, desc=self.loaded.name, disable=not progress) as bar:
+            for batch in self._batches(encoded.token_ids):
+                batch_ids = [encoded.token_ids[i] for i in batch]
+                for i, row in zip(batch, self._score_batch(batch_ids), strict=True):
+                    if not np.isfinite(row.log_prob).all():
+                        at = int(np.flatnonzero(~np.isfinite(row.log_prob))[0])
+                        raise ValueError(
+                            f"text {i}, token {at}: log-prob {row.log_prob[at]} under {self.loaded.name} in {self.loaded.model.dtype}; "
+                            f"is the model whole, and its dtype wide enough? {excerpt(texts[i])}"
+                        )
+                    rows[i] = row
+                    bar.update(len(row.log_prob))
+        return TokenStats.from_rows(rows, n_cut=encoded.n_cut, provenance=self.provenance(texts))
+
+    def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
+        """All that determines the statistics of `texts`; the score cache's key is a hash of it."""
+        loaded = self.loaded
+        return {
+            "model": loaded.name,
+            "revision": loaded.revision,
+            "tokenizer": loaded.tokenizer_hash,
+            "dtype": str(loaded.model.dtype).removeprefix("torch."),
+            "device": self.device.type,
+            "start_token_id": loaded.start_token_id,
+            "max_tokens": loaded.max_tokens,
+            "texts": hash_texts(texts),
+            "n_texts": len(texts),
+            "mialib": mialib_version(),
+            "code": code_hash("scoring", "models", "token_stats"),
+        }
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of each text, without start token and not cut to the context."""
+        encoded = self.loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)
+        return encoded["input_ids"]
+
+    def _encode(self, texts: Sequence[str]) -> EncodedTexts:
+        check_texts(texts, "texts to score")
+        start = [] if self.loaded.start_token_id is None else [self.loaded.start_token_id]
+        token_ids, n_cut = [], []
+        for i, ids in enumerate(self.token_ids(texts) if texts else []):
+            ids = start + ids
+            if len(ids) < 2:
+                raise ValueError(
+                    f"text {i} has {len(ids)} token and no start token is prepended, so nothing can be scored: "
+                    f"{excerpt(texts[i])}"
+                )
+            token_ids.append(ids[: self.loaded.max_tokens])
+            n_cut.append(max(0, len(ids) - self.loaded.max_tokens))
+        if any(n_cut):
+            logger.warning(
+                "%s: %d of %d texts are longer than its context of %d tokens; %d tokens at their ends are not scored",
+                self.loaded.name,
+                sum(cut > 0 for cut in n_cut),
+                len(texts),
+                self.loaded.max_tokens,
+                sum(n_cut),
+            )
+        return EncodedTexts(token_ids, n_cut)
+
+    def _batches(self, token_ids: list[list[int]]) -> Iterator[list[int]]:
+        """Indices of texts, longest first, as many at once as the token budget allows with padding."""
+        budget = TOKENS_PER_BATCH[self.device.type]
+        batch: list[int] = []
+        for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
+            if batch and len(token_ids[batch[0]]) * (len(batch) + 1) > budget:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _score_batch(self, token_ids: list[list[int]]) -> list[TokenRow]:
+        """Statistics of one batch's texts from one forward pass."""
+        import torch
+
+        lengths = [len(ids) - 1 for ids in token_ids]  # scored tokens
+        inputs = torch.zeros(len(token_ids), max(lengths), dtype=torch.long)
+        for row, ids in enumerate(token_ids):
+            inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        targets = torch.tensor([t for ids in token_ids for t in ids[1:]])
+        is_real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        with torch.inference_mode():
+            columns = self._statistics(inputs.to(self.device), is_real.to(self.device), targets.to(self.device))
+        ends = np.cumsum(lengths)
+        return [
+            TokenRow(np.asarray(ids[1:], np.int32), *columns[:, end - n : end])
+            for ids, n, end in zip(token_ids, lengths, ends, strict=True)
+        ]
+
+    def _statistics(self, inputs: torch.Tensor, is_real: torch.Tensor, targets: torch.Tensor) -> np.ndarray[Any, Any]:
+        """(3, tokens) float32: log-prob, entropy, variance at each real position, text after text."""
+        import torch
+
+        if self._head is None:
+            hidden = self.loaded.model(inputs, use_cache=False).logits[is_real]
+        else:
+            hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_real]
+        n_rows = max(1, LOGITS_AT_ONCE_BYTES // (4 * self.loaded.vocab_size))
+        chunks = [
+            torch.stack(
+                row_statistics((rows if self._head is None else self._head(rows)).to(torch.float32, copy=True), of_rows)
+            )
+            for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
+        ]
+        return torch.cat(chunks, dim=1).cpu().numpy()
+
+    def _find_head(self) -> torch.nn.Module | None:
+        """The output head, where head(base(x)) is the whole model; None where the family does more than that.
+
+        Gemma and Cohere, for example, change the logits after the head. Such a model runs whole, with a batch's logits in memory.
+        """
+        import torch
+
+        model = self.loaded.model
+        inputs = torch.arange(min(8, self.loaded.vocab_size), device=self.device)[None]
+        with torch.inference_mode():
+            whole = model(inputs, use_cache=False).logits.float()
+            head = model.get_output_embeddings()
+            split = head(model.base_model(inputs, use_cache=False).last_hidden_state).float()
+        scale = whole.abs().max().clamp(min=1)
+        if split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale:
+            return head
+        logger.warning(
+            "%s: the head alone does not give the model's logits; running the whole model", model.name_or_path
+        )
+        return None

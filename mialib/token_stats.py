@@ -1,0 +1,146 @@
+"""The table that every likelihood detector reads: three numbers for each token of each text.
+
+One forward pass of a model over a text gives, per token x_i with context x_<i and vocabulary V,
+
+    log_prob      log p(x_i | x_<i)
+    entropy       H_i   = -sum_v p(v | x_<i) log p(v | x_<i)
+    log_prob_var  Var_i =  sum_v p(v | x_<i) (log p(v | x_<i) + H_i)^2
+
+all in nats (nats^2 for the variance). Min-K%++'s mean is mu_i = -H_i, so nothing else is needed.
+Texts have different lengths, so the table is ragged: flat columns and one offset a text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.store import atomic_path
+
+FORMAT_VERSION = 1
+COLUMNS = {
+    "token_ids": np.int32,
+    "log_prob": np.float32,
+    "entropy": np.float32,
+    "log_prob_var": np.float32,
+}
+
+
+class TokenRow(NamedTuple):
+    """One text's statistics, each of shape (n_tokens,); what a detector is given."""
+
+    token_ids: NDArray[np.int32]
+    log_prob: NDArray[np.float32]  # nats
+    entropy: NDArray[np.float32]  # nats
+    log_prob_var: NDArray[np.float32]  # nats^2
+
+
+@dataclass(frozen=True)
+class TokenStats(Sequence[TokenRow]):
+    """Token statistics of N texts.
+
+    `offsets` has shape (N + 1,): text i owns entries offsets[i]:offsets[i + 1] of each flat column.
+    `n_cut` has shape (N,): how many of a text's tokens lay past the model's context and were not scored.
+    `provenance` says what made the table (model and tokenizer hash, dtype, start token, text hash, version).
+    """
+
+    token_ids: NDArray[np.int32]
+    log_prob: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    log_prob_var: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+    n_cut: NDArray[np.int32]
+    provenance: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        total = int(self.offsets[-1])
+        for name in COLUMNS:
+            if len(getattr(self, name)) != total:
+                raise ValueError(f"column {name} has {len(getattr(self, name))} entries, the offsets say {total}")
+        if len(self.n_cut) != len(self):
+            raise ValueError(f"n_cut has {len(self.n_cut)} entries for {len(self)} texts")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> TokenRow:  # type: ignore[override]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"text {index} of {len(self)}")
+        span = slice(self.offsets[index % len(self)], self.offsets[index % len(self) + 1])
+        return TokenRow(*(getattr(self, name)[span] for name in COLUMNS))
+
+    def __iter__(self) -> Iterator[TokenRow]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def n_tokens(self) -> NDArray[np.int64]:
+        """Scored tokens of each text, shape (N,)."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def from_rows(
+        cls, rows: Sequence[TokenRow], *, n_cut: Sequence[int] | None = None, provenance: dict[str, Any]
+    ) -> TokenStats:
+        """The table of `rows`, in their order."""
+        columns = {
+            name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
+            for name, dtype in COLUMNS.items()
+        }
+        offsets = np.concatenate([[0], np.cumsum([len(row.log_prob) for row in rows])]).astype(np.int64)
+        cut = np.zeros(len(rows), np.int32) if n_cut is None else np.asarray(n_cut, np.int32)
+        return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
+
+    def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:
+        """The statistics of each text's first `n_tokens[i]` tokens, with no further forward pass.
+
+        A causal model has not seen what follows a prefix, so the statistics of a prefix are a prefix of
+        the statistics. Raises ValueError where a text has fewer scored tokens than asked for.
+        """
+        short = np.flatnonzero(self.n_tokens < np.asarray(n_tokens))
+        if len(short):
+            i = int(short[0])
+            raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {n_tokens[i]} were asked for")
+        rows = [TokenRow(*(column[:n] for column in row)) for row, n in zip(self, n_tokens, strict=True)]
+        return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})
+
+    def replace_rows(self, indices: Sequence[int], other: TokenStats) -> TokenStats:
+        """This table with text indices[j] replaced by text j of `other`."""
+        rows, n_cut = list(self), self.n_cut.copy()
+        for j, i in enumerate(indices):
+            rows[i], n_cut[i] = other[j], other.n_cut[j]
+        return TokenStats.from_rows(rows, n_cut=n_cut, provenance=self.provenance)
+
+    def save(self, path: str | Path) -> None:
+        """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        offsets = pa.array(self.offsets, pa.int64())
+        columns = {name: pa.LargeListArray.from_arrays(offsets, pa.array(getattr(self, name))) for name in COLUMNS}
+        header = {"format": FORMAT_VERSION, "provenance": self.provenance}
+        table = pa.table(columns | {"n_cut": pa.array(self.n_cut)})
+        table = table.replace_schema_metadata({"mialib": json.dumps(header, ensure_ascii=False)})
+        with atomic_path(path) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+
+    @classmethod
+    def load(cls, path: str | Path) -> TokenStats:
+        """Read what `save` wrote; ValueError where the file is something else."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        header = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
+        if header.get("format") != FORMAT_VERSION:
+            raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
+        lists = {name: table.column(name).combine_chunks() for name in COLUMNS}
+        columns = {name: array.flatten().to_numpy().astype(COLUMNS[name]) for name, array in lists.items()}
+        lengths = lists["log_prob"].value_lengths().to_numpy()
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        n_cut = table.column("n_cut").to_numpy().astype(np.int32)
+        return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])

@@ -1,0 +1,232 @@
+"""The transcription of the papers' numbers: complete, in range, and right where checked by hand.
+
+Metrics, by what their values are:
+
+- in [0, 1]: `auc`, `tpr_at_5_fpr`, `tpr_at_1_fpr`
+- in percent, as printed: `auc_percent` (an AUC), `auc_gain_percent` and `tpr_at_5_fpr_gain_percent` (what a
+  paper's prose calls an improvement: a difference in points in DC-PDD, relative to the best baseline in SURP)
+- counts: `examples`, `words`
+- settings: `best_a`, `best_k`, `best_entropy_threshold`, `best_reference_gb`, `parameters_in_billions`
+- `score`: a detection score
+"""
+
+import csv
+
+import pandas as pd
+import pytest
+
+from mialib import published
+from mialib.published import load_published, published_value
+
+KEY = ["paper", "item", "row", "column", "metric"]
+
+CELLS = {
+    ("dc-pdd", "table-1"): 12,  # 6 benchmark lengths x (words, examples)
+    ("dc-pdd", "table-2"): 49,  # 7 methods x 7 models
+    ("dc-pdd", "table-3"): 49,
+    ("dc-pdd", "table-4"): 4,  # 2 corpora x 2 sizes
+    ("dc-pdd", "table-5"): 15,  # 3 models x 5 values of a
+    ("dc-pdd", "figure-1"): 2,
+    ("dc-pdd", "figure-3"): 8,  # the 4 model sizes and 4 lengths on its axes; Figure 2 has no number in words
+    ("dc-pdd", "text"): 11,
+    ("surp", "table-1"): 84,  # 7 methods x 6 models x 2 lengths
+    ("surp", "table-2"): 36,  # 6 methods x 3 parts of the book x 2 models
+    ("surp", "table-3"): 196,  # 7 methods x 7 domains x 4 models
+    ("surp", "figure-3"): 4,
+    ("surp", "figure-4"): 4,
+    ("surp", "text"): 13,
+}
+
+UNIT_METRICS = {"auc", "tpr_at_5_fpr", "tpr_at_1_fpr"}
+PERCENT_METRICS = {"auc_percent", "auc_gain_percent", "tpr_at_5_fpr_gain_percent"}
+COUNT_METRICS = {"examples", "words"}
+SETTING_METRICS = {
+    "best_a",
+    "best_k",
+    "best_entropy_threshold",
+    "best_reference_gb",
+    "parameters_in_billions",
+}
+
+# Read off the papers by eye, corners and middles of every table.
+SPOT_CHECKS = [
+    ("dc-pdd", "table-1", "WikiMIA / 32", "#Examples", "examples", 776),
+    ("dc-pdd", "table-1", "WikiMIA / 256", "#Examples", "examples", 82),
+    ("dc-pdd", "table-1", "BookMIA / 512", "#Examples", "examples", 9870),
+    ("dc-pdd", "table-1", "PatentMIA / 512", "Text length", "words", 512),
+    ("dc-pdd", "table-2", "PPL", "BookMIA / GPT-3", "auc", 0.635),
+    ("dc-pdd", "table-2", "Lowercase", "PatentMIA / Baichuan-13B", "auc", None),
+    ("dc-pdd", "table-2", "Lowercase", "WikiMIA / OPT-6.7B", "auc", 0.587),
+    ("dc-pdd", "table-2", "Small Ref", "PatentMIA / Qwen1.5-14B", "auc", 0.565),
+    ("dc-pdd", "table-2", "Min-K%++ Prob", "WikiMIA / Llama-13B", "auc", 0.838),
+    ("dc-pdd", "table-2", "DC-PDD", "WikiMIA / GPT-NeoX-20B", "auc", 0.766),
+    ("dc-pdd", "table-3", "PPL", "BookMIA / GPT-3", "tpr_at_5_fpr", 0.224),
+    ("dc-pdd", "table-3", "Small Ref", "BookMIA / GPT-3", "tpr_at_5_fpr", None),
+    ("dc-pdd", "table-3", "Small Ref", "PatentMIA / Qwen1.5-14B", "tpr_at_5_fpr", 0.078),
+    ("dc-pdd", "table-3", "Min-K%++ Prob", "WikiMIA / Llama-13B", "tpr_at_5_fpr", 0.381),
+    ("dc-pdd", "table-3", "DC-PDD", "WikiMIA / OPT-6.7B", "tpr_at_5_fpr", 0.180),
+    ("dc-pdd", "table-4", "Pythia-6.9B", "C4 / 10Gb", "auc", 0.698),
+    ("dc-pdd", "table-4", "Pythia-6.9B", "Case-law / 1Gb", "auc", 0.687),
+    ("dc-pdd", "table-5", "PatentMIA / Baichuan-13B", "0.001", "auc", 0.645),
+    ("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "0.1", "auc", 0.652),
+    ("dc-pdd", "table-5", "BookMIA / GPT-3", "10", "auc", 0.725),
+    ("dc-pdd", "figure-1", "Min-K% Prob", "x^1", "score", -0.88),
+    ("dc-pdd", "figure-1", "Min-K% Prob", "x^2", "score", -2.94),
+    ("dc-pdd", "text", "DC-PDD over Lowercase", "BookMIA", "tpr_at_5_fpr_gain_percent", 9.6),
+    ("surp", "table-1", "PPL", "WikiMIA-32 / LLaMA-7B", "auc", 0.661),
+    ("surp", "table-1", "Neighbor", "WikiMIA-128 / LLaMA-13B", "auc", 0.652),
+    ("surp", "table-1", "MinK", "WikiMIA-32 / Pythia-6.9B", "auc", 0.663),
+    ("surp", "table-1", "SURP", "WikiMIA-128 / GPT-neo-2.7B", "auc", 0.694),
+    ("surp", "table-2", "Ref", "Dolma-Book-head / OLMo-1B", "auc", None),
+    ("surp", "table-2", "Ref", "Dolma-Book-head / OLMo-7B", "auc", 0.337),
+    ("surp", "table-2", "Zlib", "Dolma-Book-middle / OLMo-1B", "auc", 0.472),
+    ("surp", "table-2", "SURP", "Dolma-Book-tail / OLMo-7B", "auc", 0.608),
+    ("surp", "table-3", "PPL", "Wikipedia / Pythia-2.8B", "auc", 0.663),
+    ("surp", "table-3", "Lower", "Github / Neo-2.7B", "auc", 0.881),
+    ("surp", "table-3", "Lower", "Pile CC / Pythia-2.8B", "auc", 0.548),
+    ("surp", "table-3", "Ref", "PubMed Central / Neo-2.7B", "auc", 0.351),
+    ("surp", "table-3", "PPL", "ArXiv / Pythia-2.8B", "auc", 0.780),
+    ("surp", "table-3", "Zlib", "DM Math / Pythia-12B", "auc", 0.812),
+    ("surp", "table-3", "SURP", "HackerNews / Neo-2.7B", "auc", 0.594),
+    ("surp", "figure-3", "SURP", "WikiMIA-64 / LLaMA-13B", "tpr_at_1_fpr", 0.412),
+    ("surp", "figure-4", "SURP", "Dolma-Book-middle / OLMo-7B", "best_entropy_threshold", 2.5),
+    ("surp", "text", "SURP", "ArXiv-temporal", "auc_percent", 73.4),
+]
+
+
+def test_every_item_has_all_its_cells():
+    assert load_published().groupby(["paper", "item"]).size().to_dict() == CELLS
+
+
+def test_no_cell_is_there_twice():
+    assert not load_published().duplicated(KEY).any()
+
+
+@pytest.mark.parametrize("item, metric", [("table-2", "auc"), ("table-3", "tpr_at_5_fpr")])
+def test_dc_pdd_main_tables_keep_their_dashes(item: str, metric: str):
+    cells = load_published("dc-pdd", item)
+    assert set(cells["metric"]) == {metric}
+    assert cells.pivot(index="row", columns="column", values="value").shape == (7, 7)
+    dashes = cells[cells["value"].isna()]
+    assert list(zip(dashes["row"], dashes["column"], strict=True)) == [
+        ("Lowercase", "PatentMIA / Baichuan-13B"),
+        ("Lowercase", "PatentMIA / Qwen1.5-14B"),
+        ("Small Ref", "BookMIA / GPT-3"),
+        ("Min-K%++ Prob", "BookMIA / GPT-3"),
+    ]
+
+
+def test_the_only_other_dashes_are_ref_on_olmo_1b():
+    cells = load_published("surp")
+    dashes = cells[cells["value"].isna()]
+    assert set(dashes["row"]) == {"Ref"}
+    assert list(dashes["column"]) == [f"Dolma-Book-{part} / OLMo-1B" for part in ("head", "middle", "tail")]
+    assert load_published()["value"].isna().sum() == 4 + 4 + 3
+
+
+def test_star_markers():
+    stars = load_published().query("marker != ''")
+    assert set(stars["marker"]) == {"*"}
+    assert set(stars["row"]) == {"DC-PDD"}
+    assert stars.groupby(["paper", "item"]).size().to_dict() == {
+        ("dc-pdd", "table-2"): 4,
+        ("dc-pdd", "table-3"): 7,
+    }
+
+
+@pytest.mark.parametrize("paper, item, row, column, metric, value", SPOT_CHECKS)
+def test_spot_check(paper: str, item: str, row: str, column: str, metric: str, value: float | None):
+    assert published_value(paper, item, row, column, metric) == value
+
+
+def test_values_are_in_the_range_of_their_metric():
+    cells = load_published().dropna(subset="value")
+    known = UNIT_METRICS | PERCENT_METRICS | COUNT_METRICS | SETTING_METRICS | {"score"}
+    assert set(cells["metric"]) == known
+    assert cells[cells["metric"].isin(UNIT_METRICS)]["value"].between(0, 1).all()
+    assert cells[cells["metric"].isin(PERCENT_METRICS)]["value"].between(1, 100).all()
+    assert (cells[cells["metric"].isin(COUNT_METRICS)]["value"] % 1 == 0).all()
+    assert (cells[cells["metric"].isin(COUNT_METRICS | SETTING_METRICS)]["value"] > 0).all()
+
+
+def test_table_values_keep_the_three_decimals_the_papers_print():
+    with published.PUBLISHED_CSV.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["item"].startswith("table-") and row["value"]]
+    printed = [row["value"] for row in rows if row["metric"] in UNIT_METRICS]
+    assert len(printed) == 49 + 49 + 4 + 15 + 84 + 36 + 196 - 11
+    assert all(len(value) == len("0.123") for value in printed)
+
+
+def test_the_same_number_printed_twice_agrees():
+    """DC-PDD's Table 5 repeats its Table 2; both papers' prose repeats their tables."""
+    for column, a in (
+        ("PatentMIA / Baichuan-13B", "0.01"),
+        ("PatentMIA / Qwen1.5-14B", "0.01"),
+        ("BookMIA / GPT-3", "10"),
+    ):
+        in_table_2 = published_value("dc-pdd", "table-2", "DC-PDD", column, "auc")
+        assert published_value("dc-pdd", "table-5", column, a, "auc") == in_table_2
+
+    for item, metric in (("table-2", "auc"), ("table-3", "tpr_at_5_fpr")):
+        ours = published_value("dc-pdd", item, "DC-PDD", "BookMIA / GPT-3", metric)
+        for baseline in ("Min-K% Prob", "Lowercase"):
+            gain = ours - published_value("dc-pdd", item, baseline, "BookMIA / GPT-3", metric)
+            printed = published_value(
+                "dc-pdd", "text", f"DC-PDD over {baseline}", "BookMIA", f"{metric}_gain_percent"
+            )
+            assert 100 * gain == pytest.approx(printed)
+
+    for row, in_text, column in (
+        ("SURP", "Wikipedia", "Wikipedia / Pythia-6.9B"),
+        ("SURP", "ArXiv", "ArXiv / Pythia-6.9B"),
+        ("SURP", "DM Math", "DM Math / Pythia-6.9B"),
+    ):
+        percent = published_value("surp", "text", row, in_text, "auc_percent")
+        assert 100 * published_value("surp", "table-3", row, column, "auc") == pytest.approx(percent)
+
+
+@pytest.mark.parametrize("length, average", [(32, 11.4), (128, 6.4)])
+def test_surp_average_improvement_follows_from_its_table_1(length: int, average: float):
+    cells = load_published("surp", "table-1")
+    cells = cells[cells["column"].str.startswith(f"WikiMIA-{length} ")]
+    auc = cells.pivot(index="row", columns="column", values="value")
+    gain_percent = 100 * (auc.loc["SURP"] / auc.drop(index="SURP").max() - 1)
+    assert round(gain_percent.mean(), 1) == average
+    assert (
+        published_value("surp", "text", "SURP", f"WikiMIA-{length} / average", "auc_gain_percent") == average
+    )
+
+
+def test_column_types():
+    cells = load_published()
+    assert list(cells.columns) == [*KEY, "value", "marker"]
+    assert cells["value"].dtype == "float64"
+    text = cells.drop(columns="value")
+    assert text.map(lambda cell: isinstance(cell, str)).all(axis=None)
+    assert (text.drop(columns="marker") != "").all(axis=None)
+
+
+def test_filters_and_index():
+    cells = load_published("surp", "table-2")
+    assert set(cells["paper"]) == {"surp"} and set(cells["item"]) == {"table-2"}
+    assert cells.index.equals(pd.RangeIndex(36))
+    assert len(load_published(item="table-1")) == 12 + 84
+
+
+def test_unknown_names_say_what_is_known():
+    with pytest.raises(ValueError, match="unknown paper 'min-k'; known: dc-pdd, surp"):
+        load_published("min-k")
+    with pytest.raises(
+        ValueError, match="unknown item 'table-4'; known: figure-3, figure-4, table-1, table-2"
+    ):
+        load_published("surp", "table-4")  # only DC-PDD has a Table 4
+    with pytest.raises(
+        ValueError, match="dc-pdd table-2 has no cell with row 'SURP', column 'x', metric 'auc'"
+    ):
+        published_value("dc-pdd", "table-2", "SURP", "x", "auc")
+
+
+def test_missing_file_says_where_it_lives(monkeypatch, tmp_path):
+    monkeypatch.setattr(published, "PUBLISHED_CSV", tmp_path / "published.csv")
+    with pytest.raises(FileNotFoundError, match=r"repository's data folder.*pip install -e \."):
+        load_published()
