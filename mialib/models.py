@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Families whose papers prepend another token than the tokenizer's own start token (DC-PDD, Section 4).
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
+MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt")
+NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -133,20 +135,33 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hash_of([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
 
 
-@cache
-def _folder_hash(folder: Path, _stamp: tuple[tuple[str, int, int], ...]) -> str:
-    return hash_files(folder / name for name, _, _ in _stamp)
+def vocabulary_size(name: str) -> int:
+    """|V|, the rows of the model's output, read from its config alone."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(local_path(name) or name).vocab_size
 
 
 def model_revision(name: str) -> str:
-    """What pins the weights: the content hash of a folder's config and weights, or the hub's commit."""
+    """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
     folder = local_path(name)
     if folder is None:
-        from transformers import AutoConfig
+        return _hub_commit(name)
+    files = sorted(p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES)
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
+    return _hash_once(tuple((p, p.stat().st_size, p.stat().st_mtime_ns) for p in files))
 
+
+@cache
+def _hash_once(stamped: tuple[tuple[Path, int, int], ...]) -> str:
+    return hash_files(path for path, _, _ in stamped)
+
+
+def _hub_commit(name: str) -> str:
+    from transformers import AutoConfig
+
+    try:
         return AutoConfig.from_pretrained(name)._commit_hash or "unknown"
-    files = [p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".pt") or p.name == "config.json"]
-    if len(files) < 2:
-        raise FileNotFoundError(f"{folder} holds no model: config.json and *.safetensors are expected")
-    stamp = tuple(sorted((p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files))
-    return _folder_hash(folder, stamp)
+    except OSError as error:
+        raise _not_loadable(name, error) from error

@@ -31,6 +31,11 @@ WORDS = {
     "喷洒 喷涂 清洗 冲洗 冲压 挤压 压缩 输送 传送 送料 卸料 收集 储存 检测 测量 焊接 抛光 打磨 消毒 灭菌 净化 排水 "
     "通风 发酵 蒸馏 浓缩 沉淀 吸附 包装 印刷 装配",
     "vessel": "箱 罐 筒 槽 池 塔 仓 室 炉 泵 管道 装置 机构 组件 容器 设备",
+    "part": "齿轮 滑轮 转轴 主轴 轴承 螺栓 螺杆 螺钉 支架 机架 托架 吊架 底座 支座 底板 隔板 挡板 侧板 顶板 盖板 面板 "
+    "压板 夹板 滑板 踏板 基板 底盘 托盘 转盘 导管 软管 套管 油管 气管 弹簧 连杆 拉杆 推杆 横杆 撑杆 吊杆 摇臂 吊臂 "
+    "手柄 把手 滚轮 飞轮 叶轮 链轮 砂轮 导轮 皮带 链条 电机 气缸 油缸 活塞 阀门 滑阀 气泵 油泵 油箱 机箱 喷嘴 喷头 "
+    "接头 夹头 钻头 刀片 刀架 滤网 外壳 护罩 护套 套筒 滚筒 卷筒 套环 吊环 垫圈 垫片 滑块 凹槽 插槽 插座 导轨 立柱 "
+    "横梁 框架 铰链 挂钩 曲轴 凸轮 钢板 钢架",
     "circuit": "信号 滤波 稳压 整流 采样 调制 放大 振荡 驱动 控制 检测 保护 隔离 通信 显示 存储 时钟 复位 供电 充电 "
     "放电 感应 温度 电流 电压 频率 功率 脉冲 高频 低频 射频 微波 红外 超声波 数字 模拟 无线 补偿 触发 计时 报警 定时 "
     "耦合 反馈 解码 照明 变频 降压 升压 开关 缓存 校准 触摸 光电",
@@ -41,7 +46,7 @@ WORDS = {
     "库存 物流 航班 交通 电量 振动 频谱 遥感 地形 土壤 基因 分子 课程 新闻 评论",
     "record": "数据 特征 序列 向量 矩阵 集合 列表 编码 参数 指标 标签 样本 曲线 索引 图谱 权重 分数 模板 摘要",
     "method": "神经网络 遗传算法 决策树 贝叶斯 模糊控制 有限元 线性规划 深度学习 强化学习 小波变换",
-    "task": "识别 预测 检测 推荐 压缩 调度 加密 分类 检索 匹配 评估 定位 跟踪 分割 校正 诊断 预警 优化 翻译",
+    "task": "识别 预测 检测 推荐 压缩 调度 加密 分类 检索 匹配 评估 定位 跟踪 分割 校正 诊断 预警 优化",
     "product": "涂料 胶粘剂 油墨 薄膜 复合材料 催化剂 树脂 橡胶 塑料 纤维 陶瓷 玻璃 水泥 混凝土 清洗剂 润滑油 电解液",
     "quality": "耐高温 高强度 阻燃 抗菌 环保 水性 导电 导热 耐磨 防腐 低成本 透明 防水 轻质 隔热 无毒 多孔",
     "material": "不锈钢 铝合金 橡胶 塑料 陶瓷 碳钢 铸铁 黄铜 尼龙 玻璃钢 硅胶 钛合金 聚乙烯 聚丙烯 碳纤维 石墨",
@@ -58,16 +63,9 @@ WORDS = {
     "site": "钢厂 车站 码头 仓库 水库 果园 矿井 隧道 桥梁 温室 牧场 渔场 电厂 机场 油田 农田 港口 船舶 铁路 公路 食堂 "
     "医院 车间 厨房 地铁 水电站 养殖场 纺织厂 粮库 大棚 工地 机房 茶园 地下室 火电厂 实验室",
 }
-# Classes found in the lexicon by rule: tags, the characters allowed before the last ("" for any), the last
-# characters, the lengths, and the least frequency.
-RULES = {
-    "part": (
-        "n",
-        "齿滑转主传轴螺支底隔挡侧顶盖托导套弹连拉推横撑吊踏滚叶垫夹钢插卷滤护喷接钻砂立曲机气油基压阀电链",
-        "轮轴承栓杆架座板盘管筒罩簧臂槽环箱缸阀泵嘴钉链",
-        (2, 3),
-        4,
-    ),
+# Classes found in the lexicon by rule: tags, the characters before the last ("" for any), the last characters,
+# the lengths, and the least frequency.
+RULES: dict[str, tuple[str, str, str, tuple[int, ...], int]] = {
     "chemical": (
         "n nz",
         "氧化硫硝盐柠檬碳醋乙丙丁甲苯氯硅磷硼聚烯酰树脂硬环酸氨钠钾钙镁锌铝铁钛锰氢氟二三纤维木质活性分散增塑稠"
@@ -79,7 +77,7 @@ RULES = {
     "place": ("ns", "", "县市", (3,), 30),
     "object": ("n", "", "花草树木山河湖海江桥路车船书画歌舞茶酒菜果饭衣鞋灯窗桌床笔石玉马牛羊鸟鱼虫", (2,), 60),
 }
-UNWANTED = "自治县 大都市 大城市 纽约市 北平市 油轮 主管 连环 压轴 电网 环氧氯丙烷".split()
+UNWANTED = {"自治县", "大都市", "大城市", "纽约市", "北平市", "水合氯醛", "环磷酰胺", "苯丙酮", "联苯胺", "破鞋"}
 
 # A sector's templates, by kind. Of a title, the claims repeat what comes before "~".
 MECHANICAL = (
@@ -100,7 +98,7 @@ MECHANICAL = (
     "effect: 所述{old}与所述{old}相配合，[解决了|避免了]{process*}时[易卡死|振动大|密封不严]的问题",
     "effect: 结构[简单|紧凑]，{process*}效率提高{8~65}%，[延长了|提高了]所述{old}的使用寿命",
     "example: 如图{1~6}所示，所述{old}以{20~900}r/min的转速带动所述{last}转动，{process*}{2~50}min后停机",
-    "example: 所述{old}的[外径|行程]为{40~950}mm，所述{old}选用{material}，在{place*}某{site*}试用{2~18}个月",
+    "example: 所述{old}的[外径|行程]为{40~950}mm，所述{old}选用{material}，在{place}某{site*}试用{2~18}个月",
 )
 ELECTRONIC = (
     "field: [电子电路|电力电子|无线通信|智能家居|仪器仪表|汽车电子|照明控制|电池管理|半导体器件]",
@@ -116,11 +114,11 @@ ELECTRONIC = (
     "detail: 还包括{new}，所述{last}[串联|并联|跨接]在所述{old}与所述{old}之间",
     "detail: 所述{old}通过{new}向所述{old}发送[中断|采样|复位]信号，[周期|脉宽|延时]为{2~800}ms",
     "detail: 所述{old}的[采样|截止|谐振]频率为{10-900}kHz，所述{last}的[阻值|阻抗]为{10~990}Ω",
-    "detail: 所述{old}包括{new}，所述{last}的[栅极|基极|阳极]与所述{old}的[接地端|正极|漏极]连接",
+    "detail: 所述{old}包括{new}，所述{last}的[一端|控制端|信号端]与所述{old}的[接地端|正极|输入端]连接",
     "effect: 通过所述{old}对所述{old}进行{circuit}，[功耗降低|误差减小|响应时间缩短]{6~70}%",
     "effect: 由于设置了所述{old}，[提高了|改善了]{circuit}的[精度|稳定性|可靠性]，适用于{site*}",
     "example: 如图{1~7}所示，上电{5~950}ms后，所述{old}输出{1.0~24.0}V的{circuit}信号，所述{old}[导通|启动|休眠]",
-    "example: 样机在{place*}某{site*}运行{100~2900}h，所述{old}的误报率为{0.02~3.90}%，所述{last}不超过{45~85}℃",
+    "example: 样机在{place}某{site*}运行{100~2900}h，所述{old}的误差为{0.02~3.90}%，温度不超过{45~85}℃",
 )
 SOFTWARE = (
     "field: [人工智能|数据处理|计算机视觉|自然语言处理|信息安全|智能交通|电力调度|电子商务|医疗信息]",
@@ -133,7 +131,7 @@ SOFTWARE = (
     "opening: 包括步骤S1：[接收|查询]{new}；步骤S2：从所述{last}中[提取|筛选]{new}；步骤S3：计算{new}，"
     "并与所述{old}[拼接|比较|关联]",
     "opening: 包括：[获取|构建]{new}、{new}和{new}；计算所述{last}与所述{old}的[相似度|距离|互信息]；"
-    "据此[完成|更新]{subject*}{task*}",
+    "据此[给出|更新]{subject*}{task*}结果",
     "detail: 所述{old}[包括|至少包括]{subject}[编号|类别|时间戳|长度]和{new}，所述{last}的维度为{16~1024}",
     "detail: {method*}的[学习率|正则系数]为{0.001~0.090}，迭代{20~900}次，以所述{old}作为[输入|监督信号]",
     "detail: 当所述{old}[大于|不低于]{0.11~0.98}时，[删除|更新|合并]所述{old}，否则保留所述{last}",
@@ -142,7 +140,7 @@ SOFTWARE = (
     "effect: {subject*}{task*}的[准确率|召回率|实时性]得到提升，[误差|耗时|存储开销]降低{5~70}%",
     "effect: 通过所述{old}与所述{old}的[融合|比对]，解决了{subject*}{record}[缺失|冗余|滞后]的问题",
     "example: 用户输入“{object}”后，{3~990}ms内返回“{object}”“{object}”等{4~60}项结果，并更新所述{old}",
-    "example: 以{place*}{site*}的{300~9900}条{subject*}{record}为例，所述{old}中“{object}”与“{object}”的关联度"
+    "example: 以{place}{site*}的{300~9900}条{subject*}{record}为例，所述{old}中“{object}”与“{object}”的关联度"
     "为{0.11~0.99}",
 )
 RECIPE = (
@@ -152,7 +150,7 @@ RECIPE = (
 )
 CHEMICAL = (
     *RECIPE,
-    "field: [高分子材料|精细化工|建筑材料|水处理|功能涂层|新能源材料|日用化工|造纸助剂|纳米材料]",
+    "field: [高分子材料|精细化工|功能材料|新材料|材料化学|化工|复合材料|纳米材料]",
     "name: {chemical}",
     "title: {site*}用{quality}{product*}~及其制备方法",
     "title: 含有{chemical}的{quality}{product*}~及其[制备方法|应用|生产工艺]",
@@ -163,7 +161,7 @@ CHEMICAL = (
     "detail: 将所述{old}溶于[去离子水|乙醇|丙酮]中，[超声|搅拌]{5~90}min，所得[混合液|浆料]与所述{last}共混",
     "effect: 所得{product*}的[拉伸强度|附着力]为{2.1~68.0}MPa，[耐热性|耐水性|稳定性]好",
     "effect: 所述{old}与所述{old}协同作用，[改善了|提高了]产品的[韧性|分散性|导热性|耐候性]",
-    "example: 称取{dose}，在{55~175}℃下反应{0.5~12.0}h，冷却后[过滤|洗涤|造粒]，测得[粘度|硬度]为{0.81~9.50}",
+    "example: 称取{dose}，在{55~175}℃下反应{0.5~12.0}h，冷却后[过滤|洗涤|造粒]，测得pH值为{4.10~9.50}",
     "example: 取{dose}，以{80~950}r/min搅拌{5~90}min，[静置|老化|烘干]{2~36}h，即得{product*}样品",
 )
 AGRICULTURAL = (
@@ -178,8 +176,8 @@ AGRICULTURAL = (
     "detail: 将所述{old}在{45-75}℃下[堆制|烘干]{10~96}h，冷却后接种[芽孢杆菌|木霉菌]，再拌入所述{last}",
     "effect: [施用后|使用后]{crop*}增产{5~45}%，[土壤板结|病害发生率|化肥用量]明显降低",
     "effect: 充分利用所述{old}与所述{old}，[提高土壤肥力|减少环境污染]，{crop*}[品质好|抗逆性强|成活率高]",
-    "example: 于{place*}选取{2~60}亩{crop*}试验田，按{dose}配制，{20~180}天后测得亩产{210~4900}kg",
-    "example: 称取{dose}，混匀后用于{place*}的{crop*}育苗，出苗率为{80.1~99.6}%，株高为{6.1~88.0}cm",
+    "example: 于{place}选取{2~60}亩{crop*}试验田，按{dose}配制，{20~180}天后测得亩产{210~4900}kg",
+    "example: 称取{dose}，混匀后用于{place}的{crop*}育苗，出苗率为{80.1~99.6}%，株高为{6.1~88.0}cm",
 )
 MEDICAL = (
     *RECIPE,
@@ -193,8 +191,9 @@ MEDICAL = (
     "detail: 每日服用{2~4}次，每次{2.5~15.0}g，{5~30}天为一个疗程，所述{old}可[增至|减至]{3~30}g",
     "effect: 所述{old}[益气|活血|清热]，所述{old}[化痰|止痛|安神|祛湿]，对{illness*}有效率为{80.1~97.9}%",
     "effect: 所述{old}与所述{old}[配伍|合用]，[副作用小|起效快|复发率低]，兼治{illness*}",
-    "example: 患者[王|李|张|刘|陈|杨|赵|黄|周|吴]某，[男|女]，{18~82}岁，{place*}人，患{illness*}；取{dose}，水煎服，{5~60}天后[痊愈|好转]",
-    "example: 称取{dose}，加{4~14}倍量的水煎煮，制成[颗粒|药丸|药膏]；{40~390}例{illness*}患者服用后好转",
+    "example: 患者[王|李|张|刘|陈|杨|赵|黄|周|吴]某，[男|女]，{18~82}岁，{place}人，患{illness*}；取{dose}，"
+    "水煎服，{5~60}天后[痊愈|好转]",
+    "example: 称取{dose}，加{4~14}倍量的水煎煮，[浓缩|过滤|灭菌]后制得成品；{40~390}例{illness*}患者服用后好转",
 )
 SECTORS = (MECHANICAL, ELECTRONIC, SOFTWARE, CHEMICAL, AGRICULTURAL, MEDICAL)
 # Half of the abstracts leave the structure to the claims, for shorter texts.
@@ -204,7 +203,7 @@ ABSTRACTS = (
     "发明名称：一种{title}。技术领域：{field}。本发明[公开|提供]了一种{title}。",
     "本发明公开了一种{title}，[属于|涉及]{field}技术领域。",
 )
-CLAIM = "{number}. [根据|如]权利要求{base}所述的{claimed}，其[特征|进一步特征]在于[，|：]{detail}。"
+CLAIM = "{number}. [根据|如]权利要求{base}所述的{claimed}，其特征[|还]在于[，|：]{detail}。"
 
 SPREAD = 0.5  # words are drawn by frequency to this power: common ones recur, and rare ones still come up
 UNLISTED = 100  # the frequency given to the few newer terms that the lexicon lacks
@@ -212,7 +211,6 @@ CHARACTERS_PER_WORD = 2.0  # more than any text has by jieba's count, so that no
 MOST_CLAIMS = 8  # longer texts grow by embodiments, which introduce nothing, so names never run out
 
 T = TypeVar("T")
-Options = dict[str, list[str]]
 
 
 @dataclass
@@ -220,7 +218,7 @@ class _Draft:
     """A text being written: the words it is about, and its components with their amounts."""
 
     rng: np.random.Generator
-    templates: Options
+    sector: Sequence[str]
     topics: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     amounts: list[tuple[int, int]] = field(default_factory=list)
@@ -243,20 +241,18 @@ def generate_patents(n: int, *, seed: int, min_words: int = 128) -> list[str]:
 
 def _patent(rng: np.random.Generator, min_words: int) -> str:
     """One text: abstract, claims, embodiments."""
-    draft = _Draft(rng, _choose(rng, _sectors()))
-    templates = draft.templates
+    draft = _Draft(rng, _choose(rng, SECTORS))
     # Half of the devices have reference numerals, which begin with the claims.
-    numeral = templates["numeral"][0] if "numeral" in templates and rng.random() < 0.5 else ""
+    numeral = _choose(rng, ["", *_templates(draft, "numeral")])
     chain: list[int] = []  # the components that a claim and those it refers to have introduced
-    phrases = {
-        kind: _expand(_choose(rng, templates[kind]), draft, chain) for kind in ("title", "field", "opening", "effect")
-    }
+    kinds = ("title", "field", "opening", "effect")
+    phrases = {kind: _expand(_choose(rng, _templates(draft, kind)), draft, chain) for kind in kinds}
     claimed, _, rest = phrases["title"].partition("~")
     phrases["title"] = claimed + rest
     text = _named(_alternatives(rng, _choose(rng, ABSTRACTS)).format(**phrases), draft, "")
     text += _named(f"权利要求书：1. 一种{claimed}，其特征在于，{phrases['opening']}。", draft, numeral)
     chains = [chain]
-    details = rng.permutation(templates["detail"]).tolist()
+    details = rng.permutation(_templates(draft, "detail")).tolist()
     enough = min_words * CHARACTERS_PER_WORD
     while len(chains) < 2 or (len(chains) < MOST_CLAIMS and len(text) < 0.75 * enough):
         base = _below(rng, len(chains))
@@ -268,7 +264,7 @@ def _patent(rng: np.random.Generator, min_words: int) -> str:
     examples = 0
     while examples == 0 or len(text) < enough:
         examples += 1
-        example = _expand(_choose(rng, templates["example"]), draft, list(range(len(draft.names))))
+        example = _expand(_choose(rng, _templates(draft, "example")), draft, list(range(len(draft.names))))
         text += _named(f"实施例{examples}：{example}。", draft, numeral)
     return text
 
@@ -308,15 +304,14 @@ def _expand(template: str, draft: _Draft, chain: list[int]) -> str:
 
 def _introduce(draft: _Draft, chain: list[int]) -> str:
     """A component of a new name, added to the draft and the chain; an ingredient comes with its amount."""
-    while (name := _expand(draft.templates["name"][0], draft, chain)) in draft.names:
+    while (name := _expand(_templates(draft, "name")[0], draft, chain)) in draft.names:
         pass
     low = 1 + _below(draft.rng, 40)
     high = low + 1 + _below(draft.rng, 15)
     chain.append(len(draft.names))
     draft.names.append(name)
     draft.amounts.append((low, high))
-    unit = draft.templates.get("unit")
-    return f"<{chain[-1]}>{low}-{high}{unit[0]}" if unit else f"<{chain[-1]}>"
+    return f"<{chain[-1]}>" + "".join(f"{low}-{high}{unit}" for unit in _templates(draft, "unit"))
 
 
 def _named(text: str, draft: _Draft, numeral: str) -> str:
@@ -353,17 +348,9 @@ def _below(rng: np.random.Generator, bound: int) -> int:
     return int(rng.random() * bound)
 
 
-@cache
-def _sectors() -> list[Options]:
-    """Each sector's templates by kind."""
-    sectors: list[Options] = []
-    for templates in SECTORS:
-        by_kind: Options = {}
-        for template in templates:
-            kind, _, content = template.partition(": ")
-            by_kind.setdefault(kind, []).append(content)
-        sectors.append(by_kind)
-    return sectors
+def _templates(draft: _Draft, kind: str) -> list[str]:
+    """The templates of that kind in the draft's sector."""
+    return [line.removeprefix(f"{kind}: ") for line in draft.sector if line.startswith(f"{kind}: ")]
 
 
 @cache

@@ -1,0 +1,108 @@
+"""Score or load: token statistics and token frequencies are computed once and kept, keyed by all that determines them.
+
+A key holds the content of model, tokenizer and texts, device and dtype, start token, library versions and the source of the code that
+computes, so editing any of them misses the cache instead of finding a stale result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from mialib.benchmarks import load_texts
+from mialib.frequency import TokenFrequency, count_tokens
+from mialib.models import load_tokenizer, model_revision, pick_device, pick_dtype, tokenizer_hash, vocabulary_size
+from mialib.store import code_hash, hash_of, hash_texts, home
+from mialib.token_stats import TokenStats
+
+logger = logging.getLogger(__name__)
+
+
+def score_or_load(
+    model: str,
+    texts: Sequence[str],
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    start_token: str | None = "auto",
+) -> TokenStats:
+    """Token statistics of `texts` under `model`, from the cache where they are there; arguments as for `Scorer`."""
+    where = pick_device(device)
+    path = _path(
+        "token_stats",
+        model=model_revision(model),
+        texts=hash_texts(texts),
+        device=where.type,
+        dtype=str(pick_dtype(dtype, where)),
+        start_token=start_token,
+        code=code_hash("scoring", "models", "token_stats"),
+        versions=[version("torch"), version("transformers")],
+    )
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            from mialib.scoring import Scorer
+
+            Scorer(model, device=device, dtype=dtype, start_token=start_token).score(texts).save(path)
+    return TokenStats.load(path)
+
+
+def count_or_load(corpus: str, model: str) -> TokenFrequency:
+    """Frequencies of `model`'s tokens in a reference corpus: a lab corpus (`lab/en`) or a file of texts."""
+    texts = reference_texts(corpus)
+    path = _path(
+        "token_frequency",
+        model=model_revision(model),
+        texts=hash_texts(texts),
+        code=code_hash("frequency", "models"),
+        versions=[version("tokenizers")],
+    )
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            tokenizer = load_tokenizer(model)
+            count_tokens(
+                texts, tokenizer, vocabulary_size(model), name=corpus, tokenizer_hash=tokenizer_hash(tokenizer)
+            ).save(path)
+    return TokenFrequency.load(path)
+
+
+def reference_texts(corpus: str) -> list[str]:
+    """The texts of a reference corpus: the reference part of a lab corpus, or a file of texts."""
+    if corpus.startswith("lab/"):
+        from mialib.lab import lab_texts
+
+        return lab_texts(corpus, "reference")
+    return load_texts(corpus)
+
+
+def score_cut_texts(
+    model: str, stats: TokenStats, cut_texts: Sequence[str], **scorer_options: Any
+) -> tuple[TokenStats, int]:
+    """Statistics of texts that are cut shorter, from the statistics of the whole texts, and how many needed no forward pass.
+
+    Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too; the others (the cut falls inside a
+    token) are scored.
+    """
+    tokenizer = load_tokenizer(model)
+    cut_ids = tokenizer(list(cut_texts), add_special_tokens=False, verbose=False)["input_ids"]
+    is_prefix = [
+        len(ids) <= len(row.token_ids) and ids == row.token_ids[: len(ids)].tolist()
+        for ids, row in zip(cut_ids, stats, strict=True)
+    ]
+    n_tokens = [len(ids) if ok else 1 for ids, ok in zip(cut_ids, is_prefix, strict=True)]
+    cut_stats = stats.prefix(n_tokens)
+    other = [i for i, ok in enumerate(is_prefix) if not ok]
+    if other:
+        rescored = score_or_load(model, [cut_texts[i] for i in other], **scorer_options)
+        cut_stats = cut_stats.replace_rows(other, rescored)
+    return cut_stats, sum(is_prefix)
+
+
+def _path(kind: str, **determined_by: Any) -> Path:
+    path = home() / "cache" / kind / f"{hash_of(determined_by)}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,206 @@
+"""From a model and a benchmark to numbers: what a notebook calls.
+
+    targets = evaluate.targets(models=..., benchmarks=...)   what to run, a results table's columns
+    inputs  = evaluate.load_inputs(target)                   texts, labels and every pass a detector may need
+    scores  = evaluate.score_all(inputs)                     {detector: (N,) scores, or None where not applicable}
+    results = evaluate.measure(inputs, scores)               AUC and TPR with intervals, beside the published numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.benchmarks import Benchmark, load_benchmark
+from mialib.cache import count_or_load, score_cut_texts, score_or_load
+from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
+from mialib.frequency import TokenFrequency
+from mialib.metrics import Comparison, auc_interval, compare_auc, tpr_at_fpr_interval
+from mialib.published import published_value
+from mialib.results import Result
+from mialib.token_stats import TokenStats
+
+METRICS = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One column of a results table."""
+
+    model: str
+    benchmark: str
+    reference: str | None = None  # a smaller model, for Small Ref
+    corpus: str | None = None  # a reference corpus, for DC-PDD
+    published: str | None = None  # the published table's column that stands beside it
+
+    @property
+    def column(self) -> str:
+        """The column's heading."""
+        return f"{self.model} on {self.benchmark}"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything the likelihood detectors of one target may need, text by text in the benchmark's order."""
+
+    target: Target
+    benchmark: Benchmark
+    stats: TokenStats
+    lowercase: TokenStats | None
+    reference: TokenStats | None
+    frequency: TokenFrequency | None
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """(N,), 1 = member."""
+        return self.benchmark.labels
+
+    def given(self) -> dict[str, Any]:
+        """What `detect` takes by keyword."""
+        return {
+            "texts": self.benchmark.texts,
+            "lowercase": self.lowercase,
+            "reference": self.reference,
+            "frequency": self.frequency,
+        }
+
+
+def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
+    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def targets(
+    models: str | Sequence[str],
+    benchmarks: str | Sequence[str],
+    references: str | Sequence[str | None] | None = None,
+    corpora: str | Sequence[str | None] | None = None,
+    published: str | Sequence[str | None] | None = None,
+) -> list[Target]:
+    """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is empty.
+
+    An empty entry, or "-", means that there is none.
+    """
+    names = as_list(models)
+    if not names:
+        raise ValueError("models: at least one model is needed")
+    columns: dict[str, list[Any]] = {}
+    for field, value in {
+        "benchmark": benchmarks,
+        "reference": references,
+        "corpus": corpora,
+        "published": published,
+    }.items():
+        entries = [None if entry in ("", "-", None) else entry for entry in as_list(value)] or [None]
+        if len(entries) not in (1, len(names)):
+            raise ValueError(f"{field}: {len(entries)} entries for {len(names)} models; give one for each, or one for all")
+        columns[field] = entries * len(names) if len(entries) == 1 else entries
+    if None in columns["benchmark"]:
+        raise ValueError("benchmarks: each model needs one")
+    return [
+        Target(model, **{field: entries[i] for field, entries in columns.items()}) for i, model in enumerate(names)
+    ]
+
+
+def load_inputs(target: Target) -> Inputs:
+    """Load the benchmark and score it, or load its scores: the texts, lowercased, and under the reference model."""
+    benchmark = load_benchmark(target.benchmark)
+    texts = benchmark.texts
+    return Inputs(
+        target=target,
+        benchmark=benchmark,
+        stats=score_or_load(target.model, texts),
+        lowercase=score_or_load(target.model, lowered(benchmark)) if has_case(benchmark) else None,
+        reference=score_or_load(target.reference, texts) if target.reference else None,
+        frequency=count_or_load(target.corpus, target.model) if target.corpus else None,
+    )
+
+
+def has_case(benchmark: Benchmark) -> bool:
+    """Whether lowercasing means anything: not in Chinese, where at most units and formulas have case."""
+    return benchmark.language != "zh"
+
+
+def lowered(benchmark: Benchmark) -> list[str]:
+    """The texts in lower case."""
+    return [text.lower() for text in benchmark.texts]
+
+
+def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
+    """The same inputs with each text cut to `n_words` words, and how many texts needed no new forward pass."""
+    cut = inputs.benchmark.cut(n_words)
+    target = inputs.target
+    stats, n_reused = score_cut_texts(target.model, inputs.stats, cut.texts)
+    lowercase, reference = inputs.lowercase, inputs.reference
+    if lowercase is not None:
+        lowercase, _ = score_cut_texts(target.model, lowercase, lowered(cut))
+    if reference is not None:
+        reference, _ = score_cut_texts(target.reference, reference, cut.texts)
+    return replace(inputs, benchmark=cut, stats=stats, lowercase=lowercase, reference=reference), n_reused
+
+
+def score_all(
+    inputs: Inputs, detectors: Iterable[str] | None = None, **hyperparameters: Mapping[str, Any]
+) -> dict[str, FloatArray | None]:
+    """Scores of each detector, None where one of its inputs does not exist for this target (a dash in the tables).
+
+    `hyperparameters` are given by detector: `min_k={"k": 10}`.
+    """
+    given = inputs.given()
+    return {
+        name: detect(
+            name, inputs.stats, **{need: given[need] for need in needs}, **hyperparameters.get(name, {})
+        )
+        if all(given[need] is not None for need in (needs := get_detector(name).needs))
+        else None
+        for name in (DETECTORS if detectors is None else detectors)
+    }
+
+
+def measure(
+    inputs: Inputs,
+    scores: Mapping[str, FloatArray | None],
+    *,
+    paper: str | None = None,
+    items: Mapping[str, str] | None = None,
+    column: str | None = None,
+) -> list[Result]:
+    """AUC and TPR@5%FPR of each detector with intervals.
+
+    `items` says which item of `paper` prints each metric (`{"auc": "table-2"}`); only its metrics are computed. The published number
+    stands beside ours where the target names a published column.
+    """
+    results = []
+    for metric, item in (items or dict.fromkeys(METRICS)).items():
+        for name, values in scores.items():
+            interval = None if values is None else METRICS[metric](inputs.labels, values)
+            label = DETECTORS[name].label
+            published = None
+            if paper and item and inputs.target.published:
+                published = published_value(paper, item, label, inputs.target.published, metric)
+            results.append(
+                Result.of(
+                    row=label,
+                    column=column or inputs.target.column,
+                    metric=metric,
+                    interval=interval,
+                    published=published,
+                    published_column=inputs.target.published,
+                )
+            )
+    return results
+
+
+def compare(inputs: Inputs, scores: Mapping[str, FloatArray | None], name: str, other: str) -> Comparison | None:
+    """AUC of one detector minus another's on the same texts, None where either is not applicable."""
+    if scores[name] is None or scores[other] is None:
+        return None
+    return compare_auc(inputs.labels, scores[name], scores[other])

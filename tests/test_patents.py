@@ -1,0 +1,105 @@
+"""The generated patents: what the lab takes from them, and that they read like patents."""
+
+import logging
+import re
+import unicodedata
+
+import jieba
+import numpy as np
+import pytest
+
+from mialib.patents import CHARACTERS_PER_WORD, RULES, SECTORS, WORDS, _classes, generate_patents
+
+jieba.setLogLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return generate_patents(300, seed=5)
+
+
+@pytest.fixture(scope="module")
+def words(texts):
+    return [jieba.lcut(text) for text in texts]
+
+
+def test_same_arguments_give_the_same_texts(texts):
+    assert generate_patents(300, seed=5) == texts
+    assert not set(generate_patents(300, seed=6)) & set(texts)
+
+
+def test_a_text_does_not_depend_on_how_many_there_are(texts):
+    assert generate_patents(5, seed=5) == generate_patents(50, seed=5)[:5] == texts[:5]
+
+
+def test_texts_are_distinct(texts):
+    assert len(set(texts)) == len(texts) == 300
+    assert generate_patents(0, seed=5) == []
+
+
+def test_texts_are_long_enough_and_not_much_longer(texts, words):
+    lengths = [len(text) for text in words]
+    assert min(lengths) >= 128
+    assert 150 <= np.median(lengths) <= 220
+    # The length is kept by counting characters, so no text may come near the bound on characters per word.
+    assert max(len(text) / length for text, length in zip(texts, lengths, strict=True)) < 0.97 * CHARACTERS_PER_WORD
+
+
+@pytest.mark.parametrize("min_words", [1, 40, 200, 900])
+def test_any_length_can_be_asked_for(min_words):
+    for text in generate_patents(12, seed=8, min_words=min_words):
+        assert len(jieba.lcut(text)) >= min_words
+
+
+def test_nearly_all_characters_are_chinese_or_numbers_with_units(texts):
+    text = "".join(texts)
+    chinese = re.findall(r"[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef“”]", text)
+    numbers = re.findall(r"\d+(?:[.:-]\d+)*(?:%|℃|°|mm|μm|cm|kHz|Ω|mA|V|ms|min|r/min|kg|MPa|[ghs])?", text)
+    assert (len(chinese) + sum(map(len, numbers))) / len(text) > 0.97
+    assert not re.search(r"[\[\]{}<>|*~#\n]", text), "notation of the templates is left"
+    assert text == unicodedata.normalize("NFC", text)
+
+
+def test_claims_refer_back_and_repeat_components(texts):
+    for text in texts:
+        assert text.startswith(("本发明", "发明名称：一种"))
+        claims = re.split(r"(?<=[：。])(?=\d+\. )", text.partition("实施例1：")[0])[1:]
+        assert [int(claim.partition(".")[0]) for claim in claims] == list(range(1, len(claims) + 1))
+        assert len(claims) >= 2 and "其特征在于" in claims[0]
+        for number, claim in enumerate(claims[1:], start=2):
+            assert 1 <= int(re.search(r"权利要求(\d+)所述的", claim)[1]) < number
+    assert np.mean([text.count("所述") for text in texts]) > 5
+
+
+def test_every_word_class_is_used_and_none_is_missing():
+    asked = {slot for lines in SECTORS for line in lines for slot in re.findall(r"\{([a-z]+)\*?\}", line)}
+    assert asked - {"new", "old", "last", "dose"} == WORDS.keys() | RULES.keys()
+    assert all(len(found) == len(set(found)) > 9 for found, _ in _classes().values())
+
+
+def test_vocabulary_is_large_and_skewed(words):
+    counts = {}
+    for word in (word for text in words for word in text):
+        counts[word] = counts.get(word, 0) + 1
+    assert len(counts) > 1800
+    # Common words recur, and a long tail of words comes once or twice.
+    assert sum(count <= 2 for count in counts.values()) > 500
+
+
+def test_texts_are_not_near_duplicates(words):
+    grams = [{tuple(text[i : i + 7]) for i in range(len(text) - 6)} for text in words]
+    rng = np.random.default_rng(0)
+    pairs = [rng.choice(len(grams), 2, replace=False) for _ in range(2000)]
+    shared = [len(grams[a] & grams[b]) / min(len(grams[a]), len(grams[b])) for a, b in pairs]
+    assert np.median(shared) < 0.07
+    nearest = [max(len(a & b) / len(a) for b in grams if b is not a) for a in grams]
+    assert max(nearest) < 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"n": -3}, "n must be at least 0, got -3"), ({"n": 1, "min_words": 0}, "min_words must be at least 1, got 0")],
+)
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        generate_patents(**arguments, seed=1)
