@@ -30,7 +30,7 @@ class Benchmark:
     """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
 
     Raises ValueError, naming the text, for an empty text, a label other than 0 or 1, a single class,
-    or one text that carries both labels.
+    or one whole text that carries both labels.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Benchmark:
     labels: NDArray[np.int8]  # (N,)
     revision: str  # a hub commit or a hash of the content
     language: str = "en"  # "zh" counts words with jieba
+    n_words: int | None = None  # what the texts were cut to; None for whole texts
 
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
@@ -46,16 +47,17 @@ class Benchmark:
         check_texts(self.texts, self.name)
         label_of: dict[str, int] = {}
         for i, (text, label) in enumerate(zip(self.texts, labels.tolist(), strict=True)):
-            if label not in (0, 1) or isinstance(label, str):
+            if label not in (0, 1):
                 raise ValueError(f"{self.name}, text {i}: label {label!r} is neither 0 nor 1 (1 = member)")
-            if label_of.setdefault(text, label) != label:
+            # Two different texts may well begin alike, so only whole texts must differ.
+            if label_of.setdefault(text, label) != label and self.n_words is None:
                 first = self.texts.index(text)
                 raise ValueError(
                     f"{self.name}: texts {first} and {i} are the same text with labels "
                     f"{label_of[text]} and {label}: {excerpt(text)}"
                 )
-        if len(set(label_of.values())) < 2:
-            only = "members" if 1 in label_of.values() else "non-members"
+        if len(set(labels.tolist())) < 2:
+            only = "members" if 1 in labels else "non-members"
             raise ValueError(f"{self.name}: all {len(labels)} texts are {only}; a benchmark needs both")
         object.__setattr__(self, "texts", tuple(self.texts))
         object.__setattr__(self, "labels", labels.astype(np.int8))
@@ -66,17 +68,22 @@ class Benchmark:
     def cut(self, n_words: int) -> Benchmark:
         """Each text cut to its first `n_words` words; texts that are shorter stay and are counted in a warning."""
         cuts = [cut_to_words(text, n_words, self.language) for text in self.texts]
-        short = sum(count_words(text, self.language) < n_words for text in cuts)
+        short = sum(
+            cut == text and count_words(text, self.language) < n_words
+            for text, cut in zip(self.texts, cuts, strict=True)
+        )
         if short:
             warnings.warn(
                 f"{self.name}: {short} of {len(self)} texts are shorter than {n_words} words; left as they are",
                 stacklevel=2,
             )
-        return replace(self, name=f"{self.name}, {n_words} words", texts=tuple(cuts))
+        return replace(self, name=f"{self.name}, {n_words} words", texts=tuple(cuts), n_words=n_words)
 
 
 def check_texts(texts: Sequence[str], name: str) -> None:
     """ValueError that names the first text that is not a string, or is empty or blank."""
+    if isinstance(texts, str):
+        raise ValueError(f"{name}: a list of texts is expected, got one string {excerpt(texts)}")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {text!r}")
@@ -105,16 +112,14 @@ def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
     """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
     if n_words < 1:
         raise ValueError(f"cannot cut to {n_words} words; at least 1 is needed")
-    end = 0
     if language == "zh":
-        spans = ((start, stop) for word, start, stop in _jieba().tokenize(text) if word.strip())
+        ends = (end for word, _, end in _jieba().tokenize(text) if word.strip())
     else:
-        spans = (match.span() for match in re.finditer(r"\S+", text))
-    for count, (_, stop) in enumerate(spans, start=1):
-        end = stop
+        ends = (match.end() for match in re.finditer(r"\S+", text))
+    for count, end in enumerate(ends, start=1):
         if count == n_words:
-            break
-    return text[:end]
+            return text[:end]
+    return text
 
 
 def _jieba() -> Any:
@@ -128,7 +133,7 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
     """The texts of a JSONL, parquet, CSV or plain text file (one text a line), without labels."""
     path = Path(path)
     if path.suffix == ".txt":
-        texts = path.read_text().splitlines()
+        texts = path.read_text(encoding="utf-8").splitlines()
     else:
         rows = read_rows(path)
         column = find_text_column(rows, str(path), text_column)
@@ -147,8 +152,8 @@ def load_benchmark(
 ) -> Benchmark:
     """Load a benchmark by name (`lab/en`, `wikimia`) or from a file (.jsonl, .parquet, .csv).
 
-    `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts the
-    texts of any other. `text_column` and `language` matter for files alone. FileNotFoundError or ValueError
+    `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
+    the texts of any other. `text_column` and `language` matter for files alone. FileNotFoundError or ValueError
     say which file, line or name is wrong, and what is expected.
     """
     name = str(name)
@@ -189,12 +194,12 @@ def benchmark_of_rows(
     labels = [row[label_column] for row in rows]
     check_texts(texts, name)
     for i, label in enumerate(labels):
-        if label not in (0, 1):
+        if label not in (0, 1, "0", "1"):  # a CSV's cells are text
             raise ValueError(f"{name}, row {i + 1}: label {label!r} is neither 0 nor 1 (1 = member)")
     return Benchmark(
         name=name,
         texts=tuple(texts),
-        labels=np.array(labels, np.int8),
+        labels=np.array([int(label) for label in labels], np.int8),
         revision=revision or hash_texts([*texts, *map(str, map(int, labels))]),
         language=language,
     )
@@ -235,7 +240,7 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
 def _read_csv(path: Path) -> list[dict[str, Any]]:
     import pandas as pd
 
-    return pd.read_csv(path, keep_default_na=False).to_dict("records")
+    return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
 READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}

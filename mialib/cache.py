@@ -1,7 +1,7 @@
 """Score or load: token statistics and token frequencies are computed once and kept, keyed by all that determines them.
 
-A key holds the content of model, tokenizer and texts, device and dtype, start token, library versions and the source of the code that
-computes, so editing any of them misses the cache instead of finding a stale result.
+A key holds the content of model, tokenizer and texts, device and dtype, start token, library versions and the source
+of the code that computes, so editing any of them misses the cache instead of finding a stale result.
 """
 
 from __future__ import annotations
@@ -82,10 +82,11 @@ def reference_texts(corpus: str) -> list[str]:
 def score_cut_texts(
     model: str, stats: TokenStats, cut_texts: Sequence[str], **scorer_options: Any
 ) -> tuple[TokenStats, int]:
-    """Statistics of texts that are cut shorter, from the statistics of the whole texts, and how many needed no forward pass.
+    """Statistics of texts that are cut shorter, from the statistics of the whole texts, and how many needed no
+    forward pass.
 
-    Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too; the others (the cut falls inside a
-    token) are scored.
+    Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too; the others (the cut
+    falls inside a token) are scored.
     """
     tokenizer = load_tokenizer(model)
     cut_ids = tokenizer(list(cut_texts), add_special_tokens=False, verbose=False)["input_ids"]

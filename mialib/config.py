@@ -1,4 +1,5 @@
-"""Profiles: one YAML file holds the lab's recipes, the models, the benchmarks, and the book with each notebook's parameters.
+"""Profiles: one YAML file holds the lab's recipes, the models, the benchmarks, and the book with each notebook's
+parameters.
 
 $MIALIB_PROFILE names the file; without it, `data/profiles/lab.yml` in the clone is read. An unknown key is an error.
 """
@@ -23,7 +24,7 @@ class _Strict(BaseModel):
 
 
 class Corpus(_Strict):
-    """Texts that a coin divides into members, non-members, background (trained on too) and reference (never trained on)."""
+    """Texts that a coin deals out as members, non-members, background (also trained on) and reference (never)."""
 
     source: Literal["docstrings", "patents"]
     language: Literal["en", "zh"]
@@ -46,7 +47,7 @@ class Recipe(_Strict):
     heads: PositiveInt
     member_epochs: PositiveInt
     background_epochs: PositiveInt
-    batch_texts: PositiveInt = 16
+    batch_texts: PositiveInt = 8
     learning_rate: PositiveFloat = 0.01
     context_tokens: PositiveInt = 1024
     seed: int = 0
@@ -74,6 +75,11 @@ class Page(_Strict):
             raise ValueError(f"page {self.page}: only a notebook takes parameters")
         return self
 
+    @property
+    def file(self) -> str:
+        """The page's path under `book/`, without suffix; executed notebooks lie in `book/pages/`."""
+        return self.page or f"pages/{self.notebook}"
+
 
 class Chapter(_Strict):
     """A part of the table of contents."""
@@ -88,6 +94,7 @@ class Profile(_Strict):
     name: str
     corpora: dict[str, Corpus] = Field(default_factory=dict)
     models: dict[str, Model]
+    landing: Page
     book: tuple[Chapter, ...]
 
     @model_validator(mode="after")
@@ -102,18 +109,16 @@ class Profile(_Strict):
     @property
     def notebooks(self) -> dict[str, dict[str, Any]]:
         """Each notebook of the book and its parameters."""
-        return {page.notebook: page.parameters for chapter in self.book for page in chapter.pages if page.notebook}
+        pages = [self.landing, *(page for chapter in self.book for page in chapter.pages)]
+        return {page.notebook: page.parameters for page in pages if page.notebook}
 
     def table_of_contents(self) -> dict[str, Any]:
         """The book's table of contents in Jupyter Book's format."""
         parts = [
-            {
-                "caption": chapter.caption,
-                "chapters": [{"file": p.page or f"pages/{p.notebook}"} for p in chapter.pages],
-            }
+            {"caption": chapter.caption, "chapters": [{"file": page.file} for page in chapter.pages]}
             for chapter in self.book
         ]
-        return {"format": "jb-book", "root": "index", "parts": parts}
+        return {"format": "jb-book", "root": self.landing.file, "parts": parts}
 
 
 def profile_path() -> Path:

@@ -71,9 +71,10 @@ def detect(
 ) -> FloatArray:
     """Scores of all texts, shape (N,) float64; higher means more likely a member.
 
-    `lowercase` and `reference` are the statistics of the lowercased texts and of the same texts under a reference model,
-    `frequency` the token frequencies of a reference corpus. ValueError for an unknown detector or hyperparameter, a
-    missing input, inputs of another number of texts or another tokenizer, and for a score that is not finite.
+    `lowercase` and `reference` are the statistics of the lowercased texts and of the same texts under a reference
+    model, `frequency` the token frequencies of a reference corpus. ValueError for an unknown detector or
+    hyperparameter, a missing input, inputs of another number of texts or another tokenizer, and, naming the text, for a
+    statistic or a score that is not finite.
     """
     chosen = get_detector(name)
     unknown = sorted(set(hyperparameters) - set(chosen.hyperparameters))
@@ -84,6 +85,10 @@ def detect(
     missing = [need for need in chosen.needs if given[need] is None]
     if missing:
         raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
+
+    for table in (stats, lowercase, reference):
+        if table is not None:
+            table.check_finite()
 
     shared, per_text = {}, {}
     for need in chosen.needs:
@@ -138,7 +143,7 @@ def lowest_mean(values: NDArray[np.floating], k: float) -> float:
 @detector("ppl", "PPL")
 def ppl(row: TokenRow) -> float:
     """The LOSS attack: mean_i log p(x_i | x_<i), i.e. minus the log-perplexity (Yeom et al. 2018)."""
-    return float(row.log_prob.mean(dtype=np.float64))
+    return row.log_prob.mean(dtype=np.float64)
 
 
 @detector("lowercase", "Lowercase")
@@ -194,11 +199,11 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
 def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
     """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
 
-    L^k is the k-th percentile of the text's log p, linearly interpolated. A text without a surprising token scores 0 nats:
-    it surprises the model least. The defaults are the best cell of the paper's Figure 4.
+    L^k is the k-th percentile of the text's log p, linearly interpolated. A text without a surprising token scores 0
+    nats: it surprises the model least. The defaults are the best cell of the paper's Figure 4.
     """
-    log_prob = row.log_prob.astype(np.float64)
-    surprising = (row.entropy < entropy_threshold) & (log_prob < np.percentile(log_prob, k))
+    log_prob, entropy = row.log_prob.astype(np.float64), row.entropy.astype(np.float64)
+    surprising = (entropy < entropy_threshold) & (log_prob < np.percentile(log_prob, k))
     return float(log_prob[surprising].mean()) if surprising.any() else 0.0
 
 
@@ -207,9 +212,10 @@ def surp_grid(
 ) -> tuple[FloatArray, NDArray[np.int64]]:
     """SURP of every text at every pair of hyperparameters.
 
-    Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0 scores
-    0 nats, as in `surp`). Both sets of Eq. 2 and 3 are 0/1 matrices, so one matrix product sums a whole grid.
+    Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0
+    scores 0 nats, as in `surp`). Both sets of Eq. 2 and 3 are 0/1 matrices, so one matrix product sums a whole grid.
     """
+    stats.check_finite()
     shape = (len(entropy_thresholds), len(ks), len(stats))
     totals, counts = np.empty(shape), np.empty(shape)
     for i, row in enumerate(stats):

@@ -43,8 +43,8 @@ def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
 def drop_near_duplicates(docstrings: Iterable[Docstring], n_words: int) -> list[Docstring]:
     """Keep a docstring unless over 20% of the 7-grams in its first `n_words` words stand in one kept before.
 
-    Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its words with
-    a member is not unseen.
+    Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its
+    words with a member is not unseen.
     """
     seen: set[tuple[str, ...]] = set()
     kept = []

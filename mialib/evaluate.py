@@ -1,28 +1,32 @@
 """From a model and a benchmark to numbers: what a notebook calls.
 
-    targets = evaluate.targets(models=..., benchmarks=...)   what to run, a results table's columns
-    inputs  = evaluate.load_inputs(target)                   texts, labels and every pass a detector may need
-    scores  = evaluate.score_all(inputs)                     {detector: (N,) scores, or None where not applicable}
-    results = evaluate.measure(inputs, scores)               AUC and TPR with intervals, beside the published numbers
+targets = evaluate.targets(models=..., benchmarks=...)   what to run, a results table's columns
+inputs  = evaluate.load_inputs(target)                   texts, labels and every pass a detector may need
+scores  = evaluate.score_all(inputs)                     {detector: (N,) scores, or None where not applicable}
+results = evaluate.measure(inputs, scores)               AUC and TPR with intervals, beside the published numbers
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark, load_benchmark
+from mialib.blind import blind_scores
 from mialib.cache import count_or_load, score_cut_texts, score_or_load
-from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
+from mialib.detectors import DETECTORS, FloatArray, detect, get_detector, surp_grid
 from mialib.frequency import TokenFrequency
-from mialib.metrics import Comparison, auc_interval, compare_auc, tpr_at_fpr_interval
-from mialib.published import published_value
+from mialib.metrics import Comparison, auc, auc_interval, compare_auc, tpr_at_fpr_interval
+from mialib.published import load_published, published_value
 from mialib.results import Result
 from mialib.token_stats import TokenStats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
 
@@ -59,6 +63,10 @@ class Inputs:
         """(N,), 1 = member."""
         return self.benchmark.labels
 
+    def passes(self) -> list[TokenStats]:
+        """Every pass of a model over texts that was read."""
+        return [stats for stats in (self.stats, self.lowercase, self.reference) if stats is not None]
+
     def given(self) -> dict[str, Any]:
         """What `detect` takes by keyword."""
         return {
@@ -85,7 +93,8 @@ def targets(
     corpora: str | Sequence[str | None] | None = None,
     published: str | Sequence[str | None] | None = None,
 ) -> list[Target]:
-    """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is empty.
+    """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is
+    empty.
 
     An empty entry, or "-", means that there is none.
     """
@@ -101,13 +110,13 @@ def targets(
     }.items():
         entries = [None if entry in ("", "-", None) else entry for entry in as_list(value)] or [None]
         if len(entries) not in (1, len(names)):
-            raise ValueError(f"{field}: {len(entries)} entries for {len(names)} models; give one for each, or one for all")
+            raise ValueError(
+                f"{field}: {len(entries)} entries for {len(names)} models; give one for each, or one for all"
+            )
         columns[field] = entries * len(names) if len(entries) == 1 else entries
     if None in columns["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
-    return [
-        Target(model, **{field: entries[i] for field, entries in columns.items()}) for i, model in enumerate(names)
-    ]
+    return [Target(model, **{field: entries[i] for field, entries in columns.items()}) for i, model in enumerate(names)]
 
 
 def load_inputs(target: Target) -> Inputs:
@@ -155,14 +164,13 @@ def score_all(
     `hyperparameters` are given by detector: `min_k={"k": 10}`.
     """
     given = inputs.given()
-    return {
-        name: detect(
-            name, inputs.stats, **{need: given[need] for need in needs}, **hyperparameters.get(name, {})
-        )
-        if all(given[need] is not None for need in (needs := get_detector(name).needs))
-        else None
-        for name in (DETECTORS if detectors is None else detectors)
-    }
+    scores: dict[str, FloatArray | None] = {}
+    for name in DETECTORS if detectors is None else detectors:
+        needed = {need: given[need] for need in get_detector(name).needs}
+        is_applicable = all(value is not None for value in needed.values())
+        options = hyperparameters.get(name, {})
+        scores[name] = detect(name, inputs.stats, **needed, **options) if is_applicable else None
+    return scores
 
 
 def measure(
@@ -175,8 +183,8 @@ def measure(
 ) -> list[Result]:
     """AUC and TPR@5%FPR of each detector with intervals.
 
-    `items` says which item of `paper` prints each metric (`{"auc": "table-2"}`); only its metrics are computed. The published number
-    stands beside ours where the target names a published column.
+    `items` says which item of `paper` prints each metric (`{"auc": "table-2"}`); only its metrics are computed. The
+    published number stands beside ours where the target names a published column.
     """
     results = []
     for metric, item in (items or dict.fromkeys(METRICS)).items():
@@ -197,6 +205,122 @@ def measure(
                 )
             )
     return results
+
+
+def sweep(
+    inputs: Inputs, detector: str, hyperparameter: str, values: Sequence[float], *, paper: str, item: str
+) -> tuple[list[Result], dict[float, FloatArray]]:
+    """AUC of one detector over values of one hyperparameter, a row each, and the scores behind them.
+
+    The published number stands beside each value that the item prints in its row `target.published`.
+    """
+    printed = load_published(paper, item)
+    printed = printed[printed["row"] == inputs.target.published].set_index("column")["value"]
+    results, scores = [], {}
+    for value in values:
+        scores[value] = score_all(inputs, [detector], **{detector: {hyperparameter: value}})[detector]
+        results.append(
+            Result.of(
+                row=f"{value:g}",
+                column=inputs.target.column,
+                metric="auc",
+                interval=auc_interval(inputs.labels, scores[value]),
+                published=printed.get(f"{value:g}"),
+                published_column=inputs.target.published,
+            )
+        )
+    return results, scores
+
+
+@dataclass(frozen=True)
+class SurpGrid:
+    """SURP over all pairs of hyperparameters: rows are entropy thresholds (nats), columns are percentiles k."""
+
+    scores: FloatArray  # (E, K, N)
+    auc: FloatArray  # (E, K)
+    texts_without: NDArray[np.int64]  # (E, K): texts that have no surprising token
+    best: tuple[int, int]  # the cell of the highest AUC, chosen on the same texts as in the paper
+
+
+def surp_auc_grid(inputs: Inputs, entropy_thresholds: Sequence[float], ks: Sequence[float]) -> SurpGrid:
+    """SURP's AUC at every pair of hyperparameters, from the statistics alone."""
+    scores, counts = surp_grid(inputs.stats, entropy_thresholds, ks)
+    grid = np.array([[auc(inputs.labels, cell) for cell in row] for row in scores])
+    best = np.unravel_index(grid.argmax(), grid.shape)
+    return SurpGrid(scores, grid, (counts == 0).sum(axis=-1), (int(best[0]), int(best[1])))
+
+
+def surp_results(
+    inputs: Inputs, grid: SurpGrid, entropy_thresholds: Sequence[float], ks: Sequence[float]
+) -> list[Result]:
+    """Every cell of a SURP grid as a result with its interval."""
+    return [
+        Result.of(
+            row=f"entropy < {threshold:g}",
+            column=f"{inputs.target.column}, k = {k:g}",
+            metric="auc",
+            interval=auc_interval(inputs.labels, grid.scores[i, j]),
+        )
+        for i, threshold in enumerate(entropy_thresholds)
+        for j, k in enumerate(ks)
+    ]
+
+
+def surp_alternatives(inputs: Inputs, grid: SurpGrid, ks: Sequence[float]) -> dict[str, FloatArray]:
+    """What SURP's best cell is held against: each condition alone, and Min-K%, each at its best on these texts."""
+
+    def best_of(candidates: dict[str, FloatArray]) -> tuple[str, FloatArray]:
+        return max(candidates.items(), key=lambda named: auc(inputs.labels, named[1]))
+
+    no_percentile = grid.scores[:, -1]  # k = 100
+    threshold_alone = no_percentile[int(grid.auc[:, -1].argmax())]
+    percentile_alone = {
+        f"percentile alone (k = {k:g})": detect("surp", inputs.stats, entropy_threshold=np.inf, k=k) for k in ks
+    }
+    min_k = {f"Min-K% Prob (k = {k:g})": detect("min_k", inputs.stats, k=k) for k in ks}
+    return {"entropy threshold alone": threshold_alone} | dict([best_of(percentile_alone), best_of(min_k)])
+
+
+def entropy_table(columns: Sequence[Inputs]) -> pd.DataFrame:
+    """How sure each model is on texts it has not seen: quartiles of the token entropy over non-members, in nats."""
+    import pandas as pd
+
+    rows = {}
+    for inputs in columns:
+        entropy = np.concatenate(
+            [row.entropy for row, label in zip(inputs.stats, inputs.labels, strict=True) if not label]
+        )
+        low, middle, high = np.quantile(entropy, [0.25, 0.5, 0.75])
+        rows[inputs.target.column] = {
+            "lower quartile": f"{low:.2f}",
+            "median": f"{middle:.2f}",
+            "upper quartile": f"{high:.2f}",
+            "tokens below 2.5 nats": f"{np.mean(entropy < 2.5):.0%}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def loss_table(columns: Sequence[Inputs]) -> pd.DataFrame:
+    """Mean loss a token on members and on non-members, in nats."""
+    import pandas as pd
+
+    rows = {}
+    for inputs in columns:
+        loss = -score_all(inputs, ["ppl"])["ppl"]
+        of_members, of_non_members = loss[inputs.labels == 1].mean(), loss[inputs.labels == 0].mean()
+        rows[inputs.target.column] = {
+            "members (nats)": f"{of_members:.3f}",
+            "non-members (nats)": f"{of_non_members:.3f}",
+            "gap (nats)": f"{of_non_members - of_members:.3f}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def blind_result(benchmark: str, kind: str = "tfidf") -> Result:
+    """AUC of a blind baseline on a benchmark: what can be told with no model at all."""
+    loaded = load_benchmark(benchmark)
+    interval = auc_interval(loaded.labels, blind_scores(loaded.texts, loaded.labels, kind))
+    return Result.of(row=f"blind baseline ({kind})", column=benchmark, metric="auc", interval=interval)
 
 
 def compare(inputs: Inputs, scores: Mapping[str, FloatArray | None], name: str, other: str) -> Comparison | None:

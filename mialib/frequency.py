@@ -53,11 +53,13 @@ class TokenFrequency:
 
     @classmethod
     def load(cls, path: str | Path) -> TokenFrequency:
-        """Read what `save` wrote."""
+        """Read what `save` wrote; ValueError where the file is something else."""
         import pyarrow.parquet as pq
 
         table = pq.read_table(path)
-        metadata = json.loads(table.schema.metadata[b"mialib"])
+        metadata = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
+        if set(metadata) != {"name", "tokenizer"}:
+            raise ValueError(f"{path} holds no token frequencies")
         return cls(counts=table.column("count").to_numpy(), **metadata)
 
 
@@ -71,7 +73,8 @@ def count_tokens(
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's |V|, its number of output rows. ValueError where a token lies outside it or nothing was counted.
+    `vocab_size` is the model's |V|, its number of output rows. ValueError where a token lies outside it or nothing
+    was counted.
     """
     counts = np.zeros(vocab_size, np.int64)
     for batch in _batches(texts, TEXTS_AT_ONCE):

@@ -1,11 +1,12 @@
 """The lab: models whose training set is known, because a coin decided it.
 
-Corpus   real or generated texts, shuffled with a seed and dealt out: members and background are trained on, non-members and
+Corpus   real or generated texts, shuffled with a seed and dealt out: members and background are trained on,
+non-members and
          reference texts are not. Members and non-members are one distribution; only the coin tells them apart.
 Model    a GPT-NeoX trained from scratch on members and background, saved like any Hugging Face model.
 
-Names: `lab/en` is a corpus and, as a benchmark, its members and non-members; `lab/en-25k` is a model. Recipes stand in the
-profile (`data/profiles/lab.yml`). What is asked for and not there is made, once, under a lock.
+Names: `lab/en` is a corpus and, as a benchmark, its members and non-members; `lab/en-25k` is a model. Recipes stand
+in the profile (`data/profiles/lab.yml`). What is asked for and not there is made, once, under a lock.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 ROLES = ("member", "non_member", "background", "reference")
 END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
 WARMUP_STEPS = 20
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where a package's name on the index is another than at import
 IGNORED = -100  # torch's label of a position that has no target
 
 
@@ -52,7 +54,8 @@ def lab_corpus(name: str) -> Path:
         raise ValueError(f"unknown lab corpus {name!r}; known: {', '.join(corpora) or 'none in this profile'}")
     corpus = corpora[name]
     folder = home() / "lab" / "corpora" / name.removeprefix("lab/")
-    sources = [f"{package}=={version(_distribution(package))}" for package in corpus.packages or ("jieba",)]
+    distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
+    sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
     key = hash_of([corpus.model_dump(), sources])
     return _made_once(folder, "card.json", key, lambda target: _make_corpus(name, corpus, sources, target))
 
@@ -82,6 +85,23 @@ def lab_benchmark(name: str) -> Benchmark:
 def lab_card(name: str) -> dict[str, Any]:
     """What a lab corpus is made of: recipe, source versions, counts by role and package, content hash."""
     return json.loads((lab_corpus(name) / "card.json").read_text())
+
+
+def describe_corpus(card: dict[str, Any]) -> dict[str, Any]:
+    """A corpus's card in words, for a table."""
+    recipe, roles = card["recipe"], card["roles"]
+    return {
+        "source": recipe["source"],
+        "words a text": recipe["words"],
+        "members": roles["member"],
+        "non-members": roles["non_member"],
+        "background": roles["background"],
+        "reference texts (uncut)": roles["reference"],
+        "near-duplicates dropped": card["near_duplicates_dropped"],
+        "tokenizer": f"byte-level BPE, {recipe['vocab_size']} tokens",
+        "seed": recipe["seed"],
+        "content hash": card["content_hash"],
+    }
 
 
 def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) -> dict[str, Any]:
@@ -125,10 +145,6 @@ def _gather(corpus: Corpus) -> tuple[list[str], list[str], int]:
     return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
 
 
-def _distribution(package: str) -> str:
-    return {"sklearn": "scikit-learn"}.get(package, package)
-
-
 def _train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE like Pythia's, learned from texts that no model is trained or tested on."""
     from tokenizers import ByteLevelBPETokenizer
@@ -155,6 +171,22 @@ def lab_model(name: str) -> Path:
 def lab_model_card(name: str) -> dict[str, Any]:
     """How a lab model was trained: recipe, parameters, losses, seconds, versions."""
     return json.loads((lab_model(name) / "lab.json").read_text())
+
+
+def describe_model(card: dict[str, Any]) -> dict[str, Any]:
+    """A model's card in words, for a table."""
+    recipe = card["recipe"]
+    return {
+        "corpus": recipe["corpus"],
+        "layers × width": f"{recipe['layers']} × {recipe['hidden_size']}",
+        "parameters": f"{card['parameters']:,}",
+        "outside embeddings": f"{card['non_embedding_parameters']:,}",
+        "times members / background seen": f"{recipe['member_epochs']} / {recipe['background_epochs']}",
+        "learning rate": recipe["learning_rate"],
+        "seed": recipe["seed"],
+        "loss of the last batches (nats)": round(card["final_loss_nats"], 2),
+        "seconds": card["seconds"],
+    }
 
 
 def _train(name: str, recipe: Recipe, folder: Path) -> dict[str, Any]:

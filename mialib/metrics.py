@@ -91,7 +91,8 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
 def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, level: float = 0.95) -> Comparison:
     """AUC of `scores_a` minus AUC of `scores_b` on the same texts, paired (DeLong et al. 1988).
 
-    The two share texts, so their AUCs are correlated; the variance of the difference of placements takes that into account.
+    The two share texts, so their AUCs are correlated; the variance of the difference of placements takes that into
+    account.
     """
     from scipy.stats import norm
 
@@ -100,11 +101,8 @@ def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, lev
     difference = float(above_a.mean() - above_b.mean())
     error = float(np.sqrt(_variance(above_a - above_b) + _variance(below_a - below_b)))
     half = norm.ppf((1 + level) / 2) * error
-    if error == 0:
-        p_value = 1.0 if difference == 0 else 0.0
-    else:
-        p_value = float(2 * norm.sf(abs(difference) / error))
-    return Comparison(Interval(difference, difference - half, difference + half, level), p_value)
+    z = abs(difference) / error if error else (0.0 if difference == 0 else np.inf)
+    return Comparison(Interval(difference, difference - half, difference + half, level), float(2 * norm.sf(z)))
 
 
 def _variance(values: FloatArray) -> float:

@@ -1,4 +1,7 @@
-"""Loading a causal language model by hub name, folder or lab name: the only file that imports transformers' Auto classes."""
+"""Loading a causal language model by hub name, folder or lab name.
+
+The only file that imports transformers' Auto classes.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     try:
         return AutoTokenizer.from_pretrained(local_path(name) or name)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _not_loadable(name, error) from error
 
 
@@ -87,11 +90,12 @@ def load_model(
     from transformers import AutoModelForCausalLM
 
     where = pick_device(device)
+    torch_dtype = pick_dtype(dtype, where)
     folder = local_path(name)
     tokenizer = load_tokenizer(name)
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder or name, dtype=pick_dtype(dtype, where))
-    except OSError as error:
+        model = AutoModelForCausalLM.from_pretrained(folder or name, dtype=torch_dtype)
+    except (OSError, ValueError) as error:
         raise _not_loadable(name, error) from error
     model.to(where).eval().requires_grad_(False)
     return LoadedModel(
@@ -107,9 +111,13 @@ def load_model(
 
 
 def _not_loadable(name: str, error: Exception) -> OSError:
+    if Path(name).is_dir():
+        problem = "is a folder, but not one that save_pretrained wrote for a causal language model and its tokenizer"
+    else:
+        problem = "is neither a folder here nor could it be loaded from the Hugging Face hub"
     return OSError(
-        f"model {name!r} is neither a folder here nor could it be loaded from the Hugging Face hub "
-        f"({type(error).__name__}: {str(error).splitlines()[0]}); give a folder saved by save_pretrained instead"
+        f"model {name!r} {problem} ({type(error).__name__}: {str(error).splitlines()[0]}); "
+        "give a folder saved by save_pretrained instead"
     )
 
 
@@ -131,7 +139,8 @@ def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_toke
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Content hash of a tokenizer: two that share it turn any text into the same ids."""
     if tokenizer.is_fast:
-        return hash_of(json.loads(tokenizer.backend_tokenizer.to_str()))
+        # How the last call padded and truncated is kept in there too, and is no part of the tokenizer.
+        return hash_of(json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None})
     return hash_of([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
 
 
@@ -140,6 +149,18 @@ def vocabulary_size(name: str) -> int:
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(local_path(name) or name).vocab_size
+
+
+def count_parameters(name: str) -> int:
+    """Parameters outside the embeddings and the output head, from the config alone: nothing is downloaded or filled."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(local_path(name) or name)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    return model.num_parameters() - sum(tables.values())
 
 
 def model_revision(name: str) -> str:

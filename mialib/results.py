@@ -1,4 +1,4 @@
-"""Results as data: each number with its interval, beside the published one. A page's tables are rendered from this file."""
+"""Results as data: each number with its interval, beside the published one. A page's tables are rendered from it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,13 @@ class Result:
             return cls(ours=None, low=None, high=None, **fields)
         return cls(ours=interval.estimate, low=interval.low, high=interval.high, **fields)
 
+    @property
+    def interval(self) -> Interval | None:
+        """Ours with its interval."""
+        return None if self.ours is None else Interval(self.ours, self.low, self.high)
+
     def __str__(self) -> str:
-        return DASH if self.ours is None else f"{self.ours:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return str(self.interval or DASH)
 
 
 def results_path(name: str, profile: str = "lab") -> Path:
@@ -94,8 +99,8 @@ def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
 def verdict(difference: Interval, expected_sign: int = 1) -> str:
     """What an interval says of the claim that a difference is positive (or, with -1, negative).
 
-    "supported" where the whole interval lies on the claimed side of 0, "not supported" where all of it lies on the other, else
-    "inconclusive".
+    "supported" where the whole interval lies on the claimed side of 0, "not supported" where all of it lies on the
+    other, else "inconclusive".
     """
     low, high = sorted((expected_sign * difference.low, expected_sign * difference.high))
     if low > 0:
@@ -118,6 +123,26 @@ def comparison_table(comparisons: dict[str, Comparison | None], claim: str) -> p
         for name, c in comparisons.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def verdict_text(claim: str, comparisons: dict[str, Comparison | None]) -> str:
+    """The claim and what each comparison says of it, in Markdown."""
+    found = []
+    for name, comparison in comparisons.items():
+        if comparison is None:
+            found.append(f"not applicable for {name}")
+        else:
+            found.append(f"**{verdict(comparison.difference)}** for {name} (difference {comparison.difference})")
+    return f"*Claim: {claim}.* Here it is " + "; ".join(found) + "."
+
+
+def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> dict[str, dict[float, Interval]]:
+    """Results as one curve a row: {row: {x: interval}}, where `x_of` gives each column's place on the x axis."""
+    lines: dict[str, dict[float, Interval]] = {}
+    for result in results:
+        if result.metric == metric and result.interval:
+            lines.setdefault(result.row, {})[x_of[result.column]] = result.interval
+    return lines
 
 
 def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:

@@ -5,9 +5,10 @@ For a text with tokens x_1 ... x_n and start token x_0 the model reads x_0 ... x
     input      x_0  x_1  x_2  ...  x_(n-1)
     target     x_1  x_2  x_3  ...  x_n        -> n scored tokens, one statistics row each
 
-Texts are sorted by length and batched up to a token budget, longest first. Rows are padded on the right with no attention mask:
-a causal model's real positions cannot see what comes after them, and padded positions are dropped before the output
-head. The head runs over a chunk of positions at a time, so the (tokens, vocabulary) logits never exist at once.
+Texts are sorted by length and batched up to a token budget, longest first. Rows are padded on the right with no
+attention mask: a causal model's real positions cannot see what comes after them, and padded positions are dropped
+before the output head. The head runs over a chunk of positions at a time, so the (tokens, vocabulary) logits never
+exist at once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 16384, "mps": 4096}  # padding included
 LOGITS_AT_ONCE_BYTES = 64 * 2**20  # float32 logits of one chunk of rows; a second buffer of this size goes with it
-HEAD_TOLERANCE = 1e-3  # nats: how far head(base(x)) may lie from the model's own logits
+HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,13 @@ def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.T
     """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits`.
 
     `logits` is (R, V) float32, `targets` (R,) int64; returns three (R,) float32 tensors in nats, nats and nats^2.
-    With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0, Var = s_2 / s_0 - (s_1 / s_0)^2.
-    The shift keeps H a sum of two non-negative terms and Var exact where one token has nearly all the mass.
+    With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
+    Var = s_2 / s_0 - (s_1 / s_0)^2. The shift keeps H a sum of two non-negative terms and Var exact where one token has
+    nearly all the mass.
     """
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
-    d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
+    d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
     weighted = d.exp()
     s0 = weighted.sum(-1)
     s1 = weighted.mul_(d).sum(-1)
@@ -84,7 +86,8 @@ class Scorer:
         """Token statistics of each text, in the order given; one forward pass a batch.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
-        ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not finite.
+        ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
+        finite.
         """
         from tqdm import tqdm
 
@@ -98,8 +101,9 @@ class Scorer:
                     if not np.isfinite(row.log_prob).all():
                         at = int(np.flatnonzero(~np.isfinite(row.log_prob))[0])
                         raise ValueError(
-                            f"text {i}, token {at}: log-prob {row.log_prob[at]} under {self.loaded.name} in {self.loaded.model.dtype}; "
-                            f"is the model whole, and its dtype wide enough? {excerpt(texts[i])}"
+                            f"text {i}, token {at}: log-prob {row.log_prob[at]} under {self.loaded.name} in "
+                            f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? "
+                            f"{excerpt(texts[i])}"
                         )
                     rows[i] = row
                     bar.update(len(row.log_prob))
@@ -191,17 +195,34 @@ class Scorer:
             hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_real]
         n_rows = max(1, LOGITS_AT_ONCE_BYTES // (4 * self.loaded.vocab_size))
         chunks = [
-            torch.stack(
-                row_statistics((rows if self._head is None else self._head(rows)).to(torch.float32, copy=True), of_rows)
-            )
+            torch.stack(row_statistics(self._logits(rows), of_rows))
             for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
         ]
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _find_head(self) -> torch.nn.Module | None:
+    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
+        """(R, V) float32 logits of (R, hidden size) hidden states, never rounded to a narrower type of the weights'.
+
+        Where the model runs whole, the rows are its logits already.
+        """
+        import torch
+
+        head = self._head
+        if head is None:
+            return rows.float()
+        if rows.dtype == torch.float32:
+            return head(rows)
+        if rows.is_cuda:
+            logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
+        else:
+            logits = rows.float() @ head.weight.float().T
+        return logits if head.bias is None else logits.add_(head.bias)
+
+    def _find_head(self) -> torch.nn.Linear | None:
         """The output head, where head(base(x)) is the whole model; None where the family does more than that.
 
-        Gemma and Cohere, for example, change the logits after the head. Such a model runs whole, with a batch's logits in memory.
+        Gemma and Cohere, for example, change the logits after the head. Such a model runs whole, with a batch's logits
+        in memory.
         """
         import torch
 
@@ -212,7 +233,8 @@ class Scorer:
             head = model.get_output_embeddings()
             split = head(model.base_model(inputs, use_cache=False).last_hidden_state).float()
         scale = whole.abs().max().clamp(min=1)
-        if split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale:
+        same = split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
+        if same and isinstance(head, torch.nn.Linear):
             return head
         logger.warning(
             "%s: the head alone does not give the model's logits; running the whole model", model.name_or_path

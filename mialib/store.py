@@ -56,7 +56,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, all or nothing."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def hash_of(value: Any) -> str:

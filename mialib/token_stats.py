@@ -78,6 +78,17 @@ class TokenStats(Sequence[TokenRow]):
     def __iter__(self) -> Iterator[TokenRow]:
         return (self[i] for i in range(len(self)))
 
+    def check_finite(self) -> None:
+        """ValueError that names the first text without a scored token, or with a number that is not finite."""
+        if not self.n_tokens.all():
+            raise ValueError(f"text {int(np.argmin(self.n_tokens))} has no scored token")
+        for name in ("log_prob", "entropy", "log_prob_var"):
+            wrong = np.flatnonzero(~np.isfinite(getattr(self, name)))
+            if len(wrong):
+                i = int(np.searchsorted(self.offsets, wrong[0], side="right")) - 1
+                at = int(wrong[0] - self.offsets[i])
+                raise ValueError(f"text {i}, token {at}: {name} is {getattr(self, name)[wrong[0]]}")
+
     @property
     def n_tokens(self) -> NDArray[np.int64]:
         """Scored tokens of each text, shape (N,)."""
@@ -100,11 +111,12 @@ class TokenStats(Sequence[TokenRow]):
         """The statistics of each text's first `n_tokens[i]` tokens, with no further forward pass.
 
         A causal model has not seen what follows a prefix, so the statistics of a prefix are a prefix of
-        the statistics. Raises ValueError where a text has fewer scored tokens than asked for.
+        the statistics. Raises ValueError where a text has fewer scored tokens than asked for, or none are.
         """
-        short = np.flatnonzero(self.n_tokens < np.asarray(n_tokens))
-        if len(short):
-            i = int(short[0])
+        wanted = np.asarray(n_tokens)
+        wrong = np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))
+        if len(wrong):
+            i = int(wrong[0])
             raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {n_tokens[i]} were asked for")
         rows = [TokenRow(*(column[:n] for column in row)) for row, n in zip(self, n_tokens, strict=True)]
         return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})

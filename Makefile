@@ -1,0 +1,40 @@
+# The commands a person types. `make book` and `make test` are all that a newcomer needs.
+PYTHON ?= python3
+PROFILE ?= lab
+CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+BIN = .venv/bin
+INSTALLED = .venv/installed
+
+.PHONY: help book test test-slow lint lock clean
+
+help:  ## list these commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(INSTALLED): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@
+
+book: $(INSTALLED)  ## train the lab, score, run the notebooks, render the book
+	@PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config profile=$(PROFILE) --max-checksum-file-size 0 --quiet rules
+	@echo "The book is ready: open $(CURDIR)/build/$(PROFILE)/book/_build/html/index.html"
+
+test: $(INSTALLED)  ## the fast tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(INSTALLED)  ## the slow tests; those of the pipeline need a finished `make book`
+	$(BIN)/python -m pytest -m slow
+
+lint: $(INSTALLED)  ## format and check the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock:  ## write requirements.lock anew from the ranges in pyproject.toml
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet torch==2.13.0 && build/lock/bin/pip install --quiet ".[dev]"
+	{ echo "# Exact pins, written by \`make lock\` from the ranges in pyproject.toml."; \
+	  build/lock/bin/pip freeze --exclude mialib | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
+
+clean:  ## remove everything that was computed (the environment stays)
+	rm -rf build book/pages book/_toc.yml .snakemake

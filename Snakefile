@@ -1,0 +1,113 @@
+# The pipeline: corpus -> train -> score -> notebook -> book. `make book` runs it; so does `snakemake --cores 2`.
+# Each stage is a command that a person can type (`mialib --help`). Snakemake knows what is stale: inputs by their time,
+# recipes and code by the `params:` below, since it does not see edits to an imported package.
+import os
+from glob import glob
+
+PROFILE = config.get("profile", "lab")
+PROFILE_FILE = f"data/profiles/{PROFILE}.yml"
+os.environ["MIALIB_PROFILE"] = PROFILE_FILE
+
+from mialib.config import load_profile
+from mialib.notebooks import NOTEBOOKS
+from mialib.store import code_hash, hash_files, hash_of, PACKAGE
+
+profile = load_profile(PROFILE_FILE)
+OUT = f"build/{PROFILE}"
+MODELS = {safe: name for name in profile.models for safe in [name.replace("/", "--")]}
+CORPORA = {name.removeprefix("lab/"): name for name in profile.corpora}
+BENCHMARKS = {name.replace("/", "--"): name for model in profile.models.values() for name in model.benchmarks}
+
+CORPUS_CODE = code_hash("docstrings", "patents", "lab")
+SCORE_CODE = code_hash("scoring", "models", "token_stats", "benchmarks")
+NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
+
+
+def lab_models():
+    return {name.removeprefix("lab/"): model.train for name, model in profile.models.items() if model.train}
+
+
+def trained(name):
+    """The file that a lab model's training makes; nothing for a model from elsewhere."""
+    return [f"build/lab/models/{name.removeprefix('lab/')}/lab.json"] if name.startswith("lab/") else []
+
+
+def dealt(name):
+    """The file that a lab corpus makes; the file itself for a benchmark that is one; nothing for a published one."""
+    if name.startswith("lab/"):
+        return [f"build/lab/corpora/{name.removeprefix('lab/')}/card.json"]
+    return [name] if os.path.isfile(name) else []
+
+
+localrules: all, toc
+
+
+rule all:
+    input: f"{OUT}/book/_build/html/index.html",
+
+
+rule corpus:
+    output: "build/lab/corpora/{corpus}/card.json",
+    params:
+        recipe=lambda w: hash_of(profile.corpora[CORPORA[w.corpus]].model_dump()),
+        code=CORPUS_CODE,
+    shell: "mialib lab corpus lab/{wildcards.corpus}"
+
+
+rule train:
+    input: lambda w: dealt(lab_models()[w.model].corpus),
+    output: "build/lab/models/{model}/lab.json",
+    params:
+        recipe=lambda w: hash_of(lab_models()[w.model].model_dump()),
+        code=CORPUS_CODE,
+    threads: 1
+    priority: 10
+    shell: "mialib lab train lab/{wildcards.model}"
+
+
+rule score:
+    input:
+        lambda w: trained(MODELS[w.model]),
+        lambda w: dealt(BENCHMARKS[w.benchmark]),
+    output: f"{OUT}/scored/{{model}}-on-{{benchmark}}.json",
+    params:
+        model=lambda w: MODELS[w.model],
+        benchmark=lambda w: BENCHMARKS[w.benchmark],
+        code=SCORE_CODE,
+    shell: "mialib score {params.model} {params.benchmark} --receipt {output}"
+
+
+rule notebook:
+    input:
+        f"{NOTEBOOKS}/{{notebook}}.ipynb",
+        "data/published.csv",
+        [
+            f"{OUT}/scored/{name.replace('/', '--')}-on-{benchmark.replace('/', '--')}.json"
+            for name, model in profile.models.items()
+            for benchmark in model.benchmarks
+        ],
+    output: "book/pages/{notebook}.ipynb",
+    params:
+        parameters=lambda w: hash_of(profile.notebooks[w.notebook]),
+        code=NOTEBOOK_CODE,
+    log: f"{OUT}/logs/{{notebook}}.ipynb",
+    shell: "mialib notebook {wildcards.notebook} {output} --failed {log}"
+
+
+rule toc:
+    input: PROFILE_FILE,
+    output: "book/_toc.yml",
+    shell: "mialib toc {output}"
+
+
+rule book:
+    input:
+        "_config.yml",
+        "book/_toc.yml",
+        [f"book/pages/{name}.ipynb" for name in profile.notebooks],
+        [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))],
+    output: f"{OUT}/book/_build/html/index.html",
+    log: f"{OUT}/logs/book.log",
+    shell:
+        "jupyter-book build book --config _config.yml --path-output {OUT}/book"
+        " -n -W --keep-going > {log} 2>&1 || (tail -n 60 {log} && exit 1)"

@@ -1,0 +1,133 @@
+"""The command line: each stage of the pipeline, and `mialib detect` for the person who just has a question."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
+)
+lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
+app.add_typer(lab_app, name="lab")
+
+
+@app.callback()
+def _set_up() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for noisy in ("httpx", "filelock", "papermill", "jupyter_client"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@app.command()
+def detect(
+    texts: Annotated[Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts")],
+    model: Annotated[str, typer.Option(help="a Hugging Face name, a folder, or a lab model such as lab/en-25k")],
+    detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that need no more")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
+) -> None:
+    """Score texts: was each in the model's training data? Higher means more likely."""
+    from mialib.benchmarks import excerpt, load_texts
+    from mialib.cache import score_or_load
+    from mialib.detectors import DETECTORS
+    from mialib.detectors import detect as run
+
+    loaded = load_texts(texts)
+    names = detector or [name for name, d in DETECTORS.items() if set(d.needs) <= {"texts", "lowercase"}]
+    stats = score_or_load(model, loaded)
+    needs_lowercase = any("lowercase" in DETECTORS[name].needs for name in names if name in DETECTORS)
+    lowercase = score_or_load(model, [text.lower() for text in loaded]) if needs_lowercase else None
+    scores = {name: run(name, stats, texts=loaded, lowercase=lowercase) for name in names}
+    if as_json:
+        for i in range(len(loaded)):
+            typer.echo(json.dumps({"text": i} | {name: float(values[i]) for name, values in scores.items()}))
+        return
+    typer.echo("  ".join([f"{'text':>5}", *(f"{name:>10}" for name in names), "beginning"]))
+    for i, text in enumerate(loaded):
+        numbers = (f"{values[i]:10.4f}" for values in scores.values())
+        typer.echo("  ".join([f"{i:5d}", *numbers, excerpt(text, 50)]))
+    typer.echo(
+        "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members."
+    )
+
+
+@app.command()
+def score(
+    model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, or a lab model")],
+    benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
+    receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
+) -> None:
+    """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
+    from mialib.benchmarks import load_benchmark
+    from mialib.cache import score_or_load
+    from mialib.evaluate import has_case, lowered
+    from mialib.store import write_json
+
+    loaded = load_benchmark(benchmark)
+    passes = {"original": score_or_load(model, loaded.texts)}
+    if has_case(loaded):
+        passes["lowercase"] = score_or_load(model, lowered(loaded))
+    for name, stats in passes.items():
+        typer.echo(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
+    if receipt:
+        write_json(receipt, {name: stats.provenance for name, stats in passes.items()})
+
+
+@app.command()
+def notebook(
+    name: Annotated[str, typer.Argument(help="a notebook of the profile, without .ipynb")],
+    output: Annotated[Path, typer.Argument(help="where the executed notebook goes")],
+    failed: Annotated[Path, typer.Option(help="where the partial copy goes if a cell fails")] = Path("failed.ipynb"),
+) -> None:
+    """Execute a notebook with the profile's parameters; one that the notebook does not have is an error."""
+    from mialib.config import load_profile
+    from mialib.notebooks import run_notebook
+
+    run_notebook(name, load_profile(), output=output, failed=failed)
+
+
+@app.command()
+def toc(output: Annotated[Path, typer.Argument(help="the _toc.yml to write")]) -> None:
+    """Write the book's table of contents from the profile."""
+    import yaml
+
+    from mialib.config import load_profile
+    from mialib.store import atomic_path
+
+    with atomic_path(output) as temporary:
+        temporary.write_text(yaml.safe_dump(load_profile().table_of_contents(), sort_keys=False))
+
+
+@lab_app.command("corpus")
+def lab_corpus(name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")]) -> None:
+    """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""
+    from mialib import lab
+
+    folder = lab.lab_corpus(name)
+    card = lab.lab_card(name)
+    typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
+
+
+@lab_app.command("train")
+def lab_train(name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")]) -> None:
+    """Train a lab model on its corpus's members and background."""
+    from mialib import lab
+
+    folder = lab.lab_model(name)
+    card = lab.lab_model_card(name)
+    typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats after {card['seconds']} s, in {folder}")
+
+
+def main() -> None:
+    """The entry point: an error that is the user's to mend is one sentence, not a traceback."""
+    import sys
+
+    try:
+        app()
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        typer.echo(f"mialib: {error}", err=True)
+        sys.exit(1)

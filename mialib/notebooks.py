@@ -1,0 +1,58 @@
+"""Running a parameterized notebook with papermill, strictly."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from mialib.config import Profile
+from mialib.store import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+
+
+def run_notebook(name: str, profile: Profile, *, output: Path, failed: Path, folder: Path = NOTEBOOKS) -> None:
+    """Execute `folder/name.ipynb` with the profile's parameters and write it to `output`.
+
+    ValueError for a notebook that the profile or the folder lacks, and for a parameter that the notebook lacks
+    (papermill itself only warns). When a cell fails, nothing is written to `output`, the partial copy goes to
+    `failed`, and the error names both.
+    """
+    import papermill
+
+    source = folder / f"{name}.ipynb"
+    if name not in profile.notebooks:
+        raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
+    if not source.is_file():
+        raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
+    parameters = profile.notebooks[name]
+    known = papermill.inspect_notebook(str(source))
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise ValueError(
+            f"{source.name} has no parameter {unknown[0]!r} (profile {profile.name}); it has: {', '.join(known)}"
+        )
+    failed.parent.mkdir(parents=True, exist_ok=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        papermill.execute_notebook(
+            str(source), str(failed), parameters=parameters, progress_bar=False, log_output=False, cwd=str(ROOT)
+        )
+    except papermill.PapermillExecutionError as error:
+        raise ValueError(
+            f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
+            f"the notebook up to there is in {failed}"
+        ) from error
+    _fold_injected_parameters(failed)
+    shutil.move(failed, output)
+
+
+def _fold_injected_parameters(path: Path) -> None:
+    """Fold the cell in which papermill puts the profile's parameters, as the notebook's own code cells are folded."""
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell.metadata["tags"].append("hide-input")
+    nbformat.write(notebook, path)

@@ -1,0 +1,156 @@
+"""What the tests share: tiny models of the papers' families, and a home folder that no test leaves anything in.
+
+The models have random weights, drawn wide enough that their predictions are far from uniform.
+"""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: no test may reach the network
+
+import warnings
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+torch.set_num_threads(1)  # tiny matrices: a second thread only waits, and waits long where cores are shared
+transformers.utils.logging.disable_progress_bar()
+
+SENTENCES = [
+    "The river rises in the hills above the old mill and runs south through three villages.",
+    "In spring the river floods the lower meadows, and the mill stands in water for a week.",
+    "She wrote the letter twice: once in anger, and once, a week later, in earnest.",
+    "A letter that is never sent teaches its writer more than one that is.",
+    "The committee met on 14 May 1987 and again in June; no minutes of either meeting survive.",
+    "Prices rose by 3.5% in the first quarter, by 4.1% in the second, and not at all in the third.",
+    "def mean(values): return sum(values) / len(values)",
+    "这条河发源于北方的山地，流经三个村庄。",
+]
+# Of many lengths, from one token to most of the tiny models' context, in no order.
+TEXTS = [
+    SENTENCES[0],
+    "the",
+    SENTENCES[4],
+    "The mill",
+    SENTENCES[7],
+    "week week week week week week",
+    SENTENCES[6] + "\n\n    " + SENTENCES[2],
+    "Naïve café 🙂",
+    SENTENCES[3],
+]
+CONTEXT = 96  # tokens
+
+# What differs between the families' configurations; the rest is in `tiny_model`.
+FAMILIES = {
+    "gpt_neox": {"config": "GPTNeoXConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "gpt_neo": {
+        "config": "GPTNeoConfig",
+        "initializer_range": 0.3,
+        "num_layers": 2,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": 8,
+    },
+    # The projection before the head, as in OPT-350M.
+    "opt": {"config": "OPTConfig", "init_std": 0.3, "ffn_dim": 64, "word_embed_proj_dim": 16},
+    "llama": {"config": "LlamaConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "qwen2": {"config": "Qwen2Config", "initializer_range": 0.3, "intermediate_size": 64, "tie_word_embeddings": True},
+    "olmo": {"config": "OlmoConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "gpt2": {"config": "GPT2Config", "initializer_range": 0.3},
+    # The only one whose head has a bias.
+    "phi": {"config": "PhiConfig", "initializer_range": 0.3, "intermediate_size": 64},
+}
+# These change the logits after the head.
+AFTER_THE_HEAD = {
+    "gemma2": {
+        "config": "Gemma2Config",
+        "initializer_range": 0.3,
+        "intermediate_size": 64,
+        "head_dim": 8,
+        "final_logit_softcapping": 5.0,
+    },
+    "cohere": {"config": "CohereConfig", "initializer_range": 0.3, "intermediate_size": 64, "logit_scale": 0.25},
+}
+
+
+@pytest.fixture(autouse=True)
+def mialib_home(tmp_path, monkeypatch):
+    """Each test keeps what it computes in a folder of its own."""
+    home = tmp_path / "mialib_home"
+    monkeypatch.setenv("MIALIB_HOME", str(home))
+    return home
+
+
+def make_tokenizer(**special_tokens):
+    """A byte-level BPE tokenizer of 320 tokens, trained on the sentences above; by default with <s> and </s>."""
+    special_tokens = special_tokens or {"bos_token": "<s>", "eos_token": "</s>"}
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<s>", "</s>", "<pad>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(SENTENCES, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, **special_tokens)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return make_tokenizer()
+
+
+def save_tiny_model(folder, config, *, tokenizer=None, seed=0, **settings):
+    """A model of two layers with random weights, written with its tokenizer as `save_pretrained` does."""
+    tokenizer = tokenizer or make_tokenizer()
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": CONTEXT,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
+    }
+    # These two name the sizes otherwise, or have no such setting.
+    if config in ("GPTNeoConfig", "GPT2Config", "GPTNeoXConfig", "OPTConfig"):
+        del sizes["num_key_value_heads"]
+    if config == "GPTNeoConfig":
+        del sizes["num_hidden_layers"], sizes["num_attention_heads"]
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config)(**sizes | settings))
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # they start at zero, where a forgotten bias would go unseen
+            torch.nn.init.normal_(parameter, std=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """A function from a family's name (and settings that differ) to the folder of its tiny model, made once."""
+    made = {}
+
+    def folder_of(family, **settings):
+        key = (family, repr(sorted(settings.items())))
+        if key not in made:
+            folder = tmp_path_factory.mktemp(family)
+            made[key] = save_tiny_model(folder, **(FAMILIES | AFTER_THE_HEAD)[family] | settings)
+        return made[key]
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def model_folder(tiny_model):
+    """The tiny model of tests that need just one."""
+    return tiny_model("gpt_neox")

@@ -1,0 +1,171 @@
+"""Slow re-implementations written from the papers' equations, one token and one pair at a time, in float64.
+
+Nothing here is shared with mialib: where the two agree, neither has the other's mistake.
+"""
+
+import math
+import zlib
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+# What "agrees" means for token statistics: float32 logits of a small model against float64 ones.
+NATS = 1e-4  # absolute, for log-prob and entropy
+VARIANCE = 1e-4  # relative
+VARIANCE_FLOOR = 1e-6  # nats^2, absolute
+
+
+# --- the three numbers of a token ---
+
+
+def moments(logits):
+    """Entropy and variance of log p of one row of logits, by sums over the vocabulary."""
+    largest = max(logits)
+    log_sum = largest + math.log(math.fsum(math.exp(z - largest) for z in logits))
+    terms = [(math.exp(z - log_sum), z - log_sum) for z in logits if z > -math.inf]  # 0 log 0 = 0
+    entropy = -math.fsum(p * log_p for p, log_p in terms)
+    variance = math.fsum(p * (log_p + entropy) ** 2 for p, log_p in terms)
+    return log_sum, entropy, variance
+
+
+def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64):
+    """For each text (token ids, log-prob, entropy, variance): one text at a time, the whole model, the full softmax."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    rows = []
+    for text in texts:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([[start_token_id, *ids]])).logits[0].double()
+        log_p = torch.log_softmax(logits, dim=-1)
+        p = log_p.exp()
+        entropy = -(p * log_p).sum(-1)
+        variance = (p * (log_p + entropy[:, None]) ** 2).sum(-1)
+        # Position i holds the prediction of token i + 1, which is ids[i]; the last one predicts what the text lacks.
+        log_prob = [float(log_p[i, token]) for i, token in enumerate(ids)]
+        rows.append((np.array(ids), np.array(log_prob), entropy[:-1].numpy(), variance[:-1].numpy()))
+    return rows
+
+
+def assert_agree(stats, reference, *, nats=NATS, variance=VARIANCE):
+    """The agreement that the project promises, row by row; returns the worst error of each number."""
+    assert len(stats) == len(reference)
+    worst = np.zeros(3)
+    for i, (row, (ids, log_prob, entropy, log_prob_var)) in enumerate(zip(stats, reference, strict=True)):
+        np.testing.assert_array_equal(row.token_ids, ids, err_msg=f"token ids of text {i}")
+        np.testing.assert_allclose(row.log_prob, log_prob, rtol=0, atol=nats, err_msg=f"log-prob of text {i}")
+        np.testing.assert_allclose(row.entropy, entropy, rtol=0, atol=nats, err_msg=f"entropy of text {i}")
+        np.testing.assert_allclose(
+            row.log_prob_var, log_prob_var, rtol=variance, atol=VARIANCE_FLOOR, err_msg=f"variance of text {i}"
+        )
+        errors = (
+            np.abs(row.log_prob - log_prob),
+            np.abs(row.entropy - entropy),
+            np.abs(row.log_prob_var / log_prob_var - 1),
+        )
+        worst = np.maximum(worst, [error.max() for error in errors])
+    return worst
+
+
+# --- detectors: one text's numbers in plain lists ---
+
+
+def mean(values):
+    values = list(values)
+    return math.fsum(values) / len(values)
+
+
+def lowest(values, k):
+    """The floor(n k / 100) lowest values, at least one."""
+    n_lowest = len(values) * k // 100
+    return sorted(values)[: max(1, int(n_lowest))]
+
+
+def percentile(values, k):
+    """The value k/100 of the way from the minimum to the maximum of the sorted values, linearly interpolated."""
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * k / 100
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def loss(log_prob):
+    """Log-perplexity: minus the mean log-prob."""
+    return -mean(log_prob)
+
+
+def ppl(log_prob):
+    return -loss(log_prob)
+
+
+def ratio(log_prob, other_log_prob):
+    """Lowercase and Small Ref: a member's log-perplexity is low beside the other pass's."""
+    return -(loss(log_prob) / loss(other_log_prob))
+
+
+def zlib_score(log_prob, text):
+    return -loss(log_prob) / len(zlib.compress(bytes(text, "utf-8")))
+
+
+def min_k(log_prob, k):
+    return mean(lowest(log_prob, k))
+
+
+def min_k_plus_plus(log_prob, entropy, variance, k):
+    z = [(lp - (-h)) / math.sqrt(var) for lp, h, var in zip(log_prob, entropy, variance, strict=True)]
+    return mean(lowest(z, k))
+
+
+def dc_pdd(token_ids, log_prob, counts, a, lup, sfo):
+    """Eq. 5-8 of DC-PDD, token by token."""
+    n_corpus = sum(counts)
+    alphas, seen = [], set()
+    for token, lp in zip(token_ids, log_prob, strict=True):
+        frequency = (counts[token] + 1) / (n_corpus + len(counts))
+        alpha = -math.exp(lp) * math.log(frequency)
+        if lup and alpha >= a:
+            alpha = a
+        if not (sfo and token in seen):
+            alphas.append(alpha)
+        seen.add(token)
+    return mean(alphas)
+
+
+def surp(log_prob, entropy, entropy_threshold, k):
+    """Eq. 1-4 of SURP; None where no token is surprising, which the paper leaves open."""
+    limit = percentile(log_prob, k)
+    surprising = [lp for lp, h in zip(log_prob, entropy, strict=True) if h < entropy_threshold and lp < limit]
+    return mean(surprising) if surprising else None
+
+
+# --- metrics: pairs of a member and a non-member ---
+
+
+def win(member, non_member):
+    return 1.0 if member > non_member else 0.5 if member == non_member else 0.0
+
+
+def auc(members, non_members):
+    return mean(win(x, y) for x in members for y in non_members)
+
+
+def delong_variance(members, non_members):
+    """DeLong's variance of the AUC by its definition, all m n pairs."""
+    area = auc(members, non_members)
+    of_members = [mean(win(x, y) for y in non_members) for x in members]
+    of_non_members = [mean(win(x, y) for x in members) for y in non_members]
+    m, n = len(members), len(non_members)
+    s10 = math.fsum((v - area) ** 2 for v in of_members) / (m - 1)
+    s01 = math.fsum((v - area) ** 2 for v in of_non_members) / (n - 1)
+    return s10 / m + s01 / n
+
+
+def tpr_at_fpr(members, non_members, n_accepted):
+    """Best TPR over all thresholds that accept at most `n_accepted` non-members."""
+    best = 0.0
+    for threshold in [*members, *non_members, math.inf]:
+        if sum(y >= threshold for y in non_members) <= n_accepted:
+            best = max(best, sum(x >= threshold for x in members) / len(members))
+    return best

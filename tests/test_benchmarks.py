@@ -1,0 +1,333 @@
+"""A benchmark is checked where it enters: what is wrong with a file is said by its name, its line and its text."""
+
+import dataclasses
+import json
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mialib import load_benchmark
+from mialib.benchmarks import Benchmark, count_words, cut_to_words, load_texts, words
+
+ROWS = [
+    {"text": "The river rises, and the mill stands in water.", "label": 1},
+    {"text": 'A "quoted" text, with a comma\nand a second line.', "label": 0},
+    {"text": "这条河发源于北方的山地。", "label": 1},
+    {"text": "007", "label": 0},
+]
+CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
+
+
+def write(path, rows):
+    """Write the rows as the file's suffix says."""
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", encoding="utf-8")
+    elif path.suffix == ".parquet":
+        pd.DataFrame(rows).to_parquet(path)
+    else:
+        pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def benchmark(texts, labels, **fields):
+    return Benchmark(name="b", texts=tuple(texts), labels=np.array(labels), revision="r", **fields)
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
+def test_all_file_formats_hold_the_same_benchmark(suffix, tmp_path):
+    bench = load_benchmark(write(tmp_path / f"b{suffix}", ROWS))
+    assert bench.texts == tuple(row["text"] for row in ROWS)
+    assert bench.labels.tolist() == [1, 0, 1, 0]
+    assert bench.labels.dtype == np.int8
+    assert bench.revision == load_benchmark(write(tmp_path / "c.jsonl", ROWS)).revision
+    assert len(bench) == 4
+
+
+def test_the_revision_changes_with_a_text_and_with_a_label(tmp_path):
+    def revision(rows):
+        return load_benchmark(write(tmp_path / "b.jsonl", rows)).revision
+
+    first = revision(ROWS)
+    assert revision([*ROWS[:3], ROWS[3] | {"text": "008"}]) != first
+    assert revision([*ROWS[:3], ROWS[3] | {"label": 1}]) != first
+    assert revision(ROWS) == first
+
+
+@pytest.mark.parametrize("column", ["text", "input", "snippet"])
+def test_the_public_benchmarks_text_columns_are_known(column, tmp_path):
+    rows = [{"id": i, column: row["text"], "label": row["label"]} for i, row in enumerate(ROWS)]
+    assert load_benchmark(write(tmp_path / "b.jsonl", rows)).texts == tuple(row["text"] for row in ROWS)
+
+
+def test_other_columns_are_taken_by_name(tmp_path):
+    path = write(tmp_path / "b.csv", [{"body": row["text"], "member": row["label"]} for row in ROWS])
+    bench = load_benchmark(path, text_column="body", label_column="member")
+    assert bench.labels.tolist() == [1, 0, 1, 0]
+    with pytest.raises(ValueError, match=r"b\.csv: no text column \(text or input or snippet\); it has body, member"):
+        load_benchmark(path)
+    with pytest.raises(ValueError, match=r"no text column \(prose\); it has body, member"):
+        load_benchmark(path, text_column="prose")
+
+
+def test_blank_lines_of_a_jsonl_are_skipped(tmp_path):
+    path = write(tmp_path / "b.jsonl", ROWS)
+    path.write_text(path.read_text().replace("\n", "\n\n"))
+    assert len(load_benchmark(path)) == 4
+
+
+@pytest.mark.parametrize(("line", "problem"), [('{"text": "x", "label": }', "not JSON"), ("[1, 2]", "got list")])
+def test_a_malformed_jsonl_names_file_and_line(line, problem, tmp_path):
+    path = tmp_path / "b.jsonl"
+    path.write_text(f"{json.dumps(ROWS[0])}\n\n{line}\n{json.dumps(ROWS[1])}\n")
+    with pytest.raises(ValueError, match=rf"b\.jsonl, line 3: .*{problem}"):
+        load_benchmark(path)
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.jsonl does not exist"):
+        load_benchmark(tmp_path / "gone.jsonl")
+
+
+def test_a_file_without_rows_is_an_error(tmp_path):
+    (tmp_path / "b.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match=r"b\.jsonl holds no rows"):
+        load_benchmark(tmp_path / "b.jsonl")
+
+
+@pytest.mark.parametrize("name", ["wikimai", "notes.docx"])
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
+    with pytest.raises(ValueError, match=rf"unknown benchmark '{name}'; known: wikimia, arxiv_mia, .*\.jsonl"):
+        load_benchmark(name)
+
+
+def test_a_text_of_digits_in_a_csv_stays_text(tmp_path):
+    path = tmp_path / "b.csv"
+    path.write_text("text,label\n007,1\n12.50,0\n")
+    assert load_benchmark(path).texts == ("007", "12.50")
+
+
+# --- labels ---
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
+def test_a_label_2_is_an_error_that_names_its_row(suffix, tmp_path):
+    path = write(tmp_path / f"b{suffix}", [*ROWS[:3], ROWS[3] | {"label": 2}])
+    with pytest.raises(ValueError, match=r"row 4: label '?2'? is neither 0 nor 1"):
+        load_benchmark(path)
+
+
+def test_an_empty_label_in_a_csv_is_an_error_that_names_its_row(tmp_path):
+    path = tmp_path / "b.csv"
+    path.write_text("text,label\nmill,1\nriver,0\nmeadow,\n")
+    with pytest.raises(ValueError, match="row 3: label '' is neither 0 nor 1"):
+        load_benchmark(path)
+
+
+def test_a_row_without_label_is_an_error_that_names_it(tmp_path):
+    path = write(tmp_path / "b.jsonl", [*ROWS[:2], {"text": "mill"}])
+    with pytest.raises(ValueError, match="row 3: no column 'label'; it has text"):
+        load_benchmark(path)
+
+
+@pytest.mark.parametrize("label", [1, 0])
+def test_a_single_class_is_an_error_that_says_which(label, tmp_path):
+    path = write(tmp_path / "b.jsonl", [row | {"label": label} for row in ROWS])
+    with pytest.raises(ValueError, match=f"all 4 texts are {'members' if label else 'non-members'}"):
+        load_benchmark(path)
+
+
+@pytest.mark.parametrize("label", [2, -1, 0.5, np.nan, "1"])
+def test_a_benchmark_made_in_python_is_checked_too(label):
+    with pytest.raises(ValueError, match=r"text 2: label .* is neither 0 nor 1"):
+        Benchmark(name="b", texts=("x", "y", "z"), labels=np.array([1, 0, label], object), revision="r")
+
+
+def test_other_than_one_label_a_text_is_an_error():
+    with pytest.raises(ValueError, match="2 texts but 3 labels"):
+        benchmark(["x", "y"], [0, 1, 1])
+
+
+def test_booleans_are_labels():
+    assert benchmark(["x", "y"], [True, False]).labels.tolist() == [1, 0]
+
+
+# --- texts ---
+
+
+def test_one_text_with_both_labels_is_an_error_that_names_both():
+    with pytest.raises(ValueError, match="texts 1 and 3 are the same text with labels 1 and 0: 'mill'"):
+        benchmark(["river", "mill", "meadow", "mill"], [0, 1, 1, 0])
+
+
+def test_one_text_twice_with_one_label_is_allowed():
+    assert len(benchmark(["mill", "mill", "river"], [1, 1, 0])) == 3
+
+
+@pytest.mark.parametrize("empty", ["", " \n\t"])
+def test_an_empty_text_is_an_error_that_names_it(empty, tmp_path):
+    with pytest.raises(ValueError, match="text 1 is empty"):
+        benchmark(["x", empty, "y"], [1, 0, 1])
+    with pytest.raises(ValueError, match=r"b\.jsonl, text 1 is empty"):
+        load_benchmark(write(tmp_path / "b.jsonl", [ROWS[0], {"text": empty, "label": 0}]))
+
+
+def test_a_text_that_is_no_string_is_an_error_that_names_it(tmp_path):
+    path = write(tmp_path / "b.jsonl", [ROWS[0], {"text": None, "label": 0}])
+    with pytest.raises(ValueError, match="text 1: a text is expected, got NoneType None"):
+        load_benchmark(path)
+
+
+def test_a_benchmark_does_not_change():
+    bench = benchmark(["x", "y"], [1, 0])
+    for field in dataclasses.fields(bench):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(bench, field.name, None)
+
+
+def test_a_benchmark_does_not_change_with_the_arrays_it_was_made_of():
+    labels = np.array([1, 0], np.int8)
+    bench = Benchmark(name="b", texts=("x", "y"), labels=labels, revision="r")
+    labels[:] = 0
+    assert bench.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
+def test_texts_are_read_without_labels(suffix, tmp_path):
+    path = tmp_path / f"texts{suffix}"
+    texts = ["The mill.", "这条河。", "007"]
+    if suffix == ".txt":
+        path.write_text("\n".join(texts), encoding="utf-8")
+    else:
+        write(path, [{"text": text} for text in texts])
+    assert load_texts(path) == texts
+
+
+# --- cutting to length ---
+
+
+@pytest.mark.parametrize(
+    ("text", "n_words", "expected"),
+    [
+        ("one two three", 2, "one two"),
+        ("one two three", 3, "one two three"),
+        ("one  two\n\n\tthree four", 3, "one  two\n\n\tthree"),  # the white space inside is the model's to see
+        ("  one two", 1, "  one"),
+        ("one two  ", 2, "one two"),
+        ("one two  ", 3, "one two  "),  # shorter texts stay as they are
+        ("one", 5, "one"),
+        ("well-known, isn't it", 2, "well-known, isn't"),
+    ],
+)
+def test_english_is_cut_at_white_space(text, n_words, expected):
+    assert cut_to_words(text, n_words) == expected
+
+
+@pytest.mark.parametrize(
+    ("n_words", "expected"),
+    # jieba: 我 / 来到 / 北京 / 清华大学 / ， / 这 / 条 / 河流 / 经 / 三个 / 村庄 / 。
+    [(1, "我"), (2, "我来到"), (4, "我来到北京清华大学"), (5, "我来到北京清华大学，"), (99, CHINESE)],
+)
+def test_chinese_is_cut_at_jiebas_words(n_words, expected):
+    assert cut_to_words(CHINESE, n_words, "zh") == expected
+
+
+def test_white_space_is_no_chinese_word_and_is_kept():
+    text = CHINESE[:3] + " \n" + CHINESE[3:]
+    assert words(text, "zh") == words(CHINESE, "zh")
+    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
+
+
+def test_a_cut_text_begins_the_text_and_has_that_many_words():
+    text = "a  sentence\nof nine words and some white   space"
+    for n_words in range(1, count_words(text)):
+        cut = cut_to_words(text, n_words)
+        assert text.startswith(cut)
+        assert words(cut) == words(text)[:n_words]
+
+
+@pytest.mark.parametrize("n_words", [0, -1])
+def test_cutting_to_no_words_is_an_error(n_words):
+    with pytest.raises(ValueError, match="at least 1"):
+        cut_to_words("one two", n_words)
+
+
+def test_shorter_texts_are_counted_in_a_warning():
+    bench = benchmark(["one two three", "one", "one two", "a b c d"], [1, 0, 1, 0])
+    with pytest.warns(UserWarning, match="2 of 4 texts are shorter than 3 words"):
+        cut = bench.cut(3)
+    assert cut.texts == ("one two three", "one", "one two", "a b c")
+    assert cut.labels.tolist() == bench.labels.tolist()
+    assert "3 words" in cut.name
+
+
+def test_texts_that_are_long_enough_give_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        benchmark(["one two three", "three four  "], [1, 0]).cut(2)
+        # jieba takes the first two characters for two words in the whole text, and for one where the text ends there.
+        text = "提体侭理伙"
+        assert (words(text, "zh")[:2], words(text[:2], "zh")) == (["提", "体"], ["提体"])
+        benchmark([text, CHINESE], [1, 0], language="zh").cut(2)
+
+
+def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
+    rows = [{"text": "one two three", "label": 1}, {"text": "four five six", "label": 0}]
+    assert load_benchmark(write(tmp_path / "b.jsonl", rows), length=2).texts == ("one two", "four five")
+    chinese = [{"text": CHINESE, "label": 1}, {"text": CHINESE[1:], "label": 0}]
+    assert load_benchmark(write(tmp_path / "b.jsonl", chinese), length=2, language="zh").texts == ("我来到", "来到北京")
+
+
+# --- published benchmarks, from a local copy ---
+
+
+@pytest.fixture
+def published_copy(monkeypatch):
+    """The folder of the real benchmarks, which the repository does not hold."""
+    folder = os.environ.get("MIALIB_BENCHMARKS") or Path(__file__).parents[2] / "shared" / "benchmarks"
+    if not (Path(folder) / "wikimia" / "32.jsonl").is_file():
+        pytest.skip(f"no benchmark texts at {folder}; set MIALIB_BENCHMARKS to a folder that holds wikimia/32.jsonl")
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(folder))
+    return Path(folder)
+
+
+@pytest.mark.parametrize(("length", "n_texts"), [(32, 776), (64, 542), (128, 250), (256, 82)])
+def test_wikimia_has_as_many_texts_as_its_paper_says(length, n_texts, published_copy):
+    bench = load_benchmark("wikimia", length=length)
+    assert len(bench) == n_texts
+    assert set(bench.labels.tolist()) == {0, 1}
+    assert bench.name == f"wikimia-{length}"
+    assert max(map(count_words, bench.texts)) == length
+
+
+def test_arxiv_mia_loads_and_can_be_cut(published_copy):
+    assert len(load_benchmark("arxiv_mia")) == 1600
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert max(map(count_words, load_benchmark("arxiv_mia", length=64).texts)) == 64
+
+
+@pytest.mark.parametrize("length", [None, 33])
+def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
+    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256, not {length}"):
+        load_benchmark("wikimia", length=length)
+
+
+def test_a_local_copy_is_read_without_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "wikimia").mkdir()
+    rows = [{"input": row["text"], "label": row["label"]} for row in ROWS]
+    write(tmp_path / "wikimia" / "64.jsonl", rows)
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    assert load_benchmark("wikimia", length=64).texts == tuple(row["text"] for row in ROWS)
+
+
+def test_without_hub_and_copy_the_error_says_where_a_copy_goes(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    with pytest.raises(ConnectionError, match=r"swj0419/WikiMIA .* MIALIB_BENCHMARKS .* wikimia/32\.jsonl"):
+        load_benchmark("wikimia", length=32)

@@ -1,0 +1,114 @@
+"""The command line and the strict notebook runner."""
+
+import json
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from typer.testing import CliRunner
+
+from mialib.cli import app, main
+from mialib.config import Profile
+from mialib.notebooks import run_notebook
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "The river runs"}\n{"text": "A stone in the garden"}\n')
+    return path
+
+
+def test_help_loads_neither_torch_nor_transformers():
+    code = (
+        "import sys; from mialib.cli import app; import typer.testing as t; t.CliRunner().invoke(app, ['--help']);"
+        "heavy = {'torch', 'transformers', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_detect_prints_a_line_a_text(model_folder, texts_file):
+    found = CliRunner().invoke(app, ["detect", str(texts_file), "--model", model_folder])
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert "min_k++" in lines[0] and "The river runs" in lines[1] and "A stone" in lines[2]
+
+
+def test_detect_as_json_gives_the_same_scores_to_machines(model_folder, texts_file):
+    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "min_k", "--json"]
+    found = CliRunner().invoke(app, command)
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [row["text"] for row in rows] == [0, 1] and rows[0]["min_k"] < 0
+
+
+def test_score_fills_the_cache_and_writes_a_receipt(model_folder, tmp_path):
+    path = tmp_path / "bench.jsonl"
+    path.write_text('{"text": "The river", "label": 1}\n{"text": "A stone", "label": 0}\n')
+    receipt = tmp_path / "receipt.json"
+    found = CliRunner().invoke(app, ["score", model_folder, str(path), "--receipt", str(receipt)])
+    assert found.exit_code == 0, found.output
+    assert {name: p["n_texts"] for name, p in json.loads(receipt.read_text()).items()} == {
+        "original": 2,
+        "lowercase": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["detect", "missing.jsonl", "--model", "lab/en-25k"], "missing.jsonl does not exist"),
+        (["lab", "train", "lab/nope"], "unknown lab model 'lab/nope'"),
+        (["score", "lab/en-25k", "nope"], "unknown benchmark 'nope'"),
+    ],
+)
+def test_an_error_of_the_users_is_one_line_and_exit_code_one(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["mialib", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    error = capsys.readouterr().err
+    assert caught.value.code == 1 and message in error and error.count("\n") == 1
+
+
+def write_notebook(folder, *sources):
+    cells = [new_code_cell("x = 1", metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
+
+
+def profile_with(**parameters):
+    return Profile(name="test", models={}, landing={"notebook": "page", "parameters": parameters}, book=[])
+
+
+def test_notebook_runs_with_the_profiles_parameters(tmp_path):
+    write_notebook(tmp_path, "print('x is', x)")
+    out = tmp_path / "out" / "page.ipynb"
+    run_notebook("page", profile_with(x=7), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+    assert "x is 7" in out.read_text()
+    assert not (tmp_path / "failed.ipynb").exists()
+
+
+def test_a_parameter_that_the_notebook_lacks_is_an_error(tmp_path):
+    write_notebook(tmp_path, "print(x)")
+    with pytest.raises(ValueError, match=r"no parameter 'xx'.*it has: x"):
+        run_notebook(
+            "page", profile_with(xx=7), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path
+        )
+    assert not (tmp_path / "o.ipynb").exists()
+
+
+def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
+    write_notebook(tmp_path, "print('so far')", "raise RuntimeError('broken')")
+    with pytest.raises(ValueError, match="RuntimeError: broken"):
+        run_notebook(
+            "page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "logs" / "f.ipynb", folder=tmp_path
+        )
+    assert not (tmp_path / "o.ipynb").exists()
+    assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
+
+
+def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
+    with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
+        run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)

@@ -1,0 +1,458 @@
+"""Each detector is its paper's equation: against a slow oracle on random texts, and against a case worked by hand."""
+
+import inspect
+import math
+
+import numpy as np
+import oracles
+import pytest
+from conftest import SENTENCES, TEXTS
+
+import mialib
+from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
+from mialib.detectors import Detector, detector
+from mialib.token_stats import TokenRow
+
+VOCABULARY = 50
+
+
+def table(log_prob, *, entropy=None, variance=None, token_ids=None, **provenance):
+    """Token statistics of one text, given as lists; what is not given does not matter to the test."""
+    n = len(log_prob)
+    row = TokenRow(
+        np.array(token_ids if token_ids is not None else range(n)),
+        np.array(log_prob, np.float32),
+        np.array(entropy if entropy is not None else [1.0] * n, np.float32),
+        np.array(variance if variance is not None else [1.0] * n, np.float32),
+    )
+    return TokenStats.from_rows([row], provenance=provenance)
+
+
+def random_table(seed, lengths=(1, 2, 3, 4, 5, 17, 60, 128, 33)):
+    """Ragged statistics with repeated tokens, tied log-probs and entropies on both sides of SURP's thresholds."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for n in lengths:
+        log_prob = -rng.exponential(3, n)
+        log_prob[rng.random(n) < 0.2] = -2.5
+        rows.append(TokenRow(rng.integers(0, VOCABULARY, n), log_prob, rng.gamma(2, 1.5, n), rng.gamma(2, 2, n) + 0.01))
+    return TokenStats.from_rows(rows, provenance={})
+
+
+def random_frequency(seed):
+    counts = np.random.default_rng(seed).geometric(0.01, VOCABULARY) - 1
+    counts[::7] = 0
+    return TokenFrequency(counts=counts, name="random")
+
+
+def texts_for(stats, seed=0):
+    """One text a row, some in Chinese: zlib counts bytes, not characters."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(SENTENCES, 1 + len(row.log_prob) // 20)) for row in stats]
+
+
+def inputs_for(name, stats):
+    """All that a detector needs besides the statistics, whatever they are."""
+    makers = {
+        "texts": lambda: texts_for(stats),
+        "lowercase": lambda: stats,
+        "reference": lambda: stats,
+        "frequency": lambda: random_frequency(0),
+    }
+    unknown = set(DETECTORS[name].needs) - set(makers)
+    assert not unknown, f"{name} needs {unknown}: teach this function to make it"
+    return {need: makers[need]() for need in DETECTORS[name].needs}
+
+
+def columns(row):
+    return [column.astype(float).tolist() for column in row[1:]]
+
+
+def each(stats, score):
+    """The oracle's score of each text."""
+    return np.array([score(i, *columns(row)) for i, row in enumerate(stats)])
+
+
+SEEDS = [0, 1, 2]
+CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
+
+
+# --- against the oracles ---
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ppl_agrees_with_its_oracle(seed):
+    stats = random_table(seed)
+    np.testing.assert_allclose(detect("ppl", stats), each(stats, lambda i, lp, h, v: oracles.ppl(lp)), **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "need"), [("lowercase", "lowercase"), ("ref", "reference")])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ratio_detectors_agree_with_their_oracle(name, need, seed):
+    stats = random_table(seed)
+    other = random_table(seed + 100, lengths=range(3, 3 + len(stats)))  # lowercase text has other tokens
+    expected = each(stats, lambda i, lp, h, v: oracles.ratio(lp, columns(other[i])[0]))
+    np.testing.assert_allclose(detect(name, stats, **{need: other}), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_zlib_agrees_with_its_oracle(seed):
+    stats = random_table(seed)
+    texts = texts_for(stats, seed)
+    assert any(not text.isascii() for text in texts)
+    expected = each(stats, lambda i, lp, h, v: oracles.zlib_score(lp, texts[i]))
+    np.testing.assert_allclose(detect("zlib", stats, texts=texts), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("k", [1, 10, 20, 33, 50, 99, 100])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_min_k_agrees_with_its_oracle(k, seed):
+    stats = random_table(seed)
+    expected = each(stats, lambda i, lp, h, v: oracles.min_k(lp, k))
+    np.testing.assert_allclose(detect("min_k", stats, k=k), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("k", [1, 10, 20, 33, 50, 99, 100])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_min_k_plus_plus_agrees_with_its_oracle(k, seed):
+    stats = random_table(seed)
+    expected = each(stats, lambda i, lp, h, v: oracles.min_k_plus_plus(lp, h, v, k))
+    np.testing.assert_allclose(detect("min_k++", stats, k=k), expected, **CLOSE)
+
+
+# The paper's ablation: CLD, +LUP, +SFO; and SFO alone, which it does not show.
+@pytest.mark.parametrize(("lup", "sfo"), [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize("a", [0.001, 0.01, 0.1, 10])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dc_pdd_agrees_with_its_oracle(lup, sfo, a, seed):
+    stats, frequency = random_table(seed), random_frequency(seed)
+    counts = frequency.counts.tolist()
+    expected = [oracles.dc_pdd(row.token_ids.tolist(), columns(row)[0], counts, a=a, lup=lup, sfo=sfo) for row in stats]
+    scores = detect("dc_pdd", stats, frequency=frequency, a=a, lup=lup, sfo=sfo)
+    np.testing.assert_allclose(scores, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("k", [5, 10, 20, 40, 55, 90, 100])
+@pytest.mark.parametrize("entropy_threshold", [0.1, 1.5, 2.5, 100])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_surp_agrees_with_its_oracle(entropy_threshold, k, seed):
+    stats = random_table(seed)
+    expected = [oracles.surp(*columns(row)[:2], entropy_threshold, k) for row in stats]
+    # DESIGN.md: a text without a surprising token is the least surprising a text can be, which is 0 nats.
+    expected = [0.0 if score is None else score for score in expected]
+    scores = detect("surp", stats, entropy_threshold=entropy_threshold, k=k)
+    np.testing.assert_allclose(scores, expected, **CLOSE)
+
+
+def test_every_registered_detector_has_its_equation_and_fits_in_25_lines():
+    for name, known in DETECTORS.items():
+        source = inspect.getsource(known.score_text)
+        assert len(source.splitlines()) < 25, name
+        assert len(known.score_text.__doc__) > 40, f"{name} has no equation in its docstring"
+
+
+# --- worked by hand ---
+
+# p = 1/2, 1/4, 4/5, 1/10 of the tokens 5, 7, 5, 9
+P = [0.5, 0.25, 0.8, 0.1]
+LOG_P = [math.log(p) for p in P]
+TOKENS = [5, 7, 5, 9]
+
+
+def test_ppl_by_hand():
+    # ln(1/2 * 1/4 * 4/5 * 1/10) / 4 = ln(0.01) / 4 = -4.605170 / 4
+    assert detect("ppl", table(LOG_P))[0] == pytest.approx(-1.151293, abs=1e-6)
+
+
+def test_lowercase_by_hand():
+    # log-perplexities 2 and 4 nats: -(2 / 4)
+    scores = detect("lowercase", table([-1, -3]), lowercase=table([-3, -4, -5]))
+    assert scores[0] == pytest.approx(-0.5)
+
+
+def test_ref_by_hand():
+    # log-perplexities 2 and 1.6 nats: -(2 / 1.6)
+    assert detect("ref", table([-1, -3]), reference=table([-1.6, -1.6]))[0] == pytest.approx(-1.25)
+
+
+def test_zlib_by_hand():
+    # "a" compresses to 9 bytes: a header of 2, three of data (4b 04 00), a checksum of 4. -1.8 nats / 9 bytes
+    assert detect("zlib", table([-1.8]), texts=["a"])[0] == pytest.approx(-0.2)
+
+
+def test_min_k_by_hand():
+    # 50% of 4 tokens are two: ln(1/10) = -2.302585 and ln(1/4) = -1.386294; half their sum
+    assert detect("min_k", table(LOG_P), k=50)[0] == pytest.approx(-1.844440, abs=1e-6)
+
+
+def test_min_k_plus_plus_by_hand():
+    # z = (log p + H) / sqrt(Var) = (-1+1)/1, (-2+1)/2, (-3+2)/1, (-4+1)/2 = 0, -0.5, -1, -1.5
+    stats = table([-1, -2, -3, -4], entropy=[1, 1, 2, 1], variance=[1, 4, 1, 4])
+    assert detect("min_k++", stats, k=50)[0] == pytest.approx((-1.5 - 1) / 2)
+    assert detect("min_k++", stats, k=75)[0] == pytest.approx((-1.5 - 1 - 0.5) / 3)
+    # Min-K% takes the tokens of the lowest log p instead, here -4 and -3.
+    assert detect("min_k", stats, k=50)[0] == pytest.approx(-3.5)
+
+
+@pytest.mark.parametrize(
+    ("lup", "sfo", "expected"),
+    [
+        # A corpus of 10 tokens over a vocabulary of 10: token 5 three times, 7 once, 9 never, 0 six times. By Eq. 5
+        # p(5) = 4/20, p(7) = 2/20, p(9) = 1/20, so -log p(v; D') = ln 5, ln 10, ln 20 and by Eq. 6
+        # alpha = 0.5 ln 5, 0.25 ln 10, 0.8 ln 5, 0.1 ln 20 = 0.804719, 0.575646, 1.287550, 0.299573
+        (False, False, (0.804719 + 0.575646 + 1.287550 + 0.299573) / 4),  # CLD
+        (True, False, (0.6 + 0.575646 + 0.6 + 0.299573) / 4),  # +LUP with a = 0.6
+        (True, True, (0.6 + 0.575646 + 0.299573) / 3),  # +SFO: the second 5 is left out
+        (False, True, (0.804719 + 0.575646 + 0.299573) / 3),
+    ],
+)
+def test_dc_pdd_by_hand(lup, sfo, expected):
+    counts = np.zeros(10, int)
+    counts[[0, 5, 7]] = 6, 3, 1
+    frequency = TokenFrequency(counts=counts, name="ten tokens")
+    scores = detect("dc_pdd", table(LOG_P, token_ids=TOKENS), frequency=frequency, a=0.6, lup=lup, sfo=sfo)
+    assert scores[0] == pytest.approx(expected, abs=1e-6)
+
+
+# Five tokens; the 40th percentile lies at position 0.4 * 4 = 1.6 of -5, -4, -3, -2, -1: -4 + 0.6 * 1 = -3.4.
+FIVE = {"log_prob": [-1, -2, -3, -4, -5], "entropy": [0.5, 0.5, 0.5, 3.0, 1.0]}
+
+
+def test_surp_by_hand():
+    # Below -3.4 are -4 and -5, of which only the last has an entropy under 2.5.
+    assert detect("surp", table(**FIVE))[0] == -5
+    assert detect("surp", table(**FIVE), entropy_threshold=3.5)[0] == -4.5
+    # k = 100: all but the largest.
+    assert detect("surp", table(**FIVE), entropy_threshold=9, k=100)[0] == (-2 - 3 - 4 - 5) / 4
+
+
+def test_surps_two_limits_are_strict():
+    # An entropy equal to the threshold is not low: 3.0 is out at 3.0 and in just above.
+    assert detect("surp", table(**FIVE), entropy_threshold=3.0)[0] == -5
+    assert detect("surp", table(**FIVE), entropy_threshold=3.01)[0] == -4.5
+    # A log-prob equal to the percentile is not low: at k = 50 the limit is the -3 itself.
+    assert detect("surp", table(**FIVE), entropy_threshold=9, k=50)[0] == (-4 - 5) / 2
+
+
+def test_surp_of_a_text_whose_lowest_log_probs_tie_has_no_surprising_token():
+    # Sorted -3, -3, -3, -1: the 50th percentile, at position 1.5, is -3 and nothing lies strictly below it. Taking the
+    # bottom half by rank would give -3.
+    stats = table([-3, -1, -3, -3])
+    assert detect("surp", stats, k=50)[0] == 0.0
+    # The 75th percentile, at position 2.25, is -3 + 0.25 * 2 = -2.5.
+    assert detect("surp", stats, k=75)[0] == -3
+
+
+def test_surp_without_a_surprising_token_is_the_highest_score():
+    stats = random_table(3)
+    assert (detect("surp", stats, entropy_threshold=0.0) == 0).all()
+    assert detect("surp", stats).max() <= 0
+
+
+# --- the grid ---
+
+
+def test_surp_grid_equals_surp_cell_by_cell():
+    stats = random_table(4)
+    # Entropies and thresholds that float32 cannot hold: both forms must compare them in the same precision.
+    stats.entropy[::3] = np.float32(2.3)
+    stats.entropy[1::3] = np.float32(1.7)
+    stats.entropy[2::3] = 2.5  # and one that it can: equal is not below
+    thresholds, ks = [0.5, 1.7, 2.3, 2.5, 10.0], [1, 10, 40, 75, 100]
+    scores, counts = surp_grid(stats, thresholds, ks)
+    assert scores.shape == counts.shape == (5, 5, len(stats))
+    for e, threshold in enumerate(thresholds):
+        for j, k in enumerate(ks):
+            one = detect("surp", stats, entropy_threshold=threshold, k=k)
+            np.testing.assert_allclose(scores[e, j], one, rtol=1e-12, atol=1e-12)
+            for i, row in enumerate(stats):
+                log_prob, entropy, _ = columns(row)
+                limit = oracles.percentile(log_prob, k)
+                n = sum(h < threshold and lp < limit for lp, h in zip(log_prob, entropy, strict=True))
+                assert counts[e, j, i] == n
+    assert (counts == 0).any()
+    assert (scores[counts == 0] == 0).all()
+
+
+# --- short texts, sure models ---
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_min_k_of_a_short_text_is_its_lowest_token(n):
+    # 20% of fewer than five tokens is no token; one is taken, where int(n * k) would average an empty set.
+    log_prob = [-1.0, -4.0, -2.0, -3.0][:n]
+    assert detect("min_k", table(log_prob), k=20)[0] == min(log_prob)
+    assert detect("min_k++", table(log_prob), k=20)[0] == pytest.approx(min(log_prob) + 1)
+
+
+def test_min_k_takes_whole_percents_exactly():
+    # 29% of 100 tokens are 29, though 100 * 0.29 is 28.999999999999996.
+    assert detect("min_k", table(-np.arange(1.0, 101)), k=29)[0] == -np.arange(72, 101).mean()
+
+
+def test_min_k_plus_plus_of_a_model_without_doubt_is_finite():
+    # All mass on one token: no variance, and the rounding of log p must not blow up.
+    stats = table([0.0, -1.2e-7, -30.0], entropy=[0, 1.2e-7, 1e-11], variance=[0, 0, 0])
+    assert np.isfinite(detect("min_k++", stats, k=100)).all()
+    sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
+    assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_text_of_one_token_has_a_finite_score(name, model_folder, tokenizer):
+    scorer = mialib.Scorer(model_folder)
+    texts = ["e", TEXTS[0]]
+    stats = scorer.score(texts, progress=False)
+    assert stats.n_tokens[0] == 1
+    inputs = {
+        "texts": texts,
+        "lowercase": stats,
+        "reference": stats,
+        "frequency": mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences"),
+    }
+    scores = detect(name, stats, **{need: inputs[need] for need in DETECTORS[name].needs})
+    assert scores.shape == (2,)
+    assert scores.dtype == np.float64
+    assert np.isfinite(scores).all()
+
+
+# --- sign ---
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_member_like_text_scores_higher(name):
+    # The same tokens, predicted with the same certainty; the member's come e^2 times as probable.
+    rng = np.random.default_rng(5)
+    n = 64
+    token_ids, entropy, variance = rng.integers(0, VOCABULARY, n), rng.uniform(0.5, 2, n), rng.uniform(1, 4, n)
+    log_prob = -rng.exponential(3, n)
+    rows = [TokenRow(token_ids, log_prob - below, entropy, variance) for below in (0, 2)]
+    member_and_not = TokenStats.from_rows(rows, provenance={})
+    # What another pass says does not depend on membership in the target's training data.
+    other = TokenStats.from_rows([rows[1], rows[1]], provenance={})
+    inputs = inputs_for(name, member_and_not)
+    inputs |= {need: other for need in ("lowercase", "reference") if need in inputs}
+    member, non_member = detect(name, member_and_not, **inputs)
+    assert member > non_member
+
+
+# --- errors ---
+
+
+def test_an_unknown_detector_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"unknown detector 'min_k\+'; known: .*min_k\+\+"):
+        detect("min_k+", table([-1]))
+
+
+def test_an_unknown_hyperparameter_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"'surp' has no hyperparameter 'percentile'; it has: entropy_threshold, k"):
+        detect("surp", table([-1]), percentile=20)
+    with pytest.raises(ValueError, match="'ppl' has no hyperparameter 'k'; it has: none"):
+        detect("ppl", table([-1]), k=20)
+
+
+@pytest.mark.parametrize("name", [name for name, known in DETECTORS.items() if known.needs])
+def test_a_missing_input_is_an_error_that_names_it(name):
+    with pytest.raises(ValueError, match=f"needs {DETECTORS[name].needs[0]}="):
+        detect(name, random_table(0))
+
+
+@pytest.mark.parametrize("name", ["zlib", "lowercase", "ref"])
+def test_inputs_of_another_number_of_texts_are_an_error_with_both_numbers(name):
+    (need,) = DETECTORS[name].needs
+    other = inputs_for(name, random_table(0, lengths=[3, 4]))[need]
+    with pytest.raises(ValueError, match=f"{need} holds 2 texts, the statistics 9"):
+        detect(name, random_table(0), **{need: other})
+
+
+@pytest.mark.parametrize("k", [0, -5, 100.5, float("nan")])
+@pytest.mark.parametrize("name", ["min_k", "min_k++"])
+def test_a_k_out_of_range_is_an_error(name, k):
+    with pytest.raises(ValueError, match=r"\(0, 100\]"):
+        detect(name, table([-1, -2]), k=k)
+
+
+@pytest.mark.parametrize("k", [-5, 101])
+def test_a_percentile_out_of_range_is_an_error(k):
+    with pytest.raises(ValueError, match="range"):
+        detect("surp", table([-1, -2]), k=k)
+    with pytest.raises(ValueError, match="range"):
+        surp_grid(table([-1, -2]), [2.5], [20, k])
+
+
+def test_frequencies_of_another_tokenizer_are_an_error_that_names_both():
+    frequency = TokenFrequency(counts=np.ones(10, int), name="C4", tokenizer="pythia's")
+    with pytest.raises(ValueError, match=r"pythia's \(C4\).* llama's \(a model\)"):
+        detect("dc_pdd", table([-1], tokenizer="llama's", model="a model"), frequency=frequency)
+    same = table([-1], tokenizer="pythia's", model="a model")
+    assert np.isfinite(detect("dc_pdd", same, frequency=frequency)).all()
+
+
+def test_a_token_outside_the_counted_vocabulary_is_an_error_that_names_it():
+    frequency = TokenFrequency(counts=np.ones(10, int), name="C4")
+    with pytest.raises(ValueError, match=r"token id 10 .* 10 tokens that C4 counts"):
+        detect("dc_pdd", table([-1, -2], token_ids=[3, 10]), frequency=frequency)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("column", ["log_prob", "entropy", "log_prob_var"])
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_statistic_that_is_not_finite_names_its_text(name, column, value):
+    stats = random_table(6)
+    inputs = inputs_for(name, random_table(6))
+    # In the longest text, not in its first token: a sort that puts NaN last would drop it.
+    getattr(stats, column)[stats.offsets[7] + 50] = value
+    with pytest.raises(ValueError, match="text 7"):
+        detect(name, stats, **inputs)
+
+
+@pytest.mark.parametrize(("name", "need"), [("lowercase", "lowercase"), ("ref", "reference")])
+def test_another_pass_that_is_not_finite_names_its_text(name, need):
+    other = random_table(6)
+    other.log_prob[other.offsets[7] + 50] = -np.inf  # the ratio would be 0
+    with pytest.raises(ValueError, match="text 7"):
+        detect(name, random_table(6), **{need: other})
+
+
+def test_surp_grid_refuses_a_statistic_that_is_not_finite():
+    stats = random_table(6)
+    stats.entropy[stats.offsets[7] + 50] = np.nan
+    with pytest.raises(ValueError, match="text 7"):
+        surp_grid(stats, [2.5], [40])
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_text_without_tokens_names_itself(name):
+    stats = random_table(6, lengths=[3, 0, 2])
+    with pytest.raises(ValueError, match="text 1"):
+        detect(name, stats, **inputs_for(name, stats))
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_reference_without_surprise_names_the_text():
+    # Log-perplexity 0: the ratio is infinite.
+    with pytest.raises(ValueError, match="text 0"):
+        detect("ref", table([-1, -2]), reference=table([0.0, 0.0]))
+
+
+# --- the registry ---
+
+
+def test_defaults_are_the_papers():
+    defaults = {name: known.hyperparameters for name, known in DETECTORS.items()}
+    assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
+    assert defaults["dc_pdd"] == {"a": 0.01, "lup": True, "sfo": True}
+    assert defaults["surp"] == {"entropy_threshold": 2.5, "k": 40}
+
+
+def test_a_new_detector_is_one_decorated_function(monkeypatch):
+    monkeypatch.setattr("mialib.detectors.DETECTORS", dict(DETECTORS))
+
+    @detector("longest", "Longest")
+    def longest(row, *, text, power=1):
+        """The number of tokens."""
+        return float(len(row.log_prob) ** power + len(text))
+
+    known = mialib.detectors.DETECTORS["longest"]
+    assert known == Detector("longest", "Longest", longest, ("texts",), {"power": 1})
+    assert detect("longest", table([-1, -2]), texts=["abc"], power=2)[0] == 7

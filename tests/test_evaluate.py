@@ -1,0 +1,183 @@
+"""From a model and a benchmark to results, on a tiny model: targets, cache, cuts, sweeps, grids, tables."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mialib import cache, evaluate, results
+from mialib.detectors import DETECTORS
+from mialib.metrics import Comparison, Interval, auc
+from mialib.scoring import Scorer
+
+
+@pytest.fixture
+def benchmark_file(tmp_path):
+    """Sixteen English texts of eight words, half of them members, none equal."""
+    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
+    path = tmp_path / "texts.jsonl"
+    with path.open("w") as file:
+        for i, noun in enumerate(nouns):
+            for label in (0, 1):
+                text = f"The {noun} number {i} stands {'near' if label else 'behind'} the old Mill"
+                file.write(json.dumps({"text": text, "label": label}) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def corpus_file(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("The river runs behind the mill\nThe old engine stands near the market\n")
+    return str(path)
+
+
+@pytest.fixture
+def inputs(model_folder, benchmark_file, corpus_file):
+    [target] = evaluate.targets(model_folder, benchmark_file, model_folder, corpus_file)
+    return evaluate.load_inputs(target)
+
+
+def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
+    listed = evaluate.targets(["a", "b"], "x", ["-", "r"], None, "P / Q")
+    typed = evaluate.targets("a, b", "x", "-, r", "", "P / Q")
+    assert listed == typed
+    assert [t.benchmark for t in listed] == ["x", "x"]
+    assert [t.reference for t in listed] == [None, "r"]
+    assert listed[1].column == "b on x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "x"), "at least one model"),
+        (("a", ""), "each model needs one"),
+        (("a, b, c", "x, y"), "benchmark: 2 entries for 3 models"),
+    ],
+)
+def test_targets_that_do_not_fit_are_an_error(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate.targets(*arguments)
+
+
+def test_every_detector_scores_every_text(inputs):
+    scores = evaluate.score_all(inputs)
+    assert set(scores) == set(DETECTORS)
+    assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
+
+
+def test_a_detector_without_its_input_is_none_not_an_error(model_folder, benchmark_file):
+    [target] = evaluate.targets(model_folder, benchmark_file)
+    scores = evaluate.score_all(evaluate.load_inputs(target), ["ref", "dc_pdd", "ppl"])
+    assert scores["ref"] is None and scores["dc_pdd"] is None and scores["ppl"] is not None
+
+
+def test_chinese_has_no_lowercase_pass(model_folder, tmp_path):
+    path = tmp_path / "zh.jsonl"
+    path.write_text('{"text": "一种装置", "label": 1}\n{"text": "一种方法", "label": 0}\n')
+    benchmark = evaluate.load_benchmark(str(path), language="zh")
+    assert not evaluate.has_case(benchmark)
+
+
+def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monkeypatch):
+    monkeypatch.setattr(Scorer, "score", lambda *_, **__: pytest.fail("scored again"))
+    again = cache.score_or_load(model_folder, inputs.benchmark.texts)
+    np.testing.assert_array_equal(again.log_prob, inputs.stats.log_prob)
+
+
+@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights"])
+def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
+    calls = []
+    score = Scorer.score
+    monkeypatch.setattr(Scorer, "score", lambda self, texts, **kw: calls.append(1) or score(self, texts, **kw))
+    texts, model, options = list(inputs.benchmark.texts), model_folder, {}
+    if change == "texts":
+        texts = texts[::-1]
+    elif change == "start_token":
+        options["start_token"] = None
+    elif change == "dtype":
+        options["dtype"] = "bfloat16"
+    elif change == "code":
+        monkeypatch.setattr(cache, "code_hash", lambda *_: "another")
+    else:
+        loaded = Scorer(model_folder).loaded
+        loaded.model.get_output_embeddings().weight.data[0] += 1
+        model = str(tmp_path / "nudged")
+        loaded.model.save_pretrained(model)
+        loaded.tokenizer.save_pretrained(model)
+    cache.score_or_load(model, texts, **options)
+    assert calls == [1]
+
+
+def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
+    cut, n_reused = evaluate.cut_inputs(inputs, 4)
+    assert n_reused == 16
+    fresh = Scorer(model_folder).score(cut.benchmark.texts, progress=False)
+    np.testing.assert_array_equal(cut.stats.token_ids, fresh.token_ids)
+    np.testing.assert_allclose(cut.stats.log_prob, fresh.log_prob, atol=1e-5)
+
+
+def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):
+    cut_texts = [text[:-1] for text in inputs.benchmark.texts]  # "Mil": another token than a prefix of "Mill"'s
+    stats, n_reused = cache.score_cut_texts(model_folder, inputs.stats, cut_texts)
+    fresh = Scorer(model_folder).score(cut_texts, progress=False)
+    assert n_reused < 16
+    np.testing.assert_array_equal(stats.token_ids, fresh.token_ids)
+    np.testing.assert_allclose(stats.log_prob, fresh.log_prob, atol=1e-5)
+
+
+def test_measure_puts_the_published_number_beside_ours(inputs):
+    from dataclasses import replace
+
+    beside = replace(inputs, target=replace(inputs.target, published="WikiMIA / Pythia-6.9B"))
+    scores = evaluate.score_all(beside, ["dc_pdd", "lowercase"])
+    found = evaluate.measure(beside, scores, paper="dc-pdd", items={"auc": "table-2"})
+    assert {r.row: r.published for r in found} == {"DC-PDD": 0.698, "Lowercase": 0.605}
+    assert found[0].ours == auc(beside.labels, scores["dc_pdd"])
+    assert found[0].low <= found[0].ours <= found[0].high
+
+
+def test_sweep_scores_each_value_and_knows_which_are_printed(inputs):
+    from dataclasses import replace
+
+    beside = replace(inputs, target=replace(inputs.target, published="PatentMIA / Qwen1.5-14B"))
+    found, scores = evaluate.sweep(beside, "dc_pdd", "a", [0.0003, 0.01], paper="dc-pdd", item="table-5")
+    assert [(r.row, r.published) for r in found] == [("0.0003", None), ("0.01", 0.689)]
+    np.testing.assert_array_equal(scores[0.01], evaluate.score_all(inputs, ["dc_pdd"])["dc_pdd"])
+
+
+def test_surp_grid_holds_auc_counts_and_its_best_cell(inputs):
+    thresholds, ks = [0.01, 3.0, 20.0], [20, 100]
+    grid = evaluate.surp_auc_grid(inputs, thresholds, ks)
+    for i, threshold in enumerate(thresholds):
+        for j, k in enumerate(ks):
+            scores = evaluate.score_all(inputs, ["surp"], surp={"entropy_threshold": threshold, "k": k})["surp"]
+            assert grid.auc[i, j] == pytest.approx(auc(inputs.labels, scores))
+    assert grid.texts_without[0, 0] == 16, "no token of a random model has an entropy below 0.01 nats"
+    assert grid.auc[grid.best] == grid.auc.max()
+    assert len(evaluate.surp_results(inputs, grid, thresholds, ks)) == 6
+
+
+def test_results_survive_saving_and_render_as_a_table(inputs, tmp_path):
+    found = evaluate.measure(inputs, evaluate.score_all(inputs, ["ppl", "min_k"]))
+    path = tmp_path / "results.json"
+    results.save_results(path, found, paper="dc-pdd", item="table 2", provenance=[inputs.stats.provenance])
+    assert results.load_results(path) == found
+    table = results.results_table(found, "auc")
+    assert list(table.index) == ["PPL", "Min-K% Prob"]
+    assert json.loads(path.read_text())["provenance"][0]["n_texts"] == 16
+    with pytest.raises(ValueError, match="no results"):
+        results.save_results(path, [], paper="dc-pdd", item="table 2")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.01, 0.1, "supported"), (-0.1, -0.01, "not supported"), (-0.1, 0.1, "inconclusive"), (0, 0.1, "inconclusive")],
+)
+def test_verdict_follows_the_interval(low, high, expected):
+    assert results.verdict(Interval((low + high) / 2, low, high)) == expected
+
+
+def test_verdict_text_says_what_failed():
+    failed = Comparison(Interval(-0.05, -0.08, -0.02), 0.001)
+    text = results.verdict_text("A beats B", {"here": failed, "there": None})
+    assert "**not supported** for here" in text and "not applicable for there" in text

@@ -1,0 +1,105 @@
+"""Token frequencies: every occurrence counts, and Laplace smoothing gives what is never seen its share."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import SENTENCES, make_tokenizer
+from tokenizers import processors
+
+from mialib import TokenFrequency, TokenStats, count_tokens, frequency
+from mialib.models import tokenizer_hash
+
+
+def test_repeated_tokens_count_each_time(tokenizer):
+    # `counts[ids] += 1` would count a token once a text.
+    texts = [*SENTENCES, "week week week week", SENTENCES[0]]
+    expected = Counter(token for text in texts for token in tokenizer(text)["input_ids"])
+    counted = count_tokens(texts, tokenizer, len(tokenizer), name="sentences")
+    assert {token: n for token, n in enumerate(counted.counts.tolist()) if n} == dict(expected)
+    assert max(expected.values()) > len(texts)
+    assert counted.n_tokens == expected.total()
+
+
+def test_laplace_smoothing_by_hand():
+    # Counts 5, 0, 1, 0: N' = 6 and |V| = 4, so p = 6/10, 1/10, 2/10, 1/10 (Eq. 5), which sum to one.
+    log_probability = TokenFrequency(counts=np.array([5, 0, 1, 0]), name="four tokens").log_probability
+    np.testing.assert_allclose(np.exp(log_probability), [0.6, 0.1, 0.2, 0.1], rtol=1e-12)
+    assert log_probability[1] == pytest.approx(math.log(0.1))
+
+
+def test_the_models_vocabulary_counts_and_not_the_tokenizers(tokenizer):
+    # |V| of Eq. 5 is the model's; its spare rows have the probability of an unseen token.
+    larger = count_tokens(SENTENCES, tokenizer, len(tokenizer) + 64, name="sentences")
+    assert larger.counts.shape == larger.log_probability.shape == (len(tokenizer) + 64,)
+    assert np.exp(larger.log_probability).sum() == pytest.approx(1)
+    assert larger.log_probability[-1] == pytest.approx(-math.log(larger.n_tokens + len(tokenizer) + 64))
+
+
+def test_a_stream_is_read_once_and_in_batches(tokenizer, monkeypatch):
+    monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 3)
+    taken = []
+
+    def stream():
+        for i in range(20):
+            taken.append(i)
+            yield SENTENCES[i % len(SENTENCES)]
+
+    in_flight = []
+
+    def tokenize(batch, **options):
+        in_flight.append((len(batch), len(taken)))
+        return tokenizer(batch, **options)
+
+    counted = count_tokens(stream(), tokenize, len(tokenizer), name="stream")
+    assert [n for n, _ in in_flight] == [3, 3, 3, 3, 3, 3, 2]
+    # No text is drawn before its batch is due: a corpus larger than memory can be counted.
+    assert [n_taken for _, n_taken in in_flight] == [3, 6, 9, 12, 15, 18, 20]
+    whole = count_tokens([SENTENCES[i % len(SENTENCES)] for i in range(20)], tokenizer, len(tokenizer), name="list")
+    np.testing.assert_array_equal(counted.counts, whole.counts)
+
+
+def test_no_start_or_end_tokens_are_counted():
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    counted = count_tokens(["mill"], tokenizer, len(tokenizer), name="one word")
+    assert counted.n_tokens == len(tokenizer("mill")["input_ids"]) - 2
+    assert counted.counts[:3].sum() == 0  # <s>, </s>, <pad>
+
+
+def test_texts_without_tokens_are_passed_over(tokenizer):
+    with_empty = count_tokens(["", "mill", ""], tokenizer, len(tokenizer), name="b")
+    np.testing.assert_array_equal(with_empty.counts, count_tokens(["mill"], tokenizer, len(tokenizer), name="b").counts)
+
+
+@pytest.mark.parametrize("texts", [[], [""], iter(())])
+def test_an_empty_corpus_is_an_error_that_names_it(texts, tokenizer):
+    with pytest.raises(ValueError, match="nothing here: the reference corpus holds no tokens"):
+        count_tokens(texts, tokenizer, len(tokenizer), name="nothing here")
+
+
+def test_a_token_outside_the_vocabulary_is_an_error_with_both_numbers(tokenizer):
+    largest = max(tokenizer(SENTENCES[0])["input_ids"])
+    with pytest.raises(ValueError, match=f"C4: token id {largest} lies outside the model's vocabulary of {largest}"):
+        count_tokens(SENTENCES[:1], tokenizer, largest, name="C4")
+
+
+def test_saving_and_loading_keeps_everything(tokenizer, tmp_path):
+    counted = count_tokens(SENTENCES, tokenizer, len(tokenizer), name="句子", tokenizer_hash=tokenizer_hash(tokenizer))
+    counted.save(tmp_path / "a folder" / "frequency.parquet")
+    loaded = TokenFrequency.load(str(tmp_path / "a folder" / "frequency.parquet"))
+    np.testing.assert_array_equal(loaded.counts, counted.counts)
+    np.testing.assert_array_equal(loaded.log_probability, counted.log_probability)
+    assert (loaded.name, loaded.tokenizer) == ("句子", tokenizer_hash(tokenizer))
+
+
+def test_a_foreign_parquet_is_an_error_that_names_it(tmp_path):
+    pd.DataFrame({"count": [1, 2]}).to_parquet(tmp_path / "foreign.parquet")
+    TokenStats.from_rows([], provenance={}).save(tmp_path / "stats.parquet")
+    for name in ("foreign", "stats"):
+        with pytest.raises(ValueError, match=rf"{name}\.parquet holds no token frequencies"):
+            TokenFrequency.load(tmp_path / f"{name}.parquet")

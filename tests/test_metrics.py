@@ -1,0 +1,322 @@
+"""AUC, TPR at an FPR and their intervals, against scikit-learn, brute force over all pairs or thresholds, bootstraps."""
+
+import numpy as np
+import oracles
+import pytest
+from scipy.stats import bootstrap, norm, rankdata
+from sklearn.metrics import roc_auc_score
+
+from mialib import auc, auc_interval, compare_auc, roc, tpr_at_fpr, tpr_at_fpr_interval
+from mialib.metrics import Interval
+
+SEEDS = [0, 1, 2, 3]
+
+
+def random_scores(seed, n=120, share=0.4, *, ties=True):
+    """Labels and overlapping scores; with ties, many scores are the same number."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(n) < share).astype(int)
+    labels[:2] = 0, 1
+    scores = rng.normal(size=n) + 0.7 * labels
+    return labels, np.round(scores, 1) if ties else scores
+
+
+def split(labels, scores):
+    return scores[labels == 1], scores[labels == 0]
+
+
+# --- AUC ---
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_auc_agrees_with_scikit_learn_and_with_counting_pairs(seed, ties):
+    labels, scores = random_scores(seed, ties=ties)
+    assert (len(set(scores)) < len(scores)) == ties
+    assert auc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert auc(labels, scores) == pytest.approx(oracles.auc(*split(labels, scores)), abs=1e-12)
+
+
+def test_auc_by_hand():
+    # Members 3 and 1 against non-members 2, 1 and 0: 3 beats all three; 1 loses, ties and wins. (3 + 1.5) / 6
+    assert auc([1, 0, 1, 0, 0], [3, 2, 1, 1, 0]) == pytest.approx(4.5 / 6)
+    assert auc([1, 0], [1, 0]) == 1
+    assert auc([1, 0], [0, 1]) == 0
+    assert auc([1, 0, 1], [5, 5, 5]) == 0.5
+
+
+def test_negated_scores_mirror_the_auc():
+    labels, scores = random_scores(0)
+    assert auc(labels, -scores) == pytest.approx(1 - auc(labels, scores))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_interval_has_delongs_variance(seed):
+    labels, scores = random_scores(seed)
+    interval = auc_interval(labels, scores, level=0.9)
+    error = np.sqrt(oracles.delong_variance(*split(labels, scores)))
+    assert interval.estimate == auc(labels, scores)
+    assert interval.low == pytest.approx(interval.estimate - 1.6448536 * error, abs=1e-7)
+    assert interval.high == pytest.approx(interval.estimate + 1.6448536 * error, abs=1e-7)
+    assert interval.level == 0.9
+
+
+def auc_of_rows(members, non_members, axis=-1):
+    """AUC along the last axis, for scipy's bootstrap."""
+    m, n = members.shape[-1], non_members.shape[-1]
+    ranks = rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
+    return (ranks[..., :m].sum(-1) - m * (m + 1) / 2) / (m * n)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_the_interval_agrees_with_a_bootstrap(seed):
+    labels, scores = random_scores(seed, n=400)
+    expected = bootstrap(
+        split(labels, scores), auc_of_rows, n_resamples=3000, method="percentile", rng=0, vectorized=True
+    )
+    interval = auc_interval(labels, scores)
+    # The interval is about 0.11 wide; the bootstrap's ends are known to about 0.002.
+    assert interval.low == pytest.approx(expected.confidence_interval.low, abs=0.008)
+    assert interval.high == pytest.approx(expected.confidence_interval.high, abs=0.008)
+
+
+def test_95_percent_intervals_hold_the_true_auc_95_times_in_100():
+    # Normal scores 0.8 apart: the true AUC is Phi(0.8 / sqrt 2) = 0.714.
+    true = norm.cdf(0.8 / np.sqrt(2))
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], 100)
+    n_draws, n_inside = 300, 0
+    for _ in range(n_draws):
+        interval = auc_interval(labels, rng.normal(size=200) + 0.8 * labels)
+        n_inside += interval.low <= true <= interval.high
+    assert 0.92 <= n_inside / n_draws <= 0.98
+
+
+def test_separated_classes_get_an_interval_and_not_a_certainty():
+    # Ten members over ten non-members: 0.025 = auc^10 gives 0.691, and fewer texts say less.
+    labels, scores = np.repeat([1, 0], 10), np.repeat([1.0, 0.0], 10)
+    interval = auc_interval(labels, scores)
+    assert (interval.estimate, interval.high) == (1, 1)
+    assert interval.low == pytest.approx(0.025**0.1)
+    assert auc_interval(labels, -scores).high == pytest.approx(1 - 0.025**0.1)
+    assert auc_interval(labels, -scores).low == 0
+    few = auc_interval([1, 1, 0, 0, 0], [2, 2, 1, 1, 1])
+    assert few.low == pytest.approx(0.025**0.5)
+
+
+def test_an_interval_stays_within_0_and_1():
+    labels, scores = [1, 1, 1, 0, 0, 0], [3, 4, 1.5, 1, 2, 0]
+    interval = auc_interval(labels, scores)
+    assert 0 < interval.low < interval.estimate == pytest.approx(8 / 9)
+    assert interval.high == 1
+
+
+def test_a_single_text_of_a_class_says_nothing():
+    interval = auc_interval([1, 0, 0, 0], [1.5, 2, 1, 0])
+    assert (interval.low, interval.estimate, interval.high) == (0, pytest.approx(2 / 3), 1)
+
+
+def test_an_interval_prints_in_three_digits():
+    assert str(Interval(0.71449, 0.6, 0.8)) == "0.714 [0.600, 0.800]"
+
+
+# --- two detectors on the same texts ---
+
+
+def two_detectors(seed, n=400):
+    """Scores of two detectors that mostly see the same in a text, the first a little more."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(n) < 0.5).astype(int)
+    common = rng.normal(size=n) + 0.6 * labels
+    a = common + 0.3 * rng.normal(size=n) + 0.2 * labels
+    return labels, np.round(a, 1), np.round(common + 0.3 * rng.normal(size=n), 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_the_paired_comparison_agrees_with_a_paired_bootstrap(seed):
+    labels, a, b = two_detectors(seed)
+    both = np.stack([a, b])
+    members, non_members = both[:, labels == 1], both[:, labels == 0]
+
+    def difference(i, j, axis=-1):
+        # The same texts, i of the members and j of the non-members, for both detectors.
+        of_a, of_b = auc_of_rows(members[:, i], non_members[:, j])
+        return of_a - of_b
+
+    texts = (np.arange(members.shape[1]), np.arange(non_members.shape[1]))
+    expected = bootstrap(texts, difference, n_resamples=3000, method="percentile", rng=0, vectorized=True)
+    result = compare_auc(labels, a, b)
+    assert result.difference.estimate == pytest.approx(auc(labels, a) - auc(labels, b))
+    # The interval is about 0.07 wide.
+    assert result.difference.low == pytest.approx(expected.confidence_interval.low, abs=0.004)
+    assert result.difference.high == pytest.approx(expected.confidence_interval.high, abs=0.004)
+    # As two independent detectors they would differ by an interval more than twice as wide.
+    apart = [auc_interval(labels, scores) for scores in (a, b)]
+    unpaired = np.sqrt(sum((interval.high - interval.low) ** 2 for interval in apart))
+    assert result.difference.high - result.difference.low < unpaired / 2
+
+
+def test_the_p_value_is_that_of_the_intervals_end():
+    # At the level where an end of the interval touches 0, p = 1 - level.
+    labels, a, b = two_detectors(0)
+    p_value = compare_auc(labels, a, b).p_value
+    assert 0 < p_value < 1
+    touching = compare_auc(labels, a, b, level=1 - p_value).difference
+    assert min(abs(touching.low), abs(touching.high)) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_detector_does_not_differ_from_itself_or_from_a_monotone_transform():
+    labels, scores = random_scores(0)
+    for other in (scores, np.exp(scores)):
+        result = compare_auc(labels, scores, other)
+        assert (result.difference.low, result.difference.estimate, result.difference.high) == (0, 0, 0)
+        assert result.p_value == 1
+
+
+def test_comparing_the_other_way_round_changes_the_sign():
+    labels, a, b = two_detectors(1)
+    there, back = compare_auc(labels, a, b), compare_auc(labels, b, a)
+    assert there.difference.estimate == pytest.approx(-back.difference.estimate)
+    assert there.difference.low == pytest.approx(-back.difference.high)
+    assert there.p_value == pytest.approx(back.p_value)
+
+
+def test_equal_detectors_are_found_different_in_5_of_100_comparisons():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], 100)
+    n_draws, n_different = 300, 0
+    for _ in range(n_draws):
+        common = rng.normal(size=200) + 0.5 * labels
+        a, b = (common + 0.7 * rng.normal(size=200) for _ in range(2))
+        n_different += compare_auc(labels, a, b).p_value < 0.05
+    assert 0.02 <= n_different / n_draws <= 0.08
+
+
+# --- TPR at an FPR ---
+
+
+def test_50_of_1000_non_members_count_as_5_percent():
+    # 1000 non-members at 0 .. 999 and members at 949.5, 950.5, ...: the 50 highest non-members are 950 .. 999, so a
+    # threshold just above 949 accepts exactly 50 of them and every member; asking for strictly less than 5% accepts 49
+    # and loses the member at 949.5.
+    non_members, members = np.arange(1000.0), np.arange(20) + 949.5
+    labels, scores = np.repeat([0, 1], [1000, 20]), np.concatenate([non_members, members])
+    assert tpr_at_fpr(labels, scores, fpr=0.05) == 1.0
+    assert tpr_at_fpr(labels, scores, fpr=0.0499) == 19 / 20
+    assert tpr_at_fpr(labels, scores, fpr=0.05) == tpr_at_fpr(labels, scores)
+
+
+def test_every_percent_of_100_non_members_is_exact_in_spite_of_rounding():
+    assert 0.29 * 100 < 29
+    labels, scores = np.repeat([0, 1], 100), np.tile(np.arange(100.0), 2)
+    # Members at the same places: the n highest non-members are accepted with the n highest members.
+    for percent in range(101):
+        assert tpr_at_fpr(labels, scores, fpr=percent / 100) == percent / 100
+
+
+def test_ties_are_accepted_together_or_not_at_all():
+    # Three of ten non-members tie at 5: a threshold of 5 accepts 30%, the next one, 6, none.
+    non_members, members = [5, 5, 5, 1, 1, 1, 1, 0, 0, 0], [6, 5, 5, 1]
+    labels, scores = [0] * 10 + [1] * 4, non_members + members
+    assert tpr_at_fpr(labels, scores, fpr=0.2) == 1 / 4
+    assert tpr_at_fpr(labels, scores, fpr=0.3) == 3 / 4
+    assert tpr_at_fpr(labels, scores, fpr=0.69) == 3 / 4
+    assert tpr_at_fpr(labels, scores, fpr=0.7) == 1
+
+
+def test_at_0_all_members_above_every_non_member_count_and_at_1_all():
+    labels, scores = [0, 0, 1, 1, 1], [1, 2, 0, 2, 3]
+    assert tpr_at_fpr(labels, scores, fpr=0) == 1 / 3
+    assert tpr_at_fpr(labels, scores, fpr=1) == 1
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tpr_at_fpr_agrees_with_trying_every_threshold(seed, ties):
+    labels, scores = random_scores(seed, n=60, ties=ties)
+    members, non_members = split(labels, scores)
+    n = len(non_members)
+    for n_accepted in range(n + 1):
+        expected = oracles.tpr_at_fpr(members, non_members, n_accepted)
+        assert tpr_at_fpr(labels, scores, fpr=n_accepted / n) == pytest.approx(expected)
+        # Half a non-member more is no non-member more.
+        assert tpr_at_fpr(labels, scores, fpr=min(1, (n_accepted + 0.5) / n)) >= expected
+
+
+def tpr_of_rows(members, non_members, axis=-1):
+    """TPR at 10% FPR along the last axis, from the definition, for scipy's bootstrap."""
+    thresholds = np.concatenate([members, non_members], axis=-1)[..., None]
+    fpr = (non_members[..., None, :] >= thresholds).mean(-1)
+    tpr = (members[..., None, :] >= thresholds).mean(-1)
+    return np.where(fpr <= 0.1 + 1e-9, tpr, 0).max(-1)
+
+
+def test_the_tpr_interval_agrees_with_a_bootstrap():
+    labels, scores = random_scores(0, n=100, share=0.5)
+    expected = bootstrap(
+        split(labels, scores), tpr_of_rows, n_resamples=2000, method="percentile", rng=1, vectorized=True, batch=200
+    )
+    interval = tpr_at_fpr_interval(labels, scores, fpr=0.1)
+    assert interval.estimate == tpr_at_fpr(labels, scores, fpr=0.1)
+    assert interval.low == pytest.approx(expected.confidence_interval.low, abs=0.04)
+    assert interval.high == pytest.approx(expected.confidence_interval.high, abs=0.04)
+    assert interval == tpr_at_fpr_interval(labels, scores, fpr=0.1), "the same seed gives the same interval"
+
+
+# --- the curve ---
+
+
+def test_the_roc_curve_runs_from_corner_to_corner_and_holds_the_auc():
+    labels, scores = random_scores(1)
+    fpr, tpr, threshold = roc(labels, scores)
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(tpr, fpr) == pytest.approx(auc(labels, scores))
+    members, non_members = split(labels, scores)
+    assert len(threshold) == len(set(scores)) + 1, "one point a distinct score, and the start"
+    for at in range(len(threshold)):
+        assert fpr[at] == pytest.approx((non_members >= threshold[at]).mean())
+        assert tpr[at] == pytest.approx((members >= threshold[at]).mean())
+    assert tpr_at_fpr(labels, scores, fpr=0.2) == pytest.approx(tpr[fpr <= 0.2].max())
+
+
+# --- errors ---
+
+METRICS = {
+    "auc": auc,
+    "auc_interval": auc_interval,
+    "compare_auc": lambda labels, scores: compare_auc(labels, [3, 2, 1, 0][: len(labels)], scores),
+    "roc": roc,
+    "tpr_at_fpr": tpr_at_fpr,
+    "tpr_at_fpr_interval": tpr_at_fpr_interval,
+}
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "message"),
+    [
+        ([0, 1, 2, 1], [1, 2, 3, 4], "label 2 is neither 0 nor 1"),
+        ([-1, 1, 1, -1], [1, 2, 3, 4], "label -1 is neither 0 nor 1"),
+        ([0.5, 1, 1, 0], [1, 2, 3, 4], "label 0.5 is neither 0 nor 1"),
+        ([1, 1, 1, 1], [1, 2, 3, 4], "4 members and 0 non-members"),
+        ([0, 0, 0, 0], [1, 2, 3, 4], "0 members and 4 non-members"),
+        ([0, 1, 1, 0], [1, 2, np.nan, 4], "score nan of text 2 is not finite"),
+        ([0, 1, 1, 0], [1, -np.inf, 3, 4], "score -inf of text 1 is not finite"),
+        ([0, 1, 1, 0], [1, 2, 3], r"shape \(4,\) do not fit scores of shape \(3,\)"),
+        ([[0, 1], [1, 0]], [[1, 2], [3, 4]], r"shape \(2, 2\)"),
+        ([], [], "0 members and 0 non-members"),
+    ],
+)
+@pytest.mark.parametrize("metric", METRICS)
+def test_wrong_input_is_an_error_that_says_what_is_wrong(metric, labels, scores, message):
+    with pytest.raises(ValueError, match=message):
+        METRICS[metric](labels, scores)
+
+
+@pytest.mark.parametrize("fpr", [-0.01, 1.01, 5, np.nan])
+def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
+    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
+        tpr_at_fpr([0, 1], [1, 2], fpr=fpr)
+
+
+def test_booleans_and_lists_are_labels_too():
+    assert auc([True, False], [2, 1]) == auc(np.array([1, 0], np.int8), np.array([2, 1])) == 1

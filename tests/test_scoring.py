@@ -1,0 +1,481 @@
+"""One batched pass gives what one text at a time gives, whatever the batch, the order, the family and the padding."""
+
+import logging
+import subprocess
+import sys
+import textwrap
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS, make_tokenizer, save_tiny_model
+from oracles import assert_agree, moments, naive_statistics
+from tokenizers import processors
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import mialib
+from mialib import scoring
+from mialib.models import find_start_token, load_model, tokenizer_hash
+from mialib.scoring import row_statistics
+from mialib.token_stats import COLUMNS
+
+
+def score(scorer, texts=TEXTS):
+    return scorer.score(texts, progress=False)
+
+
+def batch_budget(monkeypatch, n_tokens):
+    monkeypatch.setattr(scoring, "TOKENS_PER_BATCH", {"cpu": n_tokens})
+
+
+@pytest.fixture(scope="module")
+def reference(model_folder):
+    return naive_statistics(model_folder, TEXTS, start_token_id=0)
+
+
+# --- agreement with the naive float64 reference ---
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_agree_with_one_text_at_a_time_in_float64(family, tiny_model):
+    scorer = mialib.Scorer(tiny_model(family))
+    worst = assert_agree(score(scorer), naive_statistics(tiny_model(family), TEXTS, start_token_id=0))
+    # Random weights far from uniform: agreement on flat distributions would show little.
+    uniform = np.log(scorer.loaded.vocab_size)
+    assert score(scorer).entropy.min() < 0.7 * uniform
+    assert scorer._head is not None, "the head must run apart, or the memory bound is lost"
+    print(f"{family}: worst error log-prob {worst[0]:.1e}, entropy {worst[1]:.1e}, variance {worst[2]:.1e} relative")
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "llama", "gpt2"])
+def test_scores_agree_where_the_model_has_more_outputs_than_the_tokenizer_tokens(family, tiny_model):
+    folder = tiny_model(family, vocab_size=384)
+    scorer = mialib.Scorer(folder)
+    assert scorer.loaded.vocab_size == 384 > len(scorer.loaded.tokenizer)
+    assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=0))
+
+
+@pytest.mark.parametrize("family", AFTER_THE_HEAD)
+def test_a_model_that_changes_logits_after_its_head_runs_whole(family, tiny_model, caplog):
+    scorer = mialib.Scorer(tiny_model(family))
+    assert scorer._head is None
+    assert "running the whole model" in caplog.text
+    assert_agree(score(scorer), naive_statistics(tiny_model(family), TEXTS, start_token_id=0))
+
+
+def test_a_soft_cap_that_hardly_shows_in_small_logits_is_still_seen(tiny_model):
+    # Logits near 1 under a cap of 30 change by z^3 / 2700, well under a thousandth, but more than the agreement allows.
+    folder = tiny_model("gemma2", initializer_range=0.06, final_logit_softcapping=30.0)
+    assert_agree(score(mialib.Scorer(folder)), naive_statistics(folder, TEXTS, start_token_id=0))
+
+
+@pytest.mark.parametrize("family", ["llama", "phi"])
+def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatch):
+    batch_budget(monkeypatch, 1)  # one text a batch, longest first
+    scorer = mialib.Scorer(tiny_model(family, vocab_size=384), dtype="bfloat16")
+    hidden_states = []
+    scorer.loaded.model.base_model.register_forward_hook(lambda _, __, out: hidden_states.append(out[0]))
+    stats = score(scorer)
+    assert scorer.loaded.model.dtype == hidden_states[0].dtype == torch.bfloat16
+    assert {column.dtype for column in (stats.log_prob, stats.entropy, stats.log_prob_var)} == {np.dtype("float32")}
+
+    head = scorer.loaded.model.get_output_embeddings().double()
+    reference = [None] * len(TEXTS)
+    for i, hidden in zip(np.argsort(-stats.n_tokens, kind="stable"), hidden_states, strict=True):
+        log_p = torch.log_softmax(head(hidden[0].double()), dim=-1)
+        ids = torch.tensor(stats[i].token_ids).long()
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        variance = (log_p.exp() * (log_p + entropy[:, None]) ** 2).sum(-1)
+        reference[i] = (ids, log_p.gather(-1, ids[:, None])[:, 0], entropy, variance)
+    # The same tolerances as in float32: nothing after the hidden states is rounded to bfloat16, whose logits
+    # alone would be off by 0.01 nats and more.
+    assert_agree(stats, [[column.numpy() for column in row] for row in reference])
+
+
+# --- batching ---
+
+
+@pytest.mark.parametrize("n_tokens", [1, 60, 150, 100_000])
+def test_scores_do_not_depend_on_the_batch_size(n_tokens, model_folder, reference, monkeypatch):
+    batch_budget(monkeypatch, n_tokens)
+    assert_agree(score(mialib.Scorer(model_folder)), reference)
+
+
+def test_scores_do_not_depend_on_the_order_of_the_texts(model_folder, reference, monkeypatch):
+    batch_budget(monkeypatch, 150)
+    order = np.random.default_rng(0).permutation(len(TEXTS))
+    stats = score(mialib.Scorer(model_folder), [TEXTS[i] for i in order])
+    assert_agree(stats, [reference[i] for i in order])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", ["gpt_neox", "opt"])
+def test_scores_do_not_depend_on_the_tokenizers_padding_side(side, family, tiny_model, tmp_path):
+    folder = tiny_model(family)
+    tokenizer = make_tokenizer(bos_token="<s>", eos_token="</s>", pad_token="<pad>", padding_side=side)
+    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    scorer = mialib.Scorer(str(tmp_path))
+    assert scorer.loaded.tokenizer.padding_side == side
+    assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=0))
+
+
+def test_the_same_text_twice_gets_the_same_row(model_folder):
+    stats = score(mialib.Scorer(model_folder), [TEXTS[0], TEXTS[4], TEXTS[0]])
+    np.testing.assert_allclose(stats[0].log_prob, stats[2].log_prob, atol=1e-6)
+
+
+def shift_the_mask(inputs, is_real):
+    """Which positions are real, off by one to the right: each short row loses its first and gains a padded one."""
+    return inputs, is_real.roll(1, dims=1)
+
+
+def pad_on_the_left(inputs, is_real):
+    """Left padding without a mask: the padded positions come first, and real ones attend to them."""
+    left, real = torch.zeros_like(inputs), is_real.flip(1)
+    for row, (ids, n) in enumerate(zip(inputs, is_real.sum(1), strict=True)):
+        left[row, len(ids) - n :] = ids[:n]
+    return left, real
+
+
+def lose_the_start_token(inputs, is_real):
+    """One token of padding where the start token belongs; id 2 is <pad>."""
+    inputs = inputs.clone()
+    inputs[:, 0] = 2
+    return inputs, is_real
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "opt"])
+@pytest.mark.parametrize("broken", [shift_the_mask, pad_on_the_left, lose_the_start_token])
+def test_the_agreement_check_fails_when_padding_leaks(broken, family, tiny_model, monkeypatch):
+    reference = naive_statistics(tiny_model(family), TEXTS, start_token_id=0)
+    whole = scoring.Scorer._statistics
+    assert_agree(score(mialib.Scorer(tiny_model(family))), reference)  # it passes while nothing is broken
+    monkeypatch.setattr(
+        scoring.Scorer,
+        "_statistics",
+        lambda self, inputs, is_real, targets: whole(self, *broken(inputs, is_real), targets),
+    )
+    with pytest.raises(AssertionError):
+        assert_agree(score(mialib.Scorer(tiny_model(family))), reference)
+
+
+def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, monkeypatch):
+    texts = [SENTENCES[0]] * 5 + ["the"] * 6  # 42 and 2 tokens, the first predicted from the start token
+    assert [len(ids) for ids in tokenizer(texts)["input_ids"]] == [42] * 5 + [2] * 6
+    batch_budget(monkeypatch, 100)
+    bench = mialib.benchmarks.Benchmark(
+        name="b", texts=tuple(f"{text} {i}" for i, text in enumerate(texts)), labels=np.arange(11) % 2, revision="r"
+    )
+    scorer = mialib.Scorer(model_folder)
+    forwards = []
+    scorer.loaded.model.base_model.register_forward_hook(lambda _, args, __: forwards.append(args[0].shape))
+    stats = score(scorer, bench.texts)
+    # Two of the long texts (44 tokens each with their number) fit a batch of 100, so three batches hold the five; the
+    # third is padded to 44 and has room for one short text more. The five texts left go together.
+    n = stats.n_tokens
+    assert n[:5].min() > 33
+    assert n[:5].max() <= 50
+    assert [shape[0] for shape in forwards] == [2, 2, 2, 5]
+    assert all(rows * columns <= 100 for rows, columns in forwards)
+
+    frequency = mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences")
+    for name in ("ppl", "min_k", "min_k++", "surp"):
+        assert np.isfinite(mialib.detect(name, stats)).all()
+    assert np.isfinite(mialib.detect("dc_pdd", stats, frequency=frequency)).all()
+    assert np.isfinite(mialib.detect("zlib", stats, texts=bench.texts)).all()
+    assert mialib.surp_grid(stats, [2.0, 4.0], [10, 40, 90])[0].shape == (2, 3, 11)
+    assert len(forwards) == 4
+
+
+def test_no_texts_give_an_empty_table(model_folder):
+    assert len(score(mialib.Scorer(model_folder), [])) == 0
+
+
+# --- the row statistics ---
+
+
+def random_logits(rows, vocabulary, scale=3.0, seed=0):
+    return scale * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
+
+
+def one_far_above(margin):
+    logits = random_logits(4, 50_304, scale=1.0)
+    logits[:, 7] = logits.amax(1) + margin
+    return logits
+
+
+def masked():
+    logits = random_logits(4, 50_304)
+    logits[:, 1::2] = -torch.inf
+    return logits
+
+
+ROWS = {
+    "random": lambda: random_logits(4, 50_304),
+    "flat": lambda: random_logits(4, 50_304, scale=0.01),
+    "p near 1": lambda: one_far_above(25.0),
+    "p = 1 but for e-40": lambda: one_far_above(40.0),
+    "around -90": lambda: random_logits(4, 50_304, scale=1.0) - 90,
+    "half masked": masked,
+    "vocabulary of 152,064": lambda: random_logits(2, 152_064),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_row_statistics_agree_with_sums_over_the_vocabulary_in_float64(case):
+    logits = ROWS[case]()
+    targets = torch.tensor([0, 2, 50_000, 4][: len(logits)])
+    log_prob, entropy, variance = row_statistics(logits.clone(), targets)
+    assert log_prob.dtype == entropy.dtype == variance.dtype == torch.float32
+    for i, row in enumerate(logits.double().tolist()):
+        log_sum, true_entropy, true_variance = moments(row)
+        # A log-prob of -40 has float32 steps of 4e-6.
+        assert log_prob[i].item() == pytest.approx(row[targets[i]] - log_sum, abs=1e-5)
+        assert entropy[i].item() == pytest.approx(true_entropy, abs=5e-6, rel=1e-5)
+        assert variance[i].item() == pytest.approx(true_variance, rel=2e-5, abs=1e-30)
+
+
+@pytest.mark.parametrize("case", ["random", "p near 1", "around -90"])
+def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
+    # Var = d^2/db^2 log sum_v e^(b z_v) at b = 1, here by a central difference in 40 digits.
+    logits = ROWS[case]()[:1, :2000].contiguous()
+    _, entropy, variance = row_statistics(logits.clone(), torch.tensor([0]))
+    with mpmath.workdps(40):
+        z = [mpmath.mpf(v) for v in logits[0].double().tolist()]
+        h = mpmath.mpf("1e-6")
+        below, at, above = (mpmath.log(sum(mpmath.exp(b * v) for v in z)) for b in (1 - h, 1, 1 + h))
+        assert variance.item() == pytest.approx(float((above - 2 * at + below) / h**2), rel=2e-5)
+        # And by the first derivative, sum p z: H = log sum e^z - sum p z.
+        assert entropy.item() == pytest.approx(float(at - (above - below) / (2 * h)), abs=5e-6, rel=1e-5)
+
+
+def test_a_masked_token_has_no_probability():
+    log_prob, entropy, variance = row_statistics(torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2]))
+    assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
+    assert entropy.item() == pytest.approx(np.log(2))
+    assert variance.item() == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_log_prob_that_is_not_finite_names_the_text(value, model_folder):
+    scorer = mialib.Scorer(model_folder)
+    week = scorer.token_ids(["week"])[0][0]
+    # The output row of the token that only one of the texts holds; NaN and inf there spoil each row's sum.
+    scorer._head.weight.data[week] = value if np.isnan(value) else torch.sign(scorer._head.weight[week]) * value
+    with pytest.raises(ValueError, match=r"text \d, token \d+: log-prob .*nan"):
+        score(scorer, ["the mill", "week"])
+
+
+def test_a_target_that_the_model_rules_out_names_the_text(model_folder, monkeypatch):
+    scorer = mialib.Scorer(model_folder)
+    week = scorer.token_ids(["week"])[0][0]
+    head = scorer._head.forward
+    monkeypatch.setattr(
+        scorer._head, "forward", lambda rows: head(rows).index_fill_(1, torch.tensor([week]), -torch.inf)
+    )
+    with pytest.raises(ValueError, match=r"text 1, token 0: log-prob -inf.*'week'"):
+        score(scorer, ["the mill", "week"])
+
+
+def test_memory_stays_under_a_gigabyte_at_a_vocabulary_of_152064(tmp_path):
+    # All logits of the 2,300 tokens at once would take 1.4 GB, and a softmax as much again.
+    save_tiny_model(tmp_path, "LlamaConfig", hidden_size=8, intermediate_size=8, vocab_size=152_064)
+    program = f"""
+        import resource, torch, mialib
+        torch.set_num_threads(1)
+        peak_mb = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        scorer = mialib.Scorer({str(tmp_path)!r})
+        scorer.score(["the"], progress=False)
+        before = peak_mb()
+        stats = scorer.score([{SENTENCES[4]!r} + str(i) for i in range(40)], progress=False)
+        print(stats.n_tokens.sum(), peak_mb() - before)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    n_tokens, grown_mb = map(float, run.stdout.split())
+    assert n_tokens > 2300
+    assert grown_mb < 1024
+    print(f"peak memory grew by {grown_mb:.0f} MB")
+
+
+# --- the start token ---
+
+
+def test_the_start_token_predicts_the_first_token(model_folder):
+    with_start = score(mialib.Scorer(model_folder))
+    without = score(mialib.Scorer(model_folder, start_token=None))
+    ids = AutoTokenizer.from_pretrained(model_folder)(TEXTS)["input_ids"]
+    assert [row.token_ids.tolist() for row in with_start] == ids
+    assert [row.token_ids.tolist() for row in without] == [text[1:] for text in ids]
+    assert not np.allclose(with_start[0].log_prob[1:], without[0].log_prob), "the start token is context too"
+
+
+def test_without_a_start_token_scores_agree_with_the_texts_own_tokens(model_folder):
+    # The reference's start token may be any token: here each text's own first one, the rest being the text.
+    stats = score(mialib.Scorer(model_folder, start_token=None))
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float64)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    for row, text in zip(stats, TEXTS, strict=True):
+        ids = tokenizer(text)["input_ids"]
+        with torch.no_grad():
+            log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0], -1)
+        expected = [float(log_p[i, ids[i + 1]]) for i in range(len(ids) - 1)]
+        np.testing.assert_allclose(row.log_prob, expected, atol=1e-4)
+
+
+def test_a_tokenizer_that_adds_a_start_token_itself_gets_no_second_one(model_folder, tmp_path):
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    AutoModelForCausalLM.from_pretrained(model_folder).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path)("the")["input_ids"][0] == 0, "the tokenizer must add one"
+    assert_agree(score(mialib.Scorer(str(tmp_path))), naive_statistics(model_folder, TEXTS, start_token_id=0))
+
+
+def test_auto_takes_the_start_token_then_the_end_token_then_fails():
+    assert find_start_token(make_tokenizer(bos_token="<s>", eos_token="</s>"), "llama") == 0
+    assert find_start_token(make_tokenizer(eos_token="</s>"), "qwen2") == 1
+    with pytest.raises(ValueError, match="neither a start nor an end token"):
+        find_start_token(make_tokenizer(pad_token="<pad>"), "qwen2")
+
+
+def test_a_model_without_start_token_is_scored_from_its_end_token(tmp_path):
+    tokenizer = make_tokenizer(eos_token="</s>")
+    folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=tokenizer)
+    scorer = mialib.Scorer(folder)
+    assert scorer.loaded.start_token_id == 1
+    assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=1))
+
+
+def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):
+    # OPT's tokenizer names "</s>" as start token; DC-PDD prepends "<s>".
+    tokenizer = make_tokenizer(bos_token="</s>", eos_token="</s>")
+    folder = save_tiny_model(tmp_path, **FAMILIES["opt"], tokenizer=tokenizer)
+    assert load_model(folder).start_token_id == 0
+    assert load_model(folder, start_token="</s>").start_token_id == 1
+    assert find_start_token(tokenizer, "llama") == 1
+
+
+@pytest.mark.parametrize("unknown", ["<nowhere>", ""])
+def test_an_unknown_start_token_is_an_error(unknown, model_folder):
+    with pytest.raises(ValueError, match="is not in the tokenizer's vocabulary"):
+        mialib.Scorer(model_folder, start_token=unknown)
+
+
+def test_an_unknown_start_token_is_not_taken_for_the_unknown_token():
+    tokenizer = make_tokenizer(unk_token="<pad>", eos_token="</s>")
+    with pytest.raises(ValueError, match="'<nowhere>' is not in"):
+        find_start_token(tokenizer, "llama", "<nowhere>")
+    assert find_start_token(tokenizer, "llama", "<pad>") == 2
+
+
+# --- short, empty and long texts ---
+
+
+def test_a_text_of_one_token_is_scored(model_folder):
+    stats = score(mialib.Scorer(model_folder), ["e", TEXTS[0]])
+    assert stats.n_tokens.tolist() == [1, 42]
+    assert_agree(stats, naive_statistics(model_folder, ["e", TEXTS[0]], start_token_id=0))
+
+
+def test_without_start_token_a_text_of_one_token_is_an_error_that_names_it(model_folder):
+    with pytest.raises(ValueError, match=r"text 1 has 1 token .*'e'"):
+        score(mialib.Scorer(model_folder, start_token=None), [TEXTS[0], "e"])
+
+
+@pytest.mark.parametrize("empty", ["", "  \n"])
+def test_an_empty_text_is_an_error_that_names_it(empty, model_folder):
+    with pytest.raises(ValueError, match="text 1 is empty"):
+        score(mialib.Scorer(model_folder), ["a text", empty])
+
+
+def test_one_string_is_not_taken_for_a_list_of_letters(model_folder):
+    with pytest.raises(ValueError, match="a list of texts"):
+        score(mialib.Scorer(model_folder), "the river")
+
+
+def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder, caplog):
+    scorer = mialib.Scorer(model_folder)
+    long = " ".join(SENTENCES)
+    n_tokens = len(scorer.token_ids([long])[0])
+    assert n_tokens > CONTEXT
+    with caplog.at_level(logging.WARNING):
+        stats = score(scorer, [TEXTS[0], long, TEXTS[1]])
+
+    n_scored = stats.n_tokens[1]
+    assert n_scored + 1 == CONTEXT  # the start token is part of the context
+    assert stats.n_cut.tolist() == [0, n_tokens - n_scored, 0]
+    assert f"1 of 3 texts are longer than its context of {CONTEXT} tokens" in caplog.text
+    assert f"{n_tokens - n_scored} tokens at their ends are not scored" in caplog.text
+
+    short = naive_statistics(model_folder, [TEXTS[0], TEXTS[1]], start_token_id=0)
+    ids = scorer.token_ids([long])[0][:n_scored]
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float64)
+    with torch.no_grad():
+        log_p = torch.log_softmax(model(torch.tensor([[0, *ids[:-1]]])).logits[0], -1)
+    np.testing.assert_allclose(stats[1].log_prob, [float(log_p[i, t]) for i, t in enumerate(ids)], atol=1e-4)
+    assert_agree([stats[0], stats[2]], short)
+
+
+def test_a_text_that_just_fits_the_context_is_not_cut(model_folder, caplog):
+    scorer = mialib.Scorer(model_folder)
+    text = "Q" * (CONTEXT - 1)  # a letter that the tokenizer's sentences lack, so it joins no other
+    assert len(scorer.token_ids([text])[0]) == CONTEXT - 1
+    stats = score(scorer, [text])
+    assert stats.n_cut.tolist() == [0]
+    assert stats.n_tokens.tolist() == [CONTEXT - 1]
+    assert "longer than" not in caplog.text
+
+
+# --- what a result records ---
+
+
+def test_provenance_pins_model_tokenizer_texts_and_settings(model_folder, tiny_model):
+    scorer = mialib.Scorer(model_folder)
+    recorded = score(scorer).provenance
+    assert recorded == scorer.provenance(TEXTS)
+    assert recorded["model"] == model_folder
+    assert recorded["dtype"] == "float32"
+    assert recorded["start_token_id"] == 0
+    assert recorded["n_texts"] == len(TEXTS)
+    assert recorded["texts"] != scorer.provenance(TEXTS[::-1])["texts"]
+    assert (
+        recorded["start_token_id"] != mialib.Scorer(model_folder, start_token=None).provenance(TEXTS)["start_token_id"]
+    )
+    other = mialib.Scorer(tiny_model("llama")).provenance(TEXTS)
+    assert recorded["revision"] != other["revision"]
+    assert recorded["tokenizer"] == other["tokenizer"]
+
+
+def test_the_tokenizers_hash_does_not_change_with_use():
+    tokenizer = make_tokenizer(bos_token="<s>", pad_token="<pad>")
+    before = tokenizer_hash(tokenizer)
+    tokenizer(TEXTS, padding=True, truncation=True, max_length=8)
+    assert tokenizer_hash(tokenizer) == before
+    other = make_tokenizer(bos_token="<s>", pad_token="<pad>")
+    other.add_tokens(["millstone"])
+    assert tokenizer_hash(other) != before
+
+
+def test_a_folder_without_a_model_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(OSError, match=str(tmp_path)):
+        mialib.Scorer(str(tmp_path))
+
+
+def test_a_name_that_cannot_be_loaded_is_an_error_that_says_what_to_give():
+    with pytest.raises(OSError, match=r"'no/such-model' is neither a folder here nor .* save_pretrained"):
+        mialib.Scorer("no/such-model")
+
+
+def test_an_unknown_dtype_is_an_error_that_lists_the_known_ones(model_folder):
+    with pytest.raises(ValueError, match=r"'float8'.*bfloat16"):
+        mialib.Scorer(model_folder, dtype="float8")
+
+
+def test_columns_are_the_three_numbers_and_the_token(model_folder):
+    stats = score(mialib.Scorer(model_folder), TEXTS[:1])
+    assert list(COLUMNS) == list(stats[0]._fields) == ["token_ids", "log_prob", "entropy", "log_prob_var"]
+    assert all(getattr(stats[0], name).dtype == dtype for name, dtype in COLUMNS.items())
