@@ -1,4 +1,4 @@
-"""AUC, TPR at an FPR and their intervals, against scikit-learn, brute force over all pairs or thresholds, bootstraps."""
+"""AUC, TPR at an FPR and their intervals, against scikit-learn, brute force and bootstraps."""
 
 import numpy as np
 import oracles
