@@ -238,9 +238,9 @@ def _train(name: str, recipe: Recipe, folder: Path) -> dict[str, Any]:
 
 
 def _encode(tokenizer: Any, texts: list[str], context_tokens: int) -> list[list[int]]:
-    """Token ids with the start token, as many as fit the context."""
+    """Token ids with the start token, as many as the context reads and the one that it then predicts."""
     encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [[tokenizer.bos_token_id, *ids][:context_tokens] for ids in encoded]
+    return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encoded]
 
 
 def _batches(members: list[list[int]], background: list[list[int]], recipe: Recipe) -> list[list[list[int]]]:

@@ -34,7 +34,7 @@ class LoadedModel:
     start_token_id: int | None
     revision: str  # hub commit or content hash of the weights
     tokenizer_hash: str
-    max_tokens: int  # the context, the start token included
+    max_tokens: int  # the context: how many tokens the model reads, the start token included
     vocab_size: int  # rows of the output head
 
 

@@ -37,7 +37,7 @@ HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logi
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Token ids of each text, start token first, cut to the context."""
+    """Token ids of each text, start token first, cut to the context and the one token that it predicts."""
 
     token_ids: list[list[int]]
     n_cut: list[int]
@@ -142,8 +142,9 @@ class Scorer:
                     f"text {i} has {len(ids)} token and no start token is prepended, so nothing can be scored: "
                     f"{excerpt(texts[i])}"
                 )
-            token_ids.append(ids[: self.loaded.max_tokens])
-            n_cut.append(max(0, len(ids) - self.loaded.max_tokens))
+            longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
+            token_ids.append(ids[:longest])
+            n_cut.append(max(0, len(ids) - longest))
         if any(n_cut):
             logger.warning(
                 "%s: %d of %d texts are longer than its context of %d tokens; %d tokens at their ends are not scored",

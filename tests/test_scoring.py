@@ -409,7 +409,7 @@ def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder
         stats = score(scorer, [TEXTS[0], long, TEXTS[1]])
 
     n_scored = stats.n_tokens[1]
-    assert n_scored + 1 == CONTEXT  # the start token is part of the context
+    assert n_scored == CONTEXT  # the model reads the start token and all scored tokens but the last
     assert stats.n_cut.tolist() == [0, n_tokens - n_scored, 0]
     assert f"1 of 3 texts are longer than its context of {CONTEXT} tokens" in caplog.text
     assert f"{n_tokens - n_scored} tokens at their ends are not scored" in caplog.text
