@@ -7,6 +7,7 @@ from glob import glob
 PROFILE = config.get("profile", "lab")
 PROFILE_FILE = f"data/profiles/{PROFILE}.yml"
 os.environ["MIALIB_PROFILE"] = PROFILE_FILE
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from mialib.config import load_profile
 from mialib.notebooks import NOTEBOOKS

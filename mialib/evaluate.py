@@ -21,7 +21,7 @@ from mialib.cache import count_or_load, score_cut_texts, score_or_load
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector, surp_grid
 from mialib.frequency import TokenFrequency
 from mialib.metrics import Comparison, auc, auc_interval, compare_auc, tpr_at_fpr_interval
-from mialib.published import load_published, published_value
+from mialib.published import published_along
 from mialib.results import Result
 from mialib.token_stats import TokenStats
 
@@ -188,23 +188,27 @@ def measure(
     """
     results = []
     for metric, item in (items or dict.fromkeys(METRICS)).items():
+        printed = _printed(inputs.target, paper, item, metric)
         for name, values in scores.items():
-            interval = None if values is None else METRICS[metric](inputs.labels, values)
             label = DETECTORS[name].label
-            published = None
-            if paper and item and inputs.target.published:
-                published = published_value(paper, item, label, inputs.target.published, metric)
             results.append(
                 Result.of(
                     row=label,
                     column=column or inputs.target.column,
                     metric=metric,
-                    interval=interval,
-                    published=published,
+                    interval=None if values is None else METRICS[metric](inputs.labels, values),
+                    published=printed.get(label),
                     published_column=inputs.target.published,
                 )
             )
     return results
+
+
+def _printed(target: Target, paper: str | None, item: str | None, metric: str) -> dict[str, float | None]:
+    """The published numbers that stand beside a target's, empty where the target names none."""
+    if not (target.published and paper and item):
+        return {}
+    return published_along(paper, item, target.published, metric)
 
 
 def sweep(
@@ -214,8 +218,7 @@ def sweep(
 
     The published number stands beside each value that the item prints in its row `target.published`.
     """
-    printed = load_published(paper, item)
-    printed = printed[printed["row"] == inputs.target.published].set_index("column")["value"]
+    printed = _printed(inputs.target, paper, item, "auc")
     results, scores = [], {}
     for value in values:
         scores[value] = score_all(inputs, [detector], **{detector: {hyperparameter: value}})[detector]

@@ -36,7 +36,12 @@ def run_notebook(name: str, profile: Profile, *, output: Path, failed: Path, fol
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
         papermill.execute_notebook(
-            str(source), str(failed), parameters=parameters, progress_bar=False, log_output=False, cwd=str(ROOT)
+            str(source),
+            str(failed),
+            parameters=parameters,
+            progress_bar=False,
+            cwd=str(ROOT),
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its warnings are no part of the build's output
         )
     except papermill.PapermillExecutionError as error:
         raise ValueError(

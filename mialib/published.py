@@ -13,6 +13,7 @@ The file has one row per printed number and is keyed by its first five columns:
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,13 +52,18 @@ def load_published(paper: str | None = None, item: str | None = None) -> pd.Data
     return published.reset_index(drop=True)
 
 
-def published_value(paper: str, item: str, row: str, column: str, metric: str) -> float | None:
-    """The one number printed in that cell, or None where the paper prints '-'."""
-    import pandas as pd
+def published_along(paper: str, item: str, name: str, metric: str) -> dict[str, float | None]:
+    """One column of a printed table by its rows, or one row by its columns, whichever `name` is; None for a '-'.
 
+    Raises ValueError where neither a row nor a column of that metric has the name.
+    """
     cells = load_published(paper, item)
-    found = cells[(cells["row"] == row) & (cells["column"] == column) & (cells["metric"] == metric)]
-    if found.empty:
-        raise ValueError(f"{paper} {item} has no cell with row {row!r}, column {column!r}, metric {metric!r}")
-    value = found["value"].item()
-    return None if pd.isna(value) else value
+    cells = cells[cells["metric"] == metric]
+    for axis, other in (("column", "row"), ("row", "column")):
+        found = cells[cells[axis] == name]
+        if not found.empty:
+            return {
+                key: None if isnan(value) else value for key, value in zip(found[other], found["value"], strict=True)
+            }
+    known = [*cells["column"].unique(), *cells["row"].unique()]
+    raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")

@@ -129,9 +129,9 @@ def test_measure_puts_the_published_number_beside_ours(inputs):
     from dataclasses import replace
 
     beside = replace(inputs, target=replace(inputs.target, published="WikiMIA / Pythia-6.9B"))
-    scores = evaluate.score_all(beside, ["dc_pdd", "lowercase"])
+    scores = evaluate.score_all(beside, ["dc_pdd", "lowercase", "surp"])
     found = evaluate.measure(beside, scores, paper="dc-pdd", items={"auc": "table-2"})
-    assert {r.row: r.published for r in found} == {"DC-PDD": 0.698, "Lowercase": 0.605}
+    assert {r.row: r.published for r in found} == {"DC-PDD": 0.698, "Lowercase": 0.605, "SURP": None}
     assert found[0].ours == auc(beside.labels, scores["dc_pdd"])
     assert found[0].low <= found[0].ours <= found[0].high
 

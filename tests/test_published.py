@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from mialib import published
-from mialib.published import load_published, published_value
+from mialib.published import load_published, published_along
 
 KEY = ["paper", "item", "row", "column", "metric"]
 
@@ -171,9 +171,7 @@ def test_the_same_number_printed_twice_agrees():
         ours = published_value("dc-pdd", item, "DC-PDD", "BookMIA / GPT-3", metric)
         for baseline in ("Min-K% Prob", "Lowercase"):
             gain = ours - published_value("dc-pdd", item, baseline, "BookMIA / GPT-3", metric)
-            printed = published_value(
-                "dc-pdd", "text", f"DC-PDD over {baseline}", "BookMIA", f"{metric}_gain_percent"
-            )
+            printed = published_value("dc-pdd", "text", f"DC-PDD over {baseline}", "BookMIA", f"{metric}_gain_percent")
             assert 100 * gain == pytest.approx(printed)
 
     for row, in_text, column in (
@@ -192,9 +190,17 @@ def test_surp_average_improvement_follows_from_its_table_1(length: int, average:
     auc = cells.pivot(index="row", columns="column", values="value")
     gain_percent = 100 * (auc.loc["SURP"] / auc.drop(index="SURP").max() - 1)
     assert round(gain_percent.mean(), 1) == average
-    assert (
-        published_value("surp", "text", "SURP", f"WikiMIA-{length} / average", "auc_gain_percent") == average
-    )
+    assert published_value("surp", "text", "SURP", f"WikiMIA-{length} / average", "auc_gain_percent") == average
+
+
+def published_value(paper, item, row, column, metric):
+    return published_along(paper, item, column, metric)[row]
+
+
+def test_a_row_is_found_by_its_name_as_a_column_is():
+    along = published_along("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "auc")
+    assert along == {"0.001": 0.640, "0.01": 0.689, "0.1": 0.652, "1": 0.623, "10": 0.619}
+    assert published_along("dc-pdd", "table-2", "BookMIA / GPT-3", "auc")["Min-K%++ Prob"] is None
 
 
 def test_column_types():
@@ -216,14 +222,10 @@ def test_filters_and_index():
 def test_unknown_names_say_what_is_known():
     with pytest.raises(ValueError, match="unknown paper 'min-k'; known: dc-pdd, surp"):
         load_published("min-k")
-    with pytest.raises(
-        ValueError, match="unknown item 'table-4'; known: figure-3, figure-4, table-1, table-2"
-    ):
+    with pytest.raises(ValueError, match="unknown item 'table-4'; known: figure-3, figure-4, table-1, table-2"):
         load_published("surp", "table-4")  # only DC-PDD has a Table 4
-    with pytest.raises(
-        ValueError, match="dc-pdd table-2 has no cell with row 'SURP', column 'x', metric 'auc'"
-    ):
-        published_value("dc-pdd", "table-2", "SURP", "x", "auc")
+    with pytest.raises(ValueError, match="dc-pdd table-2 prints no auc of 'x'; it has: BookMIA / GPT-3"):
+        published_along("dc-pdd", "table-2", "x", "auc")
 
 
 def test_missing_file_says_where_it_lives(monkeypatch, tmp_path):
