@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from mialib.metrics import Comparison, auc, auc_interval, compare_auc, tpr_at_fp
 from mialib.published import published_along
 from mialib.results import Result
 from mialib.token_stats import TokenStats
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
 
@@ -282,41 +279,6 @@ def surp_alternatives(inputs: Inputs, grid: SurpGrid, ks: Sequence[float]) -> di
     }
     min_k = {f"Min-K% Prob (k = {k:g})": detect("min_k", inputs.stats, k=k) for k in ks}
     return {"entropy threshold alone": threshold_alone} | dict([best_of(percentile_alone), best_of(min_k)])
-
-
-def entropy_table(columns: Sequence[Inputs]) -> pd.DataFrame:
-    """How sure each model is on texts it has not seen: quartiles of the token entropy over non-members, in nats."""
-    import pandas as pd
-
-    rows = {}
-    for inputs in columns:
-        entropy = np.concatenate(
-            [row.entropy for row, label in zip(inputs.stats, inputs.labels, strict=True) if not label]
-        )
-        low, middle, high = np.quantile(entropy, [0.25, 0.5, 0.75])
-        rows[inputs.target.column] = {
-            "lower quartile": f"{low:.2f}",
-            "median": f"{middle:.2f}",
-            "upper quartile": f"{high:.2f}",
-            "tokens below 2.5 nats": f"{np.mean(entropy < 2.5):.0%}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def loss_table(columns: Sequence[Inputs]) -> pd.DataFrame:
-    """Mean loss a token on members and on non-members, in nats."""
-    import pandas as pd
-
-    rows = {}
-    for inputs in columns:
-        loss = -score_all(inputs, ["ppl"])["ppl"]
-        of_members, of_non_members = loss[inputs.labels == 1].mean(), loss[inputs.labels == 0].mean()
-        rows[inputs.target.column] = {
-            "members (nats)": f"{of_members:.3f}",
-            "non-members (nats)": f"{of_non_members:.3f}",
-            "gap (nats)": f"{of_non_members - of_members:.3f}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def blind_result(benchmark: str, kind: str = "tfidf") -> Result:

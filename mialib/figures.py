@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from mialib.metrics import Interval
     from mialib.results import Result
 
-# A colour and a marker for each detector, the same on every page, so that no figure depends on colour alone.
-MARKERS = "osD^vP*X<>"
+# Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
+COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F"]
+MARKERS = "os^v*PDX"
 CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
 
 
@@ -25,7 +26,7 @@ def use_style() -> None:
     """The book's look: call once in a notebook."""
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-    sns.set_theme(context="notebook", style="ticks", palette="colorblind")
+    sns.set_theme(context="notebook", style="ticks", palette=COLORS)
     plt.rcParams |= {
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -46,8 +47,7 @@ def line_style(label: str, position: int) -> dict[str, str]:
 
     labels = [known.label for known in DETECTORS.values()]
     i = labels.index(label) if label in labels else position
-    palette = [c for j, c in enumerate(sns.color_palette("colorblind", 10).as_hex()) if j != 8]  # but the pale yellow
-    return {"color": palette[i % len(palette)], "marker": MARKERS[i % len(MARKERS)]}
+    return {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
 def lines_with_intervals(
@@ -148,8 +148,9 @@ def heatmaps(
     ylabel: str,
     fmt: str,
     label: str,
+    frame_best: bool = False,
 ) -> Figure:
-    """Annotated heatmaps on one colour scale, the best cell framed; grids have shape (len(yticks), len(xticks))."""
+    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale; `frame_best` frames the highest."""
     low = min(float(np.nanmin(grid)) for grid in grids.values())
     high = max(float(np.nanmax(grid)) for grid in grids.values())
     figure, panels = plt.subplots(1, len(grids), figsize=(6.2 * len(grids), 0.3 * len(yticks) + 1.6), squeeze=False)
@@ -168,8 +169,9 @@ def heatmaps(
             cbar=i == len(grids) - 1,
             cbar_kws={"label": label},
         )
-        row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
-        axes.add_patch(plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="C3", linewidth=2.5))
+        if frame_best:
+            row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
+            axes.add_patch(plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
         axes.set(xlabel=xlabel, ylabel=ylabel if i == 0 else "", title=title)
         axes.tick_params(axis="y", rotation=0)
     return _closed(figure)

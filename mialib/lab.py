@@ -87,23 +87,6 @@ def lab_card(name: str) -> dict[str, Any]:
     return json.loads((lab_corpus(name) / "card.json").read_text())
 
 
-def describe_corpus(card: dict[str, Any]) -> dict[str, Any]:
-    """A corpus's card in words, for a table."""
-    recipe, roles = card["recipe"], card["roles"]
-    return {
-        "source": recipe["source"],
-        "words a text": recipe["words"],
-        "members": roles["member"],
-        "non-members": roles["non_member"],
-        "background": roles["background"],
-        "reference texts (uncut)": roles["reference"],
-        "near-duplicates dropped": card["near_duplicates_dropped"],
-        "tokenizer": f"byte-level BPE, {recipe['vocab_size']} tokens",
-        "seed": recipe["seed"],
-        "content hash": card["content_hash"],
-    }
-
-
 def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -171,22 +154,6 @@ def lab_model(name: str) -> Path:
 def lab_model_card(name: str) -> dict[str, Any]:
     """How a lab model was trained: recipe, parameters, losses, seconds, versions."""
     return json.loads((lab_model(name) / "lab.json").read_text())
-
-
-def describe_model(card: dict[str, Any]) -> dict[str, Any]:
-    """A model's card in words, for a table."""
-    recipe = card["recipe"]
-    return {
-        "corpus": recipe["corpus"],
-        "layers × width": f"{recipe['layers']} × {recipe['hidden_size']}",
-        "parameters": f"{card['parameters']:,}",
-        "outside embeddings": f"{card['non_embedding_parameters']:,}",
-        "times members / background seen": f"{recipe['member_epochs']} / {recipe['background_epochs']}",
-        "learning rate": recipe["learning_rate"],
-        "seed": recipe["seed"],
-        "loss of the last batches (nats)": round(card["final_loss_nats"], 2),
-        "seconds": card["seconds"],
-    }
 
 
 def _train(name: str, recipe: Recipe, folder: Path) -> dict[str, Any]:

@@ -48,16 +48,19 @@ def run_notebook(name: str, profile: Profile, *, output: Path, failed: Path, fol
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
             f"the notebook up to there is in {failed}"
         ) from error
-    _fold_injected_parameters(failed)
+    _show_parameters_once(failed)
     shutil.move(failed, output)
 
 
-def _fold_injected_parameters(path: Path) -> None:
-    """Fold the cell in which papermill puts the profile's parameters, as the notebook's own code cells are folded."""
+def _show_parameters_once(path: Path) -> None:
+    """Where papermill has put the profile's parameters below the defaults, fold its cell and leave the defaults out."""
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
-    for cell in notebook.cells:
-        if "injected-parameters" in cell.metadata.get("tags", []):
-            cell.metadata["tags"].append("hide-input")
+    injected = [c for c in notebook.cells if "injected-parameters" in c.metadata.get("tags", [])]
+    for cell in injected:
+        cell.metadata["tags"].append("hide-input")
+    for cell in notebook.cells if injected else []:
+        if "parameters" in cell.metadata.get("tags", []):
+            cell.metadata["tags"] = ["parameters", "remove-cell"]
     nbformat.write(notebook, path)

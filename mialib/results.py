@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mialib.metrics import Comparison, Interval
 from mialib.store import home, mialib_version, write_json
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 DASH = "–"
-METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
 VERSIONED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 
 
@@ -77,25 +74,6 @@ def load_results(path: str | Path) -> list[Result]:
     return [Result(**fields) for fields in json.loads(Path(path).read_text())["results"]]
 
 
-def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
-    """One metric as a table: rows as given, and for each column the published number and ours with its interval."""
-    import pandas as pd
-
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    for result in results:
-        if result.metric != metric:
-            continue
-        if result.published_column:
-            printed = DASH if result.published is None else f"{result.published:.3f}"
-            cells.setdefault((result.column, f"published: {result.published_column}"), {})[result.row] = printed
-        cells.setdefault((result.column, "ours [95% interval]"), {})[result.row] = str(result)
-    if not cells:
-        raise ValueError(f"no results of metric {metric!r}")
-    table = pd.DataFrame(cells)
-    table.columns.names = [METRIC_LABELS.get(metric, metric), ""]
-    return table
-
-
 def verdict(difference: Interval, expected_sign: int = 1) -> str:
     """What an interval says of the claim that a difference is positive (or, with -1, negative).
 
@@ -106,23 +84,6 @@ def verdict(difference: Interval, expected_sign: int = 1) -> str:
     if low > 0:
         return "supported"
     return "not supported" if high < 0 else "inconclusive"
-
-
-def comparison_table(comparisons: dict[str, Comparison | None], claim: str) -> pd.DataFrame:
-    """One row a comparison: difference with interval, p-value, and the verdict on the claim that it is positive."""
-    import pandas as pd
-
-    rows = {
-        name: {
-            claim: str(c.difference),
-            "p (two-sided, paired DeLong)": f"{c.p_value:.2g}",
-            "verdict": verdict(c.difference),
-        }
-        if c
-        else {claim: DASH, "p (two-sided, paired DeLong)": DASH, "verdict": "not applicable"}
-        for name, c in comparisons.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def verdict_text(claim: str, comparisons: dict[str, Comparison | None]) -> str:
@@ -136,6 +97,13 @@ def verdict_text(claim: str, comparisons: dict[str, Comparison | None]) -> str:
     return f"*Claim: {claim}.* Here it is " + "; ".join(found) + "."
 
 
+def count_verdicts(comparisons: dict[str, Comparison]) -> str:
+    """How many comparisons end in each verdict, in words."""
+    counts = Counter(verdict(comparison.difference) for comparison in comparisons.values())
+    listed = ", ".join(f"{counts[name]} {name}" for name in ("supported", "not supported", "inconclusive"))
+    return f"{len(comparisons)} comparisons: {listed}"
+
+
 def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> dict[str, dict[float, Interval]]:
     """Results as one curve a row: {row: {x: interval}}, where `x_of` gives each column's place on the x axis."""
     lines: dict[str, dict[float, Interval]] = {}
@@ -143,20 +111,3 @@ def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> di
         if result.metric == metric and result.interval:
             lines.setdefault(result.row, {})[x_of[result.column]] = result.interval
     return lines
-
-
-def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """What a page ran, one row a pass of a model over texts."""
-    import pandas as pd
-
-    columns = {
-        "model": "model",
-        "revision": "weights",
-        "dtype": "dtype",
-        "device": "device",
-        "n_texts": "texts",
-        "texts": "hash of texts",
-        "mialib": "mialib",
-    }
-    rows = [{label: p.get(key, DASH) for key, label in columns.items()} for p in provenance]
-    return pd.DataFrame(rows).drop_duplicates().set_index("model")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mialib import cache, evaluate, results
+from mialib import cache, evaluate, results, tables
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval, auc
 from mialib.scoring import Scorer
@@ -162,7 +162,7 @@ def test_results_survive_saving_and_render_as_a_table(inputs, tmp_path):
     path = tmp_path / "results.json"
     results.save_results(path, found, paper="dc-pdd", item="table 2", provenance=[inputs.stats.provenance])
     assert results.load_results(path) == found
-    table = results.results_table(found, "auc")
+    table = tables.results_table(found, "auc")
     assert list(table.index) == ["PPL", "Min-K% Prob"]
     assert json.loads(path.read_text())["provenance"][0]["n_texts"] == 16
     with pytest.raises(ValueError, match="no results"):

@@ -1,0 +1,141 @@
+"""The book's tables: results, comparisons and cards as DataFrames of text, ready to be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mialib.evaluate import Inputs, score_all
+from mialib.metrics import Comparison
+from mialib.results import DASH, Result, verdict
+
+METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
+
+
+def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
+    """One metric as a table: rows as given, and for each column the published number and ours with its interval."""
+    chosen = [result for result in results if result.metric == metric]
+    if not chosen:
+        raise ValueError(f"no results of metric {metric!r}")
+    heading = f"{METRIC_LABELS.get(metric, metric)} [95% interval]"
+    cells: dict[Any, dict[str, str]] = {}
+    if not any(result.published_column for result in chosen):
+        for result in chosen:
+            cells.setdefault(result.column, {})[result.row] = str(result)
+        return pd.DataFrame(cells).rename_axis(columns=heading)
+    for result in chosen:
+        if result.published_column:
+            printed = DASH if result.published is None else f"{result.published:.3f}"
+            cells.setdefault((result.column, f"published: {result.published_column}"), {})[result.row] = printed
+        cells.setdefault((result.column, "ours"), {})[result.row] = str(result)
+    return pd.DataFrame(cells).rename_axis(columns=[heading, ""])
+
+
+def comparison_table(comparisons: dict[str, Comparison | None], claim: str) -> pd.DataFrame:
+    """One row a comparison: difference with interval, p-value, and the verdict on the claim that it is positive."""
+    rows = {
+        name: {
+            claim: str(c.difference),
+            "p (two-sided, paired DeLong)": f"{c.p_value:.2g}",
+            "verdict": verdict(c.difference),
+        }
+        if c
+        else {claim: DASH, "p (two-sided, paired DeLong)": DASH, "verdict": "not applicable"}
+        for name, c in comparisons.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """What a page ran, one row a pass of a model over texts: content hashes in short, in full in the results file."""
+    rows = [
+        {
+            "model": p["model"],
+            "weights": p["revision"][:10],
+            "dtype, device": f"{p['dtype']}, {p['device']}",
+            "texts": f"{p['n_texts']} ({p['texts'][:8]})",
+            "mialib": p["mialib"],
+        }
+        for p in provenance
+    ]
+    return pd.DataFrame(rows).drop_duplicates().set_index("model").rename_axis(index=None)
+
+
+def entropy_table(columns: Sequence[Inputs]) -> pd.DataFrame:
+    """How sure each model is on texts it has not seen: quartiles of the token entropy over non-members, in nats."""
+    rows = {}
+    for inputs in columns:
+        entropy = np.concatenate(
+            [row.entropy for row, label in zip(inputs.stats, inputs.labels, strict=True) if not label]
+        )
+        low, middle, high = np.quantile(entropy, [0.25, 0.5, 0.75])
+        rows[inputs.target.column] = {
+            "lower quartile": f"{low:.2f}",
+            "median": f"{middle:.2f}",
+            "upper quartile": f"{high:.2f}",
+            "tokens below 2.5 nats": f"{np.mean(entropy < 2.5):.0%}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def loss_table(columns: Sequence[Inputs]) -> pd.DataFrame:
+    """Mean loss a token on members and on non-members, in nats."""
+    rows = {}
+    for inputs in columns:
+        loss = -score_all(inputs, ["ppl"])["ppl"]
+        of_members, of_non_members = loss[inputs.labels == 1].mean(), loss[inputs.labels == 0].mean()
+        rows[inputs.target.column] = {
+            "members (nats)": f"{of_members:.3f}",
+            "non-members (nats)": f"{of_non_members:.3f}",
+            "gap (nats)": f"{of_non_members - of_members:.3f}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def corpus_table(cards: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
+    """One column a lab corpus: what its texts are and how they were dealt out."""
+    columns = {}
+    for name, card in cards.items():
+        recipe, roles = card["recipe"], card["roles"]
+        columns[name] = {
+            "source": recipe["source"],
+            "words a text": recipe["words"],
+            "members": roles["member"],
+            "non-members": roles["non_member"],
+            "background": roles["background"],
+            "reference texts (uncut)": roles["reference"],
+            "near-duplicates dropped": card["near_duplicates_dropped"],
+            "tokenizer": f"byte-level BPE, {recipe['vocab_size']} tokens",
+            "seed": recipe["seed"],
+            "content hash": card["content_hash"],
+        }
+    return pd.DataFrame(columns)
+
+
+def package_table(cards: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
+    """How many texts of each lab corpus are from each package."""
+    packages = sorted({package for card in cards.values() for package in card["packages"]})
+    return pd.DataFrame(
+        {name: {p: str(card["packages"].get(p, DASH)) for p in packages} for name, card in cards.items()}
+    )
+
+
+def model_table(cards: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """One row a lab model: its size and how it was trained."""
+    rows = {}
+    for card in cards:
+        recipe = card["recipe"]
+        rows[card["name"]] = {
+            "layers × width": f"{recipe['layers']} × {recipe['hidden_size']}",
+            "parameters": f"{card['parameters']:,}",
+            "outside embeddings": f"{card['non_embedding_parameters']:,}",
+            "member / background epochs": f"{recipe['member_epochs']} / {recipe['background_epochs']}",
+            "learning rate": recipe["learning_rate"],
+            "seed": recipe["seed"],
+            "last loss (nats)": f"{card['final_loss_nats']:.2f}",
+            "seconds": card["seconds"],
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
