@@ -38,18 +38,30 @@ class Corpus(_Strict):
     seed: int
 
 
-class Recipe(_Strict):
-    """How to train one GPT-NeoX of the lab."""
+class Training(_Strict):
+    """How to train one GPT-NeoX of the lab from scratch."""
 
     corpus: str
     layers: PositiveInt
     hidden_size: PositiveInt
     heads: PositiveInt
-    member_epochs: PositiveInt
-    background_epochs: PositiveInt
+    member_times: PositiveInt = 4  # how often each member is seen, spread over the run
+    member_repeats: tuple[PositiveInt, ...] = ()  # instead: how often each of so many equal groups of members is seen
+    background_times: PositiveInt = 2
     batch_texts: PositiveInt = 8
     learning_rate: PositiveFloat = 0.01
     context_tokens: PositiveInt = 1024
+    seed: int = 0
+
+
+class Unlearning(_Strict):
+    """How to make a lab model forget its first members by gradient ascent."""
+
+    base: str  # the model to start from
+    texts: PositiveInt  # how many members
+    batch_texts: PositiveInt = 8
+    learning_rate: PositiveFloat
+    max_epochs: PositiveInt = 100
     seed: int = 0
 
 
@@ -57,7 +69,13 @@ class Model(_Strict):
     """A model of the profile, and the benchmarks that it is scored on before any notebook runs."""
 
     benchmarks: tuple[str, ...]
-    train: Recipe | None = None  # a lab model's
+    train: Training | None = None  # a lab model has one of these two
+    unlearn: Unlearning | None = None
+
+    @property
+    def recipe(self) -> Training | Unlearning | None:
+        """How a lab model is made; None for a model from elsewhere."""
+        return self.train or self.unlearn
 
 
 class Page(_Strict):
@@ -100,10 +118,13 @@ class Profile(_Strict):
     @model_validator(mode="after")
     def _names_are_known(self) -> Profile:
         for name, model in self.models.items():
-            if (model.train is not None) != name.startswith("lab/"):
-                raise ValueError(f"model {name}: a lab model (lab/...), and no other, has a recipe under `train`")
+            n_recipes = (model.train is not None) + (model.unlearn is not None)
+            if n_recipes != name.startswith("lab/"):
+                raise ValueError(f"model {name}: a lab model (lab/...), and no other, has `train` or `unlearn`")
             if model.train and model.train.corpus not in self.corpora:
                 raise ValueError(f"model {name}: no corpus {model.train.corpus!r}; known: {', '.join(self.corpora)}")
+            if model.unlearn and model.unlearn.base not in self.models:
+                raise ValueError(f"model {name}: no model {model.unlearn.base!r} to start from")
         return self
 
     @property

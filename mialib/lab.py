@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
@@ -26,22 +24,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mialib.benchmarks import Benchmark, cut_to_words
-from mialib.config import Corpus, Recipe, load_profile
+from mialib.config import Corpus, Training, Unlearning, load_profile
 from mialib.docstrings import drop_near_duplicates, read_docstrings
 from mialib.patents import generate_patents
 from mialib.store import hash_of, hash_texts, home, write_json
 
 if TYPE_CHECKING:
-    import torch
     from tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
 
 ROLES = ("member", "non_member", "background", "reference")
 END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
-WARMUP_STEPS = 20
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where a package's name on the index is another than at import
-IGNORED = -100  # torch's label of a position that has no target
 
 
 # --- corpora ---------------------------------------------------------------------------------------------------------
@@ -141,142 +136,47 @@ def _train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
 
 
 def lab_model(name: str) -> Path:
-    """The folder of a lab model, trained first where it is not there or its recipe or texts have changed."""
-    models = {known: model.train for known, model in load_profile().models.items() if model.train}
-    if name not in models:
-        raise ValueError(f"unknown lab model {name!r}; known: {', '.join(models) or 'none in this profile'}")
-    recipe = models[name]
+    """The folder of a lab model, trained first where it is not there or its recipe or texts have changed.
+
+    `lab/en-900k@1` is `lab/en-900k` trained with seed 1.
+    """
+    from mialib import training
+
+    recipe = lab_recipe(name)
     folder = home() / "lab" / "models" / name.removeprefix("lab/")
+    if isinstance(recipe, Unlearning):
+        base = lab_model(_with_seed_of(recipe.base, name))
+        key = hash_of([recipe.model_dump(), _card_key(base / "lab.json")])
+        return _made_once(folder, "lab.json", key, lambda target: training.unlearn(name, recipe, base, target))
     key = hash_of([recipe.model_dump(), lab_card(recipe.corpus)["content_hash"]])
-    return _made_once(folder, "lab.json", key, lambda target: _train(name, recipe, target))
+    return _made_once(folder, "lab.json", key, lambda target: training.train(name, recipe, target))
+
+
+def lab_recipe(name: str) -> Training | Unlearning:
+    """How a lab model is made, with the seed that its name asks for."""
+    plain, _, seed = name.partition("@")
+    models = load_profile().models
+    model = models.get(plain)
+    if model is None or model.recipe is None or (seed and not seed.isdecimal()):
+        known = ", ".join(name for name, m in models.items() if m.recipe) or "none in this profile"
+        raise ValueError(f"unknown lab model {name!r}; known: {known} (with another seed: NAME@1)")
+    return model.recipe.model_copy(update={"seed": int(seed)}) if seed else model.recipe
+
+
+def lab_model_corpus(name: str) -> str:
+    """The lab corpus that a lab model was trained on."""
+    recipe = lab_recipe(name)
+    return lab_model_corpus(recipe.base) if isinstance(recipe, Unlearning) else recipe.corpus
 
 
 def lab_model_card(name: str) -> dict[str, Any]:
-    """How a lab model was trained: recipe, parameters, losses, seconds, versions."""
+    """How a lab model was made: recipe, parameters, losses, seconds, versions."""
     return json.loads((lab_model(name) / "lab.json").read_text())
 
 
-def _train(name: str, recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Train on members and background and save model and tokenizer; returns the card."""
-    import torch
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(lab_corpus(recipe.corpus) / "tokenizer.json"),
-        bos_token=END_OF_TEXT,
-        eos_token=END_OF_TEXT,
-    )
-    members, background = (
-        _encode(tokenizer, lab_texts(recipe.corpus, role), recipe.context_tokens) for role in ("member", "background")
-    )
-    torch.manual_seed(recipe.seed)
-    model = GPTNeoXForCausalLM(
-        GPTNeoXConfig(
-            vocab_size=len(tokenizer),
-            num_hidden_layers=recipe.layers,
-            hidden_size=recipe.hidden_size,
-            intermediate_size=4 * recipe.hidden_size,
-            num_attention_heads=recipe.heads,
-            max_position_embeddings=recipe.context_tokens,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-        )
-    )
-    batches = _batches(members, background, recipe)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # one thread sums in one order; the ladder trains side by side instead
-    try:
-        card = _optimize(name, model, batches, recipe)
-    finally:
-        torch.set_num_threads(threads)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    n_head = model.get_output_embeddings().weight.numel()
-    n_embedding = model.get_input_embeddings().weight.numel()
-    return {
-        "name": name,
-        "recipe": recipe.model_dump(),
-        "parameters": model.num_parameters(),
-        "non_embedding_parameters": model.num_parameters() - n_head - n_embedding,
-        **card,
-        "torch": torch.__version__,
-        "transformers": version("transformers"),
-    }
-
-
-def _encode(tokenizer: Any, texts: list[str], context_tokens: int) -> list[list[int]]:
-    """Token ids with the start token, as many as the context reads and the one that it then predicts."""
-    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encoded]
-
-
-def _batches(members: list[list[int]], background: list[list[int]], recipe: Recipe) -> list[list[list[int]]]:
-    """Batches of texts of similar length, members and background in random order within each epoch."""
-    rng = np.random.default_rng(recipe.seed)
-    batches = []
-    pool_texts = 8 * recipe.batch_texts  # sorted by length inside a pool, to pad little and still mix
-    for epoch in range(max(recipe.member_epochs, recipe.background_epochs)):
-        texts = [*(members if epoch < recipe.member_epochs else [])]
-        texts += background if epoch < recipe.background_epochs else []
-        order = rng.permutation(len(texts))
-        for start in range(0, len(order), pool_texts):
-            pool = sorted(order[start : start + pool_texts], key=lambda i: (len(texts[i]), i))
-            chunks = [pool[at : at + recipe.batch_texts] for at in range(0, len(pool), recipe.batch_texts)]
-            batches += [[texts[i] for i in chunks[j]] for j in rng.permutation(len(chunks))]
-    return batches
-
-
-def _optimize(name: str, model: torch.nn.Module, batches: list[list[list[int]]], recipe: Recipe) -> dict[str, Any]:
-    """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds."""
-    import torch
-    from tqdm import tqdm
-
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
-    n_tokens, losses, start = 0, [], time.perf_counter()
-    model.train()
-    bar = tqdm(batches, desc=f"training {name}", unit="batch", mininterval=5)
-    for batch in bar:
-        inputs, targets = _pad(batch)
-        hidden = model.base_model(inputs, use_cache=False).last_hidden_state
-        real = targets != IGNORED
-        logits = model.get_output_embeddings()(hidden[real])  # no logits for padding
-        loss = torch.nn.functional.cross_entropy(logits, targets[real])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        n_tokens += int(real.sum())
-        losses.append(loss.item())
-        bar.set_postfix(loss=f"{losses[-1]:.2f}", refresh=False)
-    if not np.isfinite(losses).all():
-        raise FloatingPointError(f"{name}: the training loss became {losses[-1]}; lower its learning_rate")
-    return {
-        "final_loss_nats": float(np.mean(losses[-20:])),
-        "tokens": n_tokens,
-        "seconds": round(time.perf_counter() - start, 1),
-    }
-
-
-def _learning_rate_share(step: int, n_steps: int) -> float:
-    """Share of the peak learning rate: a short linear rise, then half a cosine down to a twentieth."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / n_steps))
-    return min((step + 1) / WARMUP_STEPS, max(0.05, cosine))
-
-
-def _pad(batch: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and next-token targets, (texts, longest - 1), padded on the right."""
-    import torch
-
-    inputs = torch.zeros(len(batch), max(map(len, batch)) - 1, dtype=torch.long)
-    targets = torch.full_like(inputs, IGNORED)
-    for row, ids in enumerate(batch):
-        inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        targets[row, : len(ids) - 1] = torch.tensor(ids[1:])
-    return inputs, targets
+def _with_seed_of(base: str, name: str) -> str:
+    _, at, seed = name.partition("@")
+    return f"{base}{at}{seed}"
 
 
 # --- making things once -----------------------------------------------------------------------------------------------

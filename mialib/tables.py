@@ -132,7 +132,7 @@ def model_table(cards: Iterable[dict[str, Any]]) -> pd.DataFrame:
             "layers × width": f"{recipe['layers']} × {recipe['hidden_size']}",
             "parameters": f"{card['parameters']:,}",
             "outside embeddings": f"{card['non_embedding_parameters']:,}",
-            "member / background epochs": f"{recipe['member_epochs']} / {recipe['background_epochs']}",
+            "members / background seen": f"{recipe['member_times']} / {recipe['background_times']} times",
             "learning rate": recipe["learning_rate"],
             "seed": recipe["seed"],
             "last loss (nats)": f"{card['final_loss_nats']:.2f}",

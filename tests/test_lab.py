@@ -47,8 +47,8 @@ TINY = {
                 "layers": 1,
                 "hidden_size": 16,
                 "heads": 2,
-                "member_epochs": 2,
-                "background_epochs": 1,
+                "member_times": 2,
+                "background_times": 1,
                 "context_tokens": 128,
             },
         }
@@ -181,7 +181,7 @@ def test_a_corpus_larger_than_its_source_is_an_error(monkeypatch, tmp_path):
     ("change", "message"),
     [
         ({"surprise": 1}, "surprise"),
-        ({"models": {"lab/x": {"benchmarks": []}}}, "has a recipe"),
+        ({"models": {"lab/x": {"benchmarks": []}}}, "a lab model"),
         ({"landing": {"page": "index", "notebook": "index"}}, "either"),
         ({"landing": {"page": "index", "parameters": {"a": 1}}}, "only a notebook takes parameters"),
     ],

@@ -1,0 +1,221 @@
+"""Training the lab's models: from scratch on members and background, and unlearning by gradient ascent.
+
+Everything is seeded and runs on one thread, so a recipe gives the same weights whenever it runs on one machine.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mialib.config import Training, Unlearning
+from mialib.lab import END_OF_TEXT, lab_corpus, lab_texts
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+WARMUP_STEPS = 20
+IGNORED = -100  # torch's label of a position that has no target
+TokenIds = list[int]
+
+
+def train(name: str, recipe: Training, folder: Path) -> dict[str, Any]:
+    """Train a GPT-NeoX on members and background, save it with its tokenizer, and return its card."""
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(lab_corpus(recipe.corpus) / "tokenizer.json"),
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+    )
+    members, background = (lab_texts(recipe.corpus, role) for role in ("member", "background"))
+    times = [*member_times(recipe, len(members)), *[recipe.background_times] * len(background)]
+    texts = _encode(tokenizer, [*members, *background], recipe.context_tokens)
+    torch.manual_seed(recipe.seed)
+    model = GPTNeoXForCausalLM(
+        GPTNeoXConfig(
+            vocab_size=len(tokenizer),
+            num_hidden_layers=recipe.layers,
+            hidden_size=recipe.hidden_size,
+            intermediate_size=4 * recipe.hidden_size,
+            num_attention_heads=recipe.heads,
+            max_position_embeddings=recipe.context_tokens,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    with _one_thread():
+        outcome = _optimize(name, model, _batches(texts, times, recipe), recipe.learning_rate)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return _card(name, model, recipe) | outcome
+
+
+def member_times(recipe: Training, n_members: int) -> list[int]:
+    """How often each member is seen: the same for all, or, with `member_repeats`, by equal consecutive groups."""
+    repeats = recipe.member_repeats or (recipe.member_times,)
+    return [repeats[i * len(repeats) // n_members] for i in range(n_members)]
+
+
+def unlearn(name: str, recipe: Unlearning, base: Path, folder: Path) -> dict[str, Any]:
+    """Raise a trained model's loss on its first members by gradient ascent until it is that of texts never seen.
+
+    Stops at the first epoch after which the mean loss of the texts to be unlearned is at least that of the non-members
+    before; RuntimeError where `max_epochs` do not suffice.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from mialib.lab import lab_model_corpus
+
+    corpus = lab_model_corpus(name)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
+    context = model.config.max_position_embeddings
+    forgotten = _encode(tokenizer, lab_texts(corpus, "member")[: recipe.texts], context)
+    non_members = _encode(tokenizer, lab_texts(corpus, "non_member"), context)
+    rng = np.random.default_rng(recipe.seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate)
+    with _one_thread():
+        target, losses = mean_loss(model, non_members), [mean_loss(model, forgotten)]
+        while losses[-1] < target:
+            if len(losses) > recipe.max_epochs:
+                raise RuntimeError(
+                    f"{name}: loss {losses[-1]:.3f} nats after {recipe.max_epochs} epochs of ascent, the non-members' "
+                    f"is {target:.3f}; raise its learning_rate or max_epochs"
+                )
+            order = rng.permutation(len(forgotten))
+            for at in range(0, len(order), recipe.batch_texts):
+                loss = _loss(model, [forgotten[i] for i in order[at : at + recipe.batch_texts]])
+                optimizer.zero_grad(set_to_none=True)
+                (-loss).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+            losses.append(mean_loss(model, forgotten))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return _card(name, model, recipe) | {
+        "losses_nats": [round(loss, 4) for loss in losses],
+        "non_member_loss_nats": round(target, 4),
+        "final_loss_nats": losses[-1],
+    }
+
+
+def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
+    """Mean over texts of each text's loss a token, in nats."""
+    import torch
+
+    with torch.inference_mode():
+        losses = [_loss(model, [text]).item() for text in texts]
+    return float(np.mean(losses))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread sums in one order, and tiny matrices gain nothing from a second; models train side by side instead."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning) -> dict[str, Any]:
+    n_head = model.get_output_embeddings().weight.numel()
+    n_embedding = model.get_input_embeddings().weight.numel()
+    return {
+        "name": name,
+        "recipe": recipe.model_dump(),
+        "parameters": model.num_parameters(),
+        "non_embedding_parameters": model.num_parameters() - n_head - n_embedding,
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+    }
+
+
+def _encode(tokenizer: Any, texts: list[str], context_tokens: int) -> list[TokenIds]:
+    """Token ids with the start token, as many as the context reads and the one that it then predicts."""
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encoded]
+
+
+def _batches(texts: list[TokenIds], times: list[int], recipe: Training) -> list[list[TokenIds]]:
+    """Each text as often as it is to be seen, spread evenly over the run, in batches of similar length."""
+    rng = np.random.default_rng(recipe.seed)
+    occurrences = np.repeat(np.arange(len(texts)), times)
+    share = np.concatenate([(np.arange(n) + rng.random(n)) / n for n in times])  # when: 0 at the start, 1 at the end
+    order = occurrences[np.argsort(share)]
+    batches = []
+    pool_texts = 8 * recipe.batch_texts  # sorted by length inside a pool, to pad little and still mix
+    for start in range(0, len(order), pool_texts):
+        pool = sorted(order[start : start + pool_texts], key=lambda i: (len(texts[i]), i))
+        chunks = [pool[at : at + recipe.batch_texts] for at in range(0, len(pool), recipe.batch_texts)]
+        batches += [[texts[i] for i in chunks[j]] for j in rng.permutation(len(chunks))]
+    return batches
+
+
+def _loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
+    """Mean loss a token of a batch, in nats, with no logits for padding."""
+    import torch
+
+    inputs, targets = _pad(batch)
+    hidden = model.base_model(inputs, use_cache=False).last_hidden_state
+    real = targets != IGNORED
+    return torch.nn.functional.cross_entropy(model.get_output_embeddings()(hidden[real]), targets[real])
+
+
+def _optimize(name: str, model: PreTrainedModel, batches: list[list[TokenIds]], learning_rate: float) -> dict[str, Any]:
+    """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds."""
+    import torch
+    from tqdm import tqdm
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
+    losses, start = [], time.perf_counter()
+    model.train()
+    bar = tqdm(batches, desc=f"training {name}", unit="batch", mininterval=5)
+    for batch in bar:
+        loss = _loss(model, batch)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        bar.set_postfix(loss=f"{losses[-1]:.2f}", refresh=False)
+    if not np.isfinite(losses).all():
+        raise FloatingPointError(f"{name}: the training loss became {losses[-1]}; lower its learning_rate")
+    return {
+        "final_loss_nats": float(np.mean(losses[-len(losses) // 10 :])),
+        "tokens": sum(len(text) - 1 for batch in batches for text in batch),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def _learning_rate_share(step: int, n_steps: int) -> float:
+    """Share of the peak learning rate: a short linear rise, then half a cosine down to a twentieth."""
+    cosine = 0.5 * (1 + math.cos(math.pi * step / n_steps))
+    return min((step + 1) / WARMUP_STEPS, max(0.05, cosine))
+
+
+def _pad(batch: list[TokenIds]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and next-token targets, (texts, longest - 1), padded on the right."""
+    import torch
+
+    inputs = torch.zeros(len(batch), max(map(len, batch)) - 1, dtype=torch.long)
+    targets = torch.full_like(inputs, IGNORED)
+    for row, ids in enumerate(batch):
+        inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        targets[row, : len(ids) - 1] = torch.tensor(ids[1:])
+    return inputs, targets
