@@ -5,7 +5,7 @@ CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 BIN = .venv/bin
 INSTALLED = .venv/installed
 
-.PHONY: help book test test-slow lint lock clean
+.PHONY: help book test test-slow lint record lock clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ test-slow: $(INSTALLED)  ## the slow tests; those of the pipeline need a finishe
 lint: $(INSTALLED)  ## format and check the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+record: $(INSTALLED)  ## train and score the further seeds behind the claims (about 15 minutes), into data/recorded/
+	$(BIN)/mialib record
 
 lock:  ## write requirements.lock anew from the ranges in pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,14 +112,17 @@ def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
     """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
     if n_words < 1:
         raise ValueError(f"cannot cut to {n_words} words; at least 1 is needed")
-    if language == "zh":
-        ends = (end for word, _, end in _jieba().tokenize(text) if word.strip())
-    else:
-        ends = (match.end() for match in re.finditer(r"\S+", text))
-    for count, end in enumerate(ends, start=1):
+    for count, (_, end) in enumerate(word_spans(text, language), start=1):
         if count == n_words:
             return text[:end]
     return text
+
+
+def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
+    """Where each word of the text begins and ends."""
+    if language == "zh":
+        return ((start, end) for word, start, end in _jieba().tokenize(text) if word.strip())
+    return (match.span() for match in re.finditer(r"\S+", text))
 
 
 def _jieba() -> Any:

@@ -102,6 +102,17 @@ def toc(output: Annotated[Path, typer.Argument(help="the _toc.yml to write")]) -
         temporary.write_text(yaml.safe_dump(load_profile().table_of_contents(), sort_keys=False))
 
 
+@app.command()
+def record(
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 1 and 2")] = None,
+) -> None:
+    """Train and score the further seeds behind the claims' verdicts, and keep their scores in data/recorded/."""
+    from mialib.claims import load_claims
+    from mialib.claims import record as run
+
+    run(load_claims(), seeds or [1, 2])
+
+
 @lab_app.command("corpus")
 def lab_corpus(name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")]) -> None:
     """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""

@@ -209,26 +209,34 @@ def _printed(target: Target, paper: str | None, item: str | None, metric: str) -
 
 
 def sweep(
-    inputs: Inputs, detector: str, hyperparameter: str, values: Sequence[float], *, paper: str, item: str
+    inputs: Inputs,
+    detector: str,
+    hyperparameter: str,
+    values: Sequence[float],
+    *,
+    paper: str | None = None,
+    item: str | None = None,
+    metrics: Sequence[str] = ("auc",),
 ) -> tuple[list[Result], dict[float, FloatArray]]:
-    """AUC of one detector over values of one hyperparameter, a row each, and the scores behind them.
+    """Each metric of one detector over values of one hyperparameter, a row each, and the scores behind them.
 
-    The published number stands beside each value that the item prints in its row `target.published`.
+    The published AUC stands beside each value that the item prints in its row `target.published`.
     """
     printed = _printed(inputs.target, paper, item, "auc")
     results, scores = [], {}
     for value in values:
         scores[value] = score_all(inputs, [detector], **{detector: {hyperparameter: value}})[detector]
-        results.append(
-            Result.of(
-                row=f"{value:g}",
-                column=inputs.target.column,
-                metric="auc",
-                interval=auc_interval(inputs.labels, scores[value]),
-                published=printed.get(f"{value:g}"),
-                published_column=inputs.target.published,
+        for metric in metrics:
+            results.append(
+                Result.of(
+                    row=f"{value:g}",
+                    column=inputs.target.column,
+                    metric=metric,
+                    interval=METRICS[metric](inputs.labels, scores[value]),
+                    published=printed.get(f"{value:g}") if metric == "auc" else None,
+                    published_column=inputs.target.published,
+                )
             )
-        )
     return results, scores
 
 

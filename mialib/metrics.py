@@ -6,6 +6,7 @@ ValueError for a label other than 0 or 1, a missing class, a score that is not f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +106,39 @@ def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, lev
     return Comparison(Interval(difference, difference - half, difference + half, level), float(2 * norm.sf(z)))
 
 
+def compare_auc_over_seeds(
+    labels: ArrayLike, scores_a: Sequence[ArrayLike], scores_b: Sequence[ArrayLike], level: float = 0.95
+) -> Comparison:
+    """Mean AUC difference a minus b over training seeds, with an interval that covers texts *and* seeds.
+
+    `scores_a[s]` and `scores_b[s]` are the scores of the same texts under models of seed s. The variance has two parts:
+    DeLong's over texts, of the placements averaged over seeds, and that between the seeds' differences. They are added,
+    and the t quantile has Satterthwaite's degrees of freedom, since a few seeds estimate their part poorly. With one
+    seed only the first part is there.
+    """
+    from scipy.stats import t
+
+    if not len(scores_a) or len(scores_a) != len(scores_b):
+        raise ValueError(f"{len(scores_a)} and {len(scores_b)} seeds; at least one, and the same for both, are needed")
+    above, below = [], []
+    for of_a, of_b in zip(scores_a, scores_b, strict=True):
+        above_a, below_a = placements(*split_scores(labels, of_a))
+        above_b, below_b = placements(*split_scores(labels, of_b))
+        above.append(above_a - above_b)
+        below.append(below_a - below_b)
+    of_seeds = np.array([values.mean() for values in above])
+    difference, n_seeds = float(of_seeds.mean()), len(of_seeds)
+    of_texts = _variance(np.mean(above, axis=0)) + _variance(np.mean(below, axis=0))
+    between = _variance(of_seeds) if n_seeds > 1 else 0.0
+    error = np.sqrt(of_texts + between)
+    freedom = np.inf if between == 0 else (of_texts + between) ** 2 / (between**2 / (n_seeds - 1))
+    half = t.ppf((1 + level) / 2, freedom) * error
+    ratio = abs(difference) / error if error else (0.0 if difference == 0 else np.inf)
+    return Comparison(
+        Interval(difference, difference - half, difference + half, level), float(2 * t.sf(ratio, freedom))
+    )
+
+
 def _variance(values: FloatArray) -> float:
     """Variance of the mean of independent values; infinite for a single one, which says nothing of its spread."""
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else np.inf
@@ -149,13 +183,20 @@ def tpr_at_fpr_interval(
 
 def _tpr_at_fpr(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
     """(R,) for R sets of members (R, m) and non-members (R, n)."""
+    return (members > threshold_at_fpr(non_members, fpr)[:, None]).mean(axis=1)
+
+
+def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
+    """The lowest threshold that at most a share `fpr` of the non-members (..., n) lies above, shape (...).
+
+    A text is called a member where its score is *above* it: it is the highest non-member that must not be accepted, or
+    -inf where all may be.
+    """
     if not 0 <= fpr <= 1:
         raise ValueError(f"an FPR lies in [0, 1], got {fpr}")
-    n = non_members.shape[1]
+    n = non_members.shape[-1]
     # How many of the n may be accepted; the tolerance keeps 0.05 * 1000 = 50 from rounding down to 49.
     n_accepted = int(np.floor(fpr * n + 1e-9))
     if n_accepted == n:
-        return np.ones(len(members))
-    # Members must lie above the highest non-member that must not be accepted.
-    bar = np.partition(non_members, n - n_accepted - 1, axis=1)[:, n - n_accepted - 1]
-    return (members > bar[:, None]).mean(axis=1)
+        return np.full(non_members.shape[:-1], -np.inf)
+    return np.partition(non_members, n - n_accepted - 1, axis=-1)[..., n - n_accepted - 1]

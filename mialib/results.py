@@ -74,16 +74,18 @@ def load_results(path: str | Path) -> list[Result]:
     return [Result(**fields) for fields in json.loads(Path(path).read_text())["results"]]
 
 
-def verdict(difference: Interval, expected_sign: int = 1) -> str:
-    """What an interval says of the claim that a difference is positive (or, with -1, negative).
+def verdict(difference: Interval, margin: float | None = None) -> str:
+    """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
 
-    "supported" where the whole interval lies on the claimed side of 0, "not supported" where all of it lies on the
-    other, else "inconclusive".
+    "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
+    "inconclusive".
     """
-    low, high = sorted((expected_sign * difference.low, expected_sign * difference.high))
-    if low > 0:
-        return "supported"
-    return "not supported" if high < 0 else "inconclusive"
+    if margin is None:
+        holds, fails = difference.low > 0, difference.high < 0
+    else:
+        holds = -margin <= difference.low and difference.high <= margin
+        fails = difference.low > margin or difference.high < -margin
+    return "supported" if holds else "not supported" if fails else "inconclusive"
 
 
 def verdict_text(claim: str, comparisons: dict[str, Comparison | None]) -> str:

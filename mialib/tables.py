@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mialib.claims import Judgement, Side
+from mialib.detectors import DETECTORS
 from mialib.evaluate import Inputs, score_all
 from mialib.metrics import Comparison
 from mialib.results import DASH, Result, verdict
@@ -139,3 +141,34 @@ def model_table(cards: Iterable[dict[str, Any]]) -> pd.DataFrame:
             "seconds": card["seconds"],
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def claims_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
+    """One row a claim and setting: published, ours over the training seeds, and the verdict."""
+    rows = []
+    for j in judgements:
+        sides = [side if isinstance(side, str) else _describe(side, j.setting) for side in j.claim.against]
+        rows.append(
+            {
+                "paper": j.claim.paper,
+                "claim": j.claim.claim,
+                "published": j.claim.published,
+                "where": j.setting,
+                "difference of AUC [95% interval]": "; ".join(
+                    f"{c.difference} against {side}" for c, side in zip(j.comparisons, sides, strict=True)
+                ),
+                "seeds": len(j.seeds),
+                "test fixed": j.claim.fixed,
+                "verdict": j.verdict,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _describe(side: Side, setting: str) -> str:
+    """What is particular to one side of a comparison, in a few words."""
+    parts = [f"{key} = {value}" for key, value in side.options.items()]
+    parts += [side.model[setting]] if setting in side.model else []
+    parts += [f"{side.n_words[setting]} words"] if setting in side.n_words else []
+    parts += [f"corpus {side.corpus}"] if side.corpus else []
+    return f"{DETECTORS[side.detector].label}" + (f" ({', '.join(parts)})" if parts else "")

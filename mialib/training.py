@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -62,8 +62,12 @@ def train(name: str, recipe: Training, folder: Path) -> dict[str, Any]:
 
 def member_times(recipe: Training, n_members: int) -> list[int]:
     """How often each member is seen: the same for all, or, with `member_repeats`, by equal consecutive groups."""
-    repeats = recipe.member_repeats or (recipe.member_times,)
-    return [repeats[i * len(repeats) // n_members] for i in range(n_members)]
+    return by_group(recipe.member_repeats or (recipe.member_times,), n_members)
+
+
+def by_group(values: Sequence[int], n: int) -> list[int]:
+    """The value of each of `n` things that stand in as many equal consecutive groups as there are values."""
+    return [values[i * len(values) // n] for i in range(n)]
 
 
 def unlearn(name: str, recipe: Unlearning, base: Path, folder: Path) -> dict[str, Any]:
