@@ -20,12 +20,15 @@ CORPORA = {name.removeprefix("lab/"): name for name in profile.corpora}
 BENCHMARKS = {name.replace("/", "--"): name for model in profile.models.values() for name in model.benchmarks}
 
 CORPUS_CODE = code_hash("docstrings", "patents", "lab")
+TRAINING_CODE = code_hash("training")
 SCORE_CODE = code_hash("scoring", "models", "token_stats", "benchmarks")
 NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
 
 
-def lab_models():
-    return {name.removeprefix("lab/"): model.train for name, model in profile.models.items() if model.train}
+def made_from(model):
+    """The files that a lab model's recipe starts from: its corpus, or the model that it unlearns."""
+    entry = profile.models[f"lab/{model}"]
+    return trained(entry.unlearn.base) if entry.unlearn else dealt(entry.train.corpus)
 
 
 def trained(name):
@@ -56,11 +59,11 @@ rule corpus:
 
 
 rule train:
-    input: lambda w: dealt(lab_models()[w.model].corpus),
+    input: lambda w: made_from(w.model),
     output: "build/lab/models/{model}/lab.json",
     params:
-        recipe=lambda w: hash_of(lab_models()[w.model].model_dump()),
-        code=CORPUS_CODE,
+        recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
+        code=TRAINING_CODE,
     threads: 1
     priority: 10
     shell: "mialib lab train lab/{wildcards.model}"
@@ -82,6 +85,9 @@ rule notebook:
     input:
         f"{NOTEBOOKS}/{{notebook}}.ipynb",
         "data/published.csv",
+        "data/claims.yml",
+        glob("data/recorded/*.parquet"),
+        [trained(name) for name in profile.models],
         [
             f"{OUT}/scored/{name.replace('/', '--')}-on-{benchmark.replace('/', '--')}.json"
             for name, model in profile.models.items()

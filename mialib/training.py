@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from mialib.config import Training, Unlearning
 from mialib.lab import END_OF_TEXT, lab_corpus, lab_texts
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel
 
 WARMUP_STEPS = 20
 IGNORED = -100  # torch's label of a position that has no target
+HEAD_ROWS_AT_ONCE = 256
 TokenIds = list[int]
 
 
 def train(name: str, recipe: Training, folder: Path) -> dict[str, Any]:
     """Train a GPT-NeoX on members and background, save it with its tokenizer, and return its card."""
-    import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast(
@@ -76,7 +76,6 @@ def unlearn(name: str, recipe: Unlearning, base: Path, folder: Path) -> dict[str
     Stops at the first epoch after which the mean loss of the texts to be unlearned is at least that of the non-members
     before; RuntimeError where `max_epochs` do not suffice.
     """
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from mialib.lab import lab_model_corpus
@@ -115,8 +114,6 @@ def unlearn(name: str, recipe: Unlearning, base: Path, folder: Path) -> dict[str
 
 def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
     """Mean over texts of each text's loss a token, in nats."""
-    import torch
-
     with torch.inference_mode():
         losses = [_loss(model, [text]).item() for text in texts]
     return float(np.mean(losses))
@@ -125,8 +122,6 @@ def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """One thread sums in one order, and tiny matrices gain nothing from a second; models train side by side instead."""
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -171,17 +166,45 @@ def _batches(texts: list[TokenIds], times: list[int], recipe: Training) -> list[
 
 def _loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
     """Mean loss a token of a batch, in nats, with no logits for padding."""
-    import torch
-
     inputs, targets = _pad(batch)
     hidden = model.base_model(inputs, use_cache=False).last_hidden_state
     real = targets != IGNORED
-    return torch.nn.functional.cross_entropy(model.get_output_embeddings()(hidden[real]), targets[real])
+    return HeadLoss.apply(hidden[real], model.get_output_embeddings().weight, targets[real])
+
+
+class HeadLoss(torch.autograd.Function):
+    """Cross-entropy of a linear head without bias, a chunk of rows at a time; gradients are made on the way.
+
+    The same number as `cross_entropy(hidden @ weight.T, targets)`, with about half the peak memory: the (tokens,
+    vocabulary) matrix never exists, and a chunk's logits stay in the processor's cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Mean loss of (N, D) hidden states, (V, D) weights and (N,) targets."""
+        hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
+        total, n = hidden.new_zeros(()), len(targets)
+        for start in range(0, n, HEAD_ROWS_AT_ONCE):
+            rows, of_rows = hidden[start : start + HEAD_ROWS_AT_ONCE], targets[start : start + HEAD_ROWS_AT_ONCE, None]
+            logits = rows @ weight.T
+            log_norm = logits.logsumexp(-1, keepdim=True)
+            total += (log_norm - logits.gather(1, of_rows)).sum()
+            grad = logits.sub_(log_norm).exp_()  # softmax, then minus one at the target
+            grad.scatter_add_(1, of_rows, torch.full_like(log_norm, -1.0)).div_(n)
+            torch.mm(grad, weight, out=hidden_grad[start : start + HEAD_ROWS_AT_ONCE])
+            weight_grad.addmm_(grad.T, rows)
+        ctx.save_for_backward(hidden_grad, weight_grad)
+        return total / n
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """The gradients made in forward, scaled."""
+        hidden_grad, weight_grad = ctx.saved_tensors
+        return hidden_grad * grad, weight_grad * grad, None
 
 
 def _optimize(name: str, model: PreTrainedModel, batches: list[list[TokenIds]], learning_rate: float) -> dict[str, Any]:
     """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds."""
-    import torch
     from tqdm import tqdm
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
@@ -215,8 +238,6 @@ def _learning_rate_share(step: int, n_steps: int) -> float:
 
 def _pad(batch: list[TokenIds]) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and next-token targets, (texts, longest - 1), padded on the right."""
-    import torch
-
     inputs = torch.zeros(len(batch), max(map(len, batch)) - 1, dtype=torch.long)
     targets = torch.full_like(inputs, IGNORED)
     for row, ids in enumerate(batch):

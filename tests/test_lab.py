@@ -115,6 +115,66 @@ def test_training_twice_gives_the_same_scores(monkeypatch, tmp_path):
     assert first.provenance["revision"] == second.provenance["revision"]
 
 
+def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
+    import torch
+
+    from mialib import training
+
+    monkeypatch.setattr(training, "HEAD_ROWS_AT_ONCE", 7)  # so that there are several chunks, the last one short
+    torch.manual_seed(0)
+    hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(30, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(0, 30, (40,))
+    ours = training.HeadLoss.apply(hidden, weight, targets)
+    expected = torch.nn.functional.cross_entropy(hidden @ weight.T, targets)
+    torch.testing.assert_close(ours, expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(3 * ours, (hidden, weight)),
+        torch.autograd.grad(3 * expected, (hidden, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
+    from mialib import training
+
+    recipe = load_profile().models["lab/tiny-5k"].train
+    texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]
+    seen = [text[0] for batch in training._batches(texts, times, recipe) for text in batch]
+    assert [seen.count(i) for i in range(40)] == times
+    assert seen.index(3) < len(seen) / 3 and len(seen) - seen[::-1].index(3) > len(seen) * 2 / 3
+
+
+def test_repeats_divide_the_members_into_equal_groups():
+    from mialib import training
+
+    recipe = load_profile().models["lab/tiny-5k"].train
+    assert training.member_times(recipe, 3) == [2, 2, 2]
+    repeated = recipe.model_copy(update={"member_repeats": (1, 2, 4)})
+    assert training.member_times(repeated, 7) == [1, 1, 1, 2, 2, 4, 4]
+
+
+def test_unlearning_raises_the_loss_to_that_of_texts_never_seen(monkeypatch, tmp_path):
+    unlearned = json.loads(json.dumps(TINY))
+    unlearned["models"]["lab/tiny-forgets"] = {
+        "benchmarks": [],
+        "unlearn": {"base": "lab/tiny-5k", "texts": 5, "learning_rate": 0.1},
+    }
+    (tmp_path / "unlearn.yml").write_text(yaml.safe_dump(unlearned))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "unlearn.yml"))
+    card = lab.lab_model_card("lab/tiny-forgets")
+    assert card["losses_nats"][-1] >= card["non_member_loss_nats"]
+    assert lab.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
+
+
+def test_a_name_with_a_seed_is_the_same_recipe_with_that_seed():
+    assert lab.lab_recipe("lab/tiny-5k@3") == lab.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
+    assert lab.lab_model("lab/tiny-5k@3").name == "tiny-5k@3"
+    with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
+        lab.lab_model("lab/tiny-5k@x")
+
+
 def test_a_trained_model_is_an_ordinary_hugging_face_folder():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
