@@ -11,7 +11,7 @@ help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(INSTALLED): requirements.lock pyproject.toml
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@
@@ -35,7 +35,7 @@ record: $(INSTALLED)  ## train and score the further seeds behind the claims (ab
 
 lock:  ## write requirements.lock anew from the ranges in pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet torch==2.13.0 && build/lock/bin/pip install --quiet ".[dev]"
+	build/lock/bin/pip install --quiet $$(grep '^torch==' requirements.lock) && build/lock/bin/pip install --quiet ".[dev]"
 	{ echo "# Exact pins, written by \`make lock\` from the ranges in pyproject.toml."; \
 	  build/lock/bin/pip freeze --exclude mialib | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
 

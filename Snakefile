@@ -10,6 +10,7 @@ os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from mialib.config import load_profile
+from mialib.lab import corpus_made_by, model_made_by
 from mialib.notebooks import NOTEBOOKS
 from mialib.store import code_hash, hash_files, hash_of, PACKAGE
 
@@ -19,8 +20,6 @@ MODELS = {safe: name for name in profile.models for safe in [name.replace("/", "
 CORPORA = {name.removeprefix("lab/"): name for name in profile.corpora}
 BENCHMARKS = {name.replace("/", "--"): name for model in profile.models.values() for name in model.benchmarks}
 
-CORPUS_CODE = code_hash("docstrings", "patents", "lab")
-TRAINING_CODE = code_hash("training")
 SCORE_CODE = code_hash("scoring", "models", "token_stats", "benchmarks")
 NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
 
@@ -54,7 +53,7 @@ rule corpus:
     output: "build/lab/corpora/{corpus}/card.json",
     params:
         recipe=lambda w: hash_of(profile.corpora[CORPORA[w.corpus]].model_dump()),
-        code=CORPUS_CODE,
+        made_by=lambda w: hash_of(corpus_made_by(profile.corpora[CORPORA[w.corpus]])),
     shell: "mialib lab corpus lab/{wildcards.corpus}"
 
 
@@ -63,7 +62,7 @@ rule train:
     output: "build/lab/models/{model}/lab.json",
     params:
         recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
-        code=TRAINING_CODE,
+        made_by=hash_of(model_made_by()),
     threads: 1
     priority: 10
     shell: "mialib lab train lab/{wildcards.model}"
@@ -93,12 +92,14 @@ rule notebook:
             for name, model in profile.models.items()
             for benchmark in model.benchmarks
         ],
-    output: "book/pages/{notebook}.ipynb",
+    output:
+        page="book/pages/{notebook}.ipynb",
+        results=f"{OUT}/results/{{notebook}}.json",
     params:
+        failed=f"{OUT}/logs/{{notebook}}.ipynb",
         parameters=lambda w: hash_of(profile.notebooks[w.notebook]),
         code=NOTEBOOK_CODE,
-    log: f"{OUT}/logs/{{notebook}}.ipynb",
-    shell: "mialib notebook {wildcards.notebook} {output} --failed {log}"
+    shell: "mialib notebook {wildcards.notebook} {output.page} --results {output.results} --failed {params.failed}"
 
 
 rule toc:

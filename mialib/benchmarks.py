@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ def check_texts(texts: Sequence[str], name: str) -> None:
             raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {text!r}")
         if not text.strip():
             raise ValueError(f"{name}, text {i} is empty")
+        if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{name}, text {i} holds half of a surrogate pair, which is no text: {excerpt(text)}")
 
 
 def excerpt(text: str, n_characters: int = 60) -> str:
@@ -100,7 +103,7 @@ def words(text: str, language: str = "en") -> list[str]:
     """The words of a text: split at white space, or by jieba for Chinese (`language="zh"`)."""
     if language != "zh":
         return text.split()
-    return [word for word in _jieba().lcut(text) if word.strip()]
+    return [text[start:end] for start, end in word_spans(text, language)]
 
 
 def count_words(text: str, language: str = "en") -> int:
@@ -121,8 +124,14 @@ def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
 def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
     """Where each word of the text begins and ends."""
     if language == "zh":
-        return ((start, end) for word, start, end in _jieba().tokenize(text) if word.strip())
+        return iter(_chinese_spans(text))
     return (match.span() for match in re.finditer(r"\S+", text))
+
+
+@lru_cache(maxsize=10_000)
+def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Segmenting is slow, and a length curve cuts the same texts at each length."""
+    return tuple((start, end) for word, start, end in _jieba().tokenize(text) if word.strip())
 
 
 def _jieba() -> Any:
@@ -153,7 +162,7 @@ def load_benchmark(
     label_column: str = LABEL_COLUMN,
     language: str = "en",
 ) -> Benchmark:
-    """Load a benchmark by name (`lab/en`, `wikimia`) or from a file (.jsonl, .parquet, .csv).
+    """Load a benchmark by name (`lab/en`, `wikimia-64`) or from a file (.jsonl, .parquet, .csv).
 
     `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
     the texts of any other. `text_column` and `language` matter for files alone. FileNotFoundError or ValueError
@@ -166,6 +175,8 @@ def load_benchmark(
         benchmark = lab_benchmark(name)
     elif name in PUBLISHED_BENCHMARKS:
         return load_published_benchmark(name, length)
+    elif (parts := re.fullmatch(r"(\w+)-(\d+)", name)) and parts[1] in PUBLISHED_BENCHMARKS:
+        return load_published_benchmark(parts[1], int(parts[2]))
     elif Path(name).suffix in READERS:
         rows = read_rows(Path(name))
         benchmark = benchmark_of_rows(rows, name, text_column=text_column, label_column=label_column, language=language)
@@ -220,7 +231,7 @@ def find_text_column(rows: list[dict[str, Any]], name: str, wanted: str | None =
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:
     rows = []
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -246,6 +257,14 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
     return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
+def _reader_errors() -> tuple[type[Exception], ...]:
+    """What pandas and pyarrow raise at a broken file."""
+    from pandas.errors import ParserError
+    from pyarrow import ArrowInvalid
+
+    return (ParserError, ArrowInvalid)
+
+
 READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}
 
 
@@ -255,7 +274,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    return READERS[path.suffix](path)
+    try:
+        return READERS[path.suffix](path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})") from None
+    except _reader_errors() as error:
+        raise ValueError(f"{path}: not a readable {path.suffix} file ({' '.join(str(error).split())})") from None
 
 
 @dataclass(frozen=True)

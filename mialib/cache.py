@@ -14,9 +14,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from mialib.benchmarks import load_texts
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import load_tokenizer, model_revision, pick_device, pick_dtype, tokenizer_hash, vocabulary_size
+from mialib.reference import reference_texts
 from mialib.store import code_hash, hash_of, hash_texts, home
 from mialib.token_stats import TokenStats
 
@@ -52,7 +52,7 @@ def score_or_load(
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
-    """Frequencies of `model`'s tokens in a reference corpus: a lab corpus (`lab/en`) or a file of texts."""
+    """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.reference`."""
     texts = reference_texts(corpus)
     path = _path(
         "token_frequency",
@@ -68,15 +68,6 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
                 texts, tokenizer, vocabulary_size(model), name=corpus, tokenizer_hash=tokenizer_hash(tokenizer)
             ).save(path)
     return TokenFrequency.load(path)
-
-
-def reference_texts(corpus: str) -> list[str]:
-    """The texts of a reference corpus: the reference part of a lab corpus, or a file of texts."""
-    if corpus.startswith("lab/"):
-        from mialib.lab import lab_texts
-
-        return lab_texts(corpus, "reference")
-    return load_texts(corpus)
 
 
 def score_cut_texts(

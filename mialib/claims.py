@@ -21,6 +21,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from mialib.config import one_line
 from mialib.detectors import FloatArray
 from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, score_all
 from mialib.metrics import Comparison, compare_auc_over_seeds
@@ -111,8 +112,8 @@ def load_claims(path: str | Path = CLAIMS_FILE) -> Claims:
     """Read and check the claims; ValueError names the file and what is wrong in it."""
     try:
         return Claims.model_validate(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {one_line(error)}") from None
 
 
 def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[Inputs, SeedScores]:

@@ -27,21 +27,31 @@ def _set_up() -> None:
 def detect(
     texts: Annotated[Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts")],
     model: Annotated[str, typer.Option(help="a Hugging Face name, a folder, or a lab model such as lab/en-25k")],
-    detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that need no more")] = None,
+    detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that can")] = None,
+    reference: Annotated[str | None, typer.Option(help="a smaller model, for the detector ref")] = None,
+    corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely."""
     from mialib.benchmarks import excerpt, load_texts
-    from mialib.cache import score_or_load
-    from mialib.detectors import DETECTORS
+    from mialib.cache import count_or_load, score_or_load
+    from mialib.detectors import DETECTORS, get_detector
     from mialib.detectors import detect as run
 
+    for name in detector or []:
+        get_detector(name)  # an unknown one is an error before anything is scored
     loaded = load_texts(texts)
-    names = detector or [name for name, d in DETECTORS.items() if set(d.needs) <= {"texts", "lowercase"}]
+    can = {"texts", "lowercase"} | ({"reference"} if reference else set()) | ({"frequency"} if corpus else set())
+    names = detector or [name for name, known in DETECTORS.items() if set(known.needs) <= can]
+    needs = {need for name in names for need in DETECTORS[name].needs}
+    given = {
+        "texts": loaded,
+        "lowercase": score_or_load(model, [text.lower() for text in loaded]) if "lowercase" in needs else None,
+        "reference": score_or_load(reference, loaded) if reference and "reference" in needs else None,
+        "frequency": count_or_load(corpus, model) if corpus and "frequency" in needs else None,
+    }
     stats = score_or_load(model, loaded)
-    needs_lowercase = any("lowercase" in DETECTORS[name].needs for name in names if name in DETECTORS)
-    lowercase = score_or_load(model, [text.lower() for text in loaded]) if needs_lowercase else None
-    scores = {name: run(name, stats, texts=loaded, lowercase=lowercase) for name in names}
+    scores = {name: run(name, stats, **given) for name in names}
     if as_json:
         for i in range(len(loaded)):
             typer.echo(json.dumps({"text": i} | {name: float(values[i]) for name, values in scores.items()}))
@@ -81,13 +91,14 @@ def score(
 def notebook(
     name: Annotated[str, typer.Argument(help="a notebook of the profile, without .ipynb")],
     output: Annotated[Path, typer.Argument(help="where the executed notebook goes")],
+    results: Annotated[Path | None, typer.Option(help="where its results go, as JSON")] = None,
     failed: Annotated[Path, typer.Option(help="where the partial copy goes if a cell fails")] = Path("failed.ipynb"),
 ) -> None:
     """Execute a notebook with the profile's parameters; one that the notebook does not have is an error."""
     from mialib.config import load_profile
     from mialib.notebooks import run_notebook
 
-    run_notebook(name, load_profile(), output=output, failed=failed)
+    run_notebook(name, load_profile(), output=output, failed=failed, results=results)
 
 
 @app.command()
@@ -130,7 +141,7 @@ def lab_train(name: Annotated[str, typer.Argument(help="a model of the profile, 
 
     folder = lab.lab_model(name)
     card = lab.lab_model_card(name)
-    typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats after {card['seconds']} s, in {folder}")
+    typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
 
 
 def main() -> None:

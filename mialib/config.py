@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from mialib.store import ROOT
 
@@ -159,5 +159,12 @@ def load_profile(path: str | Path | None = None) -> Profile:
 def _load(path: Path, _mtime_ns: int) -> Profile:
     try:
         return Profile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValueError as error:  # pydantic's ValidationError is one
-        raise ValueError(f"{path}: {error}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {one_line(error)}") from None
+
+
+def one_line(error: Exception) -> str:
+    """What is wrong in a YAML file, in one line: pydantic's and PyYAML's messages run over several."""
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
+    return " ".join(str(error).split())

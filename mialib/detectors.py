@@ -188,11 +188,10 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
     bound to `a` (Eq. 7), `sfo` keeps each token's first occurrence alone (Eq. 8); CLD is neither, +LUP the first.
     """
     alpha = -np.exp(row.log_prob.astype(np.float64)) * frequency[row.token_ids]
-    if lup:
-        alpha = np.minimum(alpha, a)
     if sfo:
         alpha = alpha[np.unique(row.token_ids, return_index=True)[1]]
-    return float(alpha.mean())
+    # As a distance from the bound, so that texts whose every token reaches it tie exactly, whatever their length.
+    return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
 
 
 @detector("surp", "SURP")

@@ -49,12 +49,16 @@ def drop_near_duplicates(docstrings: Iterable[Docstring], n_words: int) -> list[
     seen: set[tuple[str, ...]] = set()
     kept = []
     for docstring in docstrings:
-        words = docstring.text.split()[:n_words]
-        ngrams = {tuple(words[i : i + NGRAM_WORDS]) for i in range(len(words) - NGRAM_WORDS + 1)}
-        if ngrams and len(ngrams & seen) <= MAX_OVERLAP * len(ngrams):
+        own = ngrams(docstring.text.split()[:n_words])
+        if own and len(own & seen) <= MAX_OVERLAP * len(own):
             kept.append(docstring)
-            seen |= ngrams
+            seen |= own
     return kept
+
+
+def ngrams(words: list[str]) -> set[tuple[str, ...]]:
+    """The distinct sequences of seven words."""
+    return {tuple(words[i : i + NGRAM_WORDS]) for i in range(len(words) - NGRAM_WORDS + 1)}
 
 
 def _source_files(package: str) -> list[Path]:

@@ -15,17 +15,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.benchmarks import Benchmark, load_benchmark
+from mialib.benchmarks import Benchmark, count_words, load_benchmark
 from mialib.blind import blind_scores
 from mialib.cache import count_or_load, score_cut_texts, score_or_load
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector, surp_grid
 from mialib.frequency import TokenFrequency
-from mialib.metrics import Comparison, auc, auc_interval, compare_auc, tpr_at_fpr_interval
-from mialib.published import published_along
+from mialib.metrics import (
+    Comparison,
+    auc,
+    auc_interval,
+    compare_auc,
+    compare_tpr_at_fpr,
+    tpr_at_fpr_interval,
+)
+from mialib.models import load_tokenizer
+from mialib.published import markers_along, published_along
+from mialib.reference import warn_of_other_language
 from mialib.results import Result
 from mialib.token_stats import TokenStats
 
 METRICS = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
+SIGNIFICANT = 0.05
+COMPARISONS = {"auc": compare_auc, "tpr_at_5_fpr": compare_tpr_at_fpr}
+# DC-PDD's ablation (Section 5.2): the calibrated probabilities alone, then with each strategy.
+ABLATION = {
+    "CLD": {"lup": False, "sfo": False},
+    "+LUP": {"lup": True, "sfo": False},
+    "+SFO": {"lup": True, "sfo": True},
+}
 
 
 @dataclass(frozen=True)
@@ -113,21 +130,39 @@ def targets(
         columns[field] = entries * len(names) if len(entries) == 1 else entries
     if None in columns["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
-    return [Target(model, **{field: entries[i] for field, entries in columns.items()}) for i, model in enumerate(names)]
+    made = [Target(model, **{field: of[i] for field, of in columns.items()}) for i, model in enumerate(names)]
+    for i, target in enumerate(made):
+        if target.column in [other.column for other in made[:i]]:
+            raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")
+    return made
 
 
 def load_inputs(target: Target) -> Inputs:
     """Load the benchmark and score it, or load its scores: the texts, lowercased, and under the reference model."""
     benchmark = load_benchmark(target.benchmark)
     texts = benchmark.texts
-    return Inputs(
+    inputs = Inputs(
         target=target,
         benchmark=benchmark,
         stats=score_or_load(target.model, texts),
         lowercase=score_or_load(target.model, lowered(benchmark)) if has_case(benchmark) else None,
         reference=score_or_load(target.reference, texts) if target.reference else None,
-        frequency=count_or_load(target.corpus, target.model) if target.corpus else None,
+        frequency=None,
     )
+    return with_corpus(inputs, target.corpus) if target.corpus else inputs
+
+
+def with_corpus(inputs: Inputs, corpus: str) -> Inputs:
+    """The same inputs with the token frequencies of a reference corpus; one in another language is warned of."""
+    warn_of_other_language(corpus, inputs.benchmark.texts, inputs.benchmark.name)
+    target = replace(inputs.target, corpus=corpus)
+    return replace(inputs, target=target, frequency=count_or_load(corpus, target.model))
+
+
+def without_corpus(inputs: Inputs) -> Inputs:
+    """The same inputs with all tokens equally frequent: DC-PDD without its calibration."""
+    flat = TokenFrequency(np.zeros_like(inputs.frequency.counts), "all tokens alike", inputs.frequency.tokenizer)
+    return replace(inputs, target=replace(inputs.target, corpus=None), frequency=flat)
 
 
 def has_case(benchmark: Benchmark) -> bool:
@@ -153,6 +188,23 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
     return replace(inputs, benchmark=cut, stats=stats, lowercase=lowercase, reference=reference), n_reused
 
 
+def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
+    """The lengths in words that the texts can be cut to, and the others with how many texts are too short for each.
+
+    A length is left out where over half of the texts are shorter. ValueError where all are.
+    """
+    counts = np.array([count_words(text, benchmark.language) for text in benchmark.texts])
+    short = {length: int(np.sum(counts < length)) for length in sorted(lengths)}
+    left_out = {length: n for length, n in short.items() if n > len(counts) / 2}
+    kept = [length for length in short if length not in left_out]
+    if not kept:
+        raise ValueError(
+            f"{benchmark.name}: half of the texts have at most {int(np.median(counts))} words, "
+            f"so they cannot be cut to {', '.join(map(str, short))}"
+        )
+    return kept, left_out
+
+
 def score_all(
     inputs: Inputs, detectors: Iterable[str] | None = None, **hyperparameters: Mapping[str, Any]
 ) -> dict[str, FloatArray | None]:
@@ -170,6 +222,50 @@ def score_all(
     return scores
 
 
+def scores_of(inputs: Inputs, detector: str, **hyperparameters: Any) -> FloatArray:
+    """One detector's scores; ValueError where one of its inputs does not exist for this target."""
+    needed = {need: inputs.given()[need] for need in get_detector(detector).needs}
+    return detect(detector, inputs.stats, **needed, **hyperparameters)
+
+
+def ablation(inputs: Inputs, a: float) -> dict[str, FloatArray]:
+    """DC-PDD's scores as the calibrated probabilities alone, with the upper bound `a`, and with first occurrences."""
+    return {name: scores_of(inputs, "dc_pdd", a=a, **options) for name, options in ABLATION.items()}
+
+
+def fit_a(inputs: Inputs, a_values: Sequence[float], chosen_on: NDArray[np.int64]) -> float:
+    """The bound a of DC-PDD's highest AUC on some of the texts, by their numbers; judge it on others."""
+    labels = inputs.labels[chosen_on]
+    return max(a_values, key=lambda a: auc(labels, scores_of(inputs, "dc_pdd", a=a)[chosen_on]))
+
+
+def measure_named(labels: NDArray[np.int8], scores: Mapping[str, FloatArray], column: str) -> list[Result]:
+    """AUC of scores by any name, a row each."""
+    return [
+        Result.of(row=name, column=column, metric="auc", interval=auc_interval(labels, values))
+        for name, values in scores.items()
+    ]
+
+
+def describe(benchmark: Benchmark, tokenizers: Iterable[str]) -> list[Result]:
+    """A benchmark's size: words a text, examples, the share of members, and tokens a text of each model's tokenizer."""
+    counts = [count_words(text, benchmark.language) for text in benchmark.texts]
+    facts = {
+        "words a text (median)": np.median(counts),
+        "shortest": min(counts),
+        "longest": max(counts),
+        "examples": len(benchmark),
+        "members (%)": 100 * benchmark.labels.mean(),
+    }
+    for model in tokenizers:
+        encoded = load_tokenizer(model)(list(benchmark.texts), add_special_tokens=False, verbose=False)["input_ids"]
+        facts[f"tokens of {model} (median)"] = np.median([len(ids) for ids in encoded])
+    return [
+        Result(row=benchmark.name, column=name, metric="size", ours=float(value), low=float(value), high=float(value))
+        for name, value in facts.items()
+    ]
+
+
 def measure(
     inputs: Inputs,
     scores: Mapping[str, FloatArray | None],
@@ -177,16 +273,20 @@ def measure(
     paper: str | None = None,
     items: Mapping[str, str] | None = None,
     column: str | None = None,
+    star: tuple[str, str] | None = None,
 ) -> list[Result]:
     """AUC and TPR@5%FPR of each detector with intervals.
 
     `items` says which item of `paper` prints each metric (`{"auc": "table-2"}`); only its metrics are computed. The
-    published number stands beside ours where the target names a published column.
+    published number stands beside ours where the target names a published column. `star` is a detector and the one
+    that it is compared with: its cells are marked where it is significantly better (paired, two-sided p <= 0.05).
     """
     results = []
     for metric, item in (items or dict.fromkeys(METRICS)).items():
         printed = _printed(inputs.target, paper, item, metric)
+        markers = _printed_markers(inputs.target, paper, item, metric)
         for name, values in scores.items():
+            is_starred = bool(star) and name == star[0] and _is_better(inputs, scores, *star, metric)
             label = DETECTORS[name].label
             results.append(
                 Result.of(
@@ -196,9 +296,17 @@ def measure(
                     interval=None if values is None else METRICS[metric](inputs.labels, values),
                     published=printed.get(label),
                     published_column=inputs.target.published,
+                    marker="*" if is_starred else "",
+                    published_marker=markers.get(label, ""),
                 )
             )
     return results
+
+
+def _is_better(inputs: Inputs, scores: Mapping[str, FloatArray | None], name: str, other: str, metric: str) -> bool:
+    """Whether one detector is significantly better than another on the same texts."""
+    comparison = compare(inputs, scores, name, other, metric)
+    return comparison is not None and comparison.difference.estimate > 0 and comparison.p_value <= SIGNIFICANT
 
 
 def _printed(target: Target, paper: str | None, item: str | None, metric: str) -> dict[str, float | None]:
@@ -206,6 +314,13 @@ def _printed(target: Target, paper: str | None, item: str | None, metric: str) -
     if not (target.published and paper and item):
         return {}
     return published_along(paper, item, target.published, metric)
+
+
+def _printed_markers(target: Target, paper: str | None, item: str | None, metric: str) -> dict[str, str]:
+    """The paper's marks of those numbers."""
+    if not (target.published and paper and item):
+        return {}
+    return markers_along(paper, item, target.published, metric)
 
 
 def sweep(
@@ -274,19 +389,27 @@ def surp_results(
     ]
 
 
-def surp_alternatives(inputs: Inputs, grid: SurpGrid, ks: Sequence[float]) -> dict[str, FloatArray]:
-    """What SURP's best cell is held against: each condition alone, and Min-K%, each at its best on these texts."""
+def surp_alternatives(
+    inputs: Inputs, entropy_thresholds: Sequence[float], ks: Sequence[float]
+) -> dict[str, FloatArray]:
+    """What SURP's best cell is held against: each condition alone, and Min-K%, each at its best on these texts.
+
+    A threshold alone is the paper's top row, k = 100; a percentile alone a threshold that every token is below.
+    """
 
     def best_of(candidates: dict[str, FloatArray]) -> tuple[str, FloatArray]:
         return max(candidates.items(), key=lambda named: auc(inputs.labels, named[1]))
 
-    no_percentile = grid.scores[:, -1]  # k = 100
-    threshold_alone = no_percentile[int(grid.auc[:, -1].argmax())]
+    threshold_alone = {
+        "entropy threshold alone": max(
+            surp_grid(inputs.stats, entropy_thresholds, [100])[0][:, 0], key=lambda scores: auc(inputs.labels, scores)
+        )
+    }
     percentile_alone = {
         f"percentile alone (k = {k:g})": detect("surp", inputs.stats, entropy_threshold=np.inf, k=k) for k in ks
     }
     min_k = {f"Min-K% Prob (k = {k:g})": detect("min_k", inputs.stats, k=k) for k in ks}
-    return {"entropy threshold alone": threshold_alone} | dict([best_of(percentile_alone), best_of(min_k)])
+    return threshold_alone | dict([best_of(percentile_alone), best_of(min_k)])
 
 
 def blind_result(benchmark: str, kind: str = "tfidf") -> Result:
@@ -296,8 +419,10 @@ def blind_result(benchmark: str, kind: str = "tfidf") -> Result:
     return Result.of(row=f"blind baseline ({kind})", column=benchmark, metric="auc", interval=interval)
 
 
-def compare(inputs: Inputs, scores: Mapping[str, FloatArray | None], name: str, other: str) -> Comparison | None:
-    """AUC of one detector minus another's on the same texts, None where either is not applicable."""
-    if scores[name] is None or scores[other] is None:
+def compare(
+    inputs: Inputs, scores: Mapping[str, FloatArray | None], name: str, other: str, metric: str = "auc"
+) -> Comparison | None:
+    """One detector's metric minus another's on the same texts, None where either is not applicable."""
+    if scores.get(name) is None or scores.get(other) is None:
         return None
-    return compare_auc(inputs.labels, scores[name], scores[other])
+    return COMPARISONS[metric](inputs.labels, scores[name], scores[other])

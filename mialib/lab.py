@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mialib.benchmarks import Benchmark, cut_to_words
+from mialib.benchmarks import Benchmark, cut_to_words, words
 from mialib.config import Corpus, Training, Unlearning, load_profile
-from mialib.docstrings import drop_near_duplicates, read_docstrings
+from mialib.docstrings import drop_near_duplicates, ngrams, read_docstrings
 from mialib.patents import generate_patents
-from mialib.store import hash_of, hash_texts, home, write_json
+from mialib.store import code_hash, hash_of, hash_texts, home, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -49,10 +49,21 @@ def lab_corpus(name: str) -> Path:
         raise ValueError(f"unknown lab corpus {name!r}; known: {', '.join(corpora) or 'none in this profile'}")
     corpus = corpora[name]
     folder = home() / "lab" / "corpora" / name.removeprefix("lab/")
+    made_by = corpus_made_by(corpus)
+    key = hash_of([corpus.model_dump(), made_by])
+    return _made_once(folder, "card.json", key, lambda target: _make_corpus(name, corpus, made_by["sources"], target))
+
+
+def corpus_made_by(corpus: Corpus) -> dict[str, Any]:
+    """What else determines a corpus: the versions of the packages that its texts are from, and the code."""
     distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
     sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
-    key = hash_of([corpus.model_dump(), sources])
-    return _made_once(folder, "card.json", key, lambda target: _make_corpus(name, corpus, sources, target))
+    return {"sources": sources, "code": code_hash(corpus.source, "lab"), "tokenizers": version("tokenizers")}
+
+
+def model_made_by() -> dict[str, str]:
+    """What else determines a lab model: the code that trains it, and the libraries."""
+    return {"code": code_hash("training"), "torch": version("torch"), "transformers": version("transformers")}
 
 
 def lab_texts(name: str, role: str) -> list[str]:
@@ -100,24 +111,32 @@ def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) ->
         rows.append({"role": role, "package": packages[i], "text": text})
     pq.write_table(pa.Table.from_pylist(rows), folder / "texts.parquet", compression="zstd")
 
-    reference = [row["text"] for row in rows if row["role"] == "reference"]
-    _train_tokenizer(reference, corpus.vocab_size).save(str(folder / "tokenizer.json"))
+    by_role = {role: [row["text"] for row in rows if row["role"] == role] for role in ROLES}
+    _train_tokenizer(by_role["reference"], corpus.vocab_size).save(str(folder / "tokenizer.json"))
+    trained_on = by_role["member"] + by_role["background"]
     return {
         "name": name,
         "recipe": corpus.model_dump(),
         "sources": sources,
         "content_hash": hash_texts(row["text"] for row in rows),
         "near_duplicates_dropped": n_dropped,
+        "non_member_overlap": overlap(by_role["non_member"], trained_on, corpus.language),
         "roles": dict(Counter(row["role"] for row in rows)),
         "packages": dict(sorted(Counter(packages).items())),
     }
 
 
-def _gather(corpus: Corpus) -> tuple[list[str], list[str], int]:
-    """The texts in a fixed order, the package each is from, and how many near-duplicates were left out."""
+def overlap(texts: list[str], trained_on: list[str], language: str) -> float:
+    """Mean share of the texts' 7-grams of words that stand in a text trained on: how much of the unseen is seen."""
+    seen = set().union(*(ngrams(words(text, language)) for text in trained_on))
+    return float(np.mean([len(own & seen) / max(1, len(own)) for own in (ngrams(words(t, language)) for t in texts)]))
+
+
+def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
+    """The texts in a fixed order, the package each is from, and how many near-duplicates were left out (None: kept)."""
     if corpus.source == "patents":
         n = corpus.members + corpus.non_members + corpus.background + corpus.reference
-        return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, 0
+        return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, None
     found = read_docstrings(corpus.packages, corpus.words)
     kept = drop_near_duplicates(found, corpus.words)
     return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
@@ -146,9 +165,9 @@ def lab_model(name: str) -> Path:
     folder = home() / "lab" / "models" / name.removeprefix("lab/")
     if isinstance(recipe, Unlearning):
         base = lab_model(_with_seed_of(recipe.base, name))
-        key = hash_of([recipe.model_dump(), _card_key(base / "lab.json")])
+        key = hash_of([recipe.model_dump(), model_made_by(), _card_key(base / "lab.json")])
         return _made_once(folder, "lab.json", key, lambda target: training.unlearn(name, recipe, base, target))
-    key = hash_of([recipe.model_dump(), lab_card(recipe.corpus)["content_hash"]])
+    key = hash_of([recipe.model_dump(), model_made_by(), lab_card(recipe.corpus)["key"]])
     return _made_once(folder, "lab.json", key, lambda target: training.train(name, recipe, target))
 
 

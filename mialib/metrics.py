@@ -181,6 +181,36 @@ def tpr_at_fpr_interval(
     return Interval(float(_tpr_at_fpr(members[None], non_members[None], fpr)[0]), float(low), float(high), level)
 
 
+def compare_tpr_at_fpr(
+    labels: ArrayLike,
+    scores_a: ArrayLike,
+    scores_b: ArrayLike,
+    fpr: float = 0.05,
+    level: float = 0.95,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> Comparison:
+    """TPR at an FPR of `scores_a` minus that of `scores_b`, paired: a bootstrap in which both keep the same texts.
+
+    The p-value is twice the smaller share of resampled differences on either side of 0, at least 2 / (resamples + 1).
+    """
+    rng = np.random.default_rng(seed)
+    labels = np.asarray(labels)
+    drawn = [rng.choice(int(np.sum(labels == label)), (n_resamples, int(np.sum(labels == label)))) for label in (1, 0)]
+
+    def of(scores: ArrayLike) -> FloatArray:
+        """On these texts, then on each resample."""
+        members, non_members = split_scores(labels, scores)
+        resampled = _tpr_at_fpr(members[drawn[0]], non_members[drawn[1]], fpr)
+        return np.append(_tpr_at_fpr(members[None], non_members[None], fpr), resampled)
+
+    estimate, *resampled = of(scores_a) - of(scores_b)
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    smaller = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
+    p_value = min(1.0, 2 * (smaller + 1) / (n_resamples + 1))
+    return Comparison(Interval(float(estimate), float(low), float(high), level), float(p_value))
+
+
 def _tpr_at_fpr(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
     """(R,) for R sets of members (R, m) and non-members (R, n)."""
     return (members > threshold_at_fpr(non_members, fpr)[:, None]).mean(axis=1)

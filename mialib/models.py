@@ -183,6 +183,6 @@ def _hub_commit(name: str) -> str:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(name)._commit_hash or "unknown"
+        return f"{name}@{AutoConfig.from_pretrained(name)._commit_hash}"
     except OSError as error:
         raise _not_loadable(name, error) from error

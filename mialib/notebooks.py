@@ -11,8 +11,10 @@ from mialib.store import ROOT
 NOTEBOOKS = ROOT / "notebooks"
 
 
-def run_notebook(name: str, profile: Profile, *, output: Path, failed: Path, folder: Path = NOTEBOOKS) -> None:
-    """Execute `folder/name.ipynb` with the profile's parameters and write it to `output`.
+def run_notebook(
+    name: str, profile: Profile, *, output: Path, failed: Path, results: Path | None = None, folder: Path = NOTEBOOKS
+) -> None:
+    """Execute `folder/name.ipynb` with the profile's parameters and write it to `output`, its results to `results`.
 
     ValueError for a notebook that the profile or the folder lacks, and for a parameter that the notebook lacks
     (papermill itself only warns). When a cell fails, nothing is written to `output`, the partial copy goes to
@@ -25,7 +27,7 @@ def run_notebook(name: str, profile: Profile, *, output: Path, failed: Path, fol
         raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
     if not source.is_file():
         raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
-    parameters = profile.notebooks[name]
+    parameters = profile.notebooks[name] | ({"out": str(results)} if results else {})
     known = papermill.inspect_notebook(str(source))
     unknown = sorted(set(parameters) - set(known))
     if unknown:

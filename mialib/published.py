@@ -2,7 +2,8 @@
 
 The file has one row per printed number and is keyed by its first five columns:
 
-    paper    `dc-pdd` (Zhang et al., EMNLP 2024) or `surp` (Zhang and Wu, arXiv 2407.21248)
+    paper    `dc-pdd` (Zhang et al., EMNLP 2024), `surp` (Zhang and Wu, arXiv 2407.21248) or `min-k` (Shi et al., ICLR
+             2024; of it, only what the text of its introduction states)
     item     where it is printed: `table-1` ... `figure-4`, or `text` for a number given only in prose
     row      the method, or whatever the item's rows are, in the paper's own spelling
     column   benchmark and model (`PatentMIA / Baichuan-13B`), or whatever the item's columns are
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,13 +58,20 @@ def published_along(paper: str, item: str, name: str, metric: str) -> dict[str, 
 
     Raises ValueError where neither a row nor a column of that metric has the name.
     """
+    return {key: None if isnan(value) else value for key, value in _along(paper, item, name, metric, "value").items()}
+
+
+def markers_along(paper: str, item: str, name: str, metric: str) -> dict[str, str]:
+    """The paper's marks of the cells that `published_along` gives: "*" or "" for none."""
+    return _along(paper, item, name, metric, "marker")
+
+
+def _along(paper: str, item: str, name: str, metric: str, field: str) -> dict[str, Any]:
     cells = load_published(paper, item)
     cells = cells[cells["metric"] == metric]
     for axis, other in (("column", "row"), ("row", "column")):
         found = cells[cells[axis] == name]
         if not found.empty:
-            return {
-                key: None if isnan(value) else value for key, value in zip(found[other], found["value"], strict=True)
-            }
+            return dict(zip(found[other], found[field], strict=True))
     known = [*cells["column"].unique(), *cells["row"].unique()]
     raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")

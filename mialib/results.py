@@ -29,6 +29,8 @@ class Result:
     high: float | None
     published: float | None = None
     published_column: str | None = None
+    marker: str = ""  # "*" where ours is significantly better than what the page's star compares it with
+    published_marker: str = ""  # the paper's own
 
     @classmethod
     def of(cls, *, interval: Interval | None, **fields: Any) -> Result:
@@ -43,12 +45,12 @@ class Result:
         return None if self.ours is None else Interval(self.ours, self.low, self.high)
 
     def __str__(self) -> str:
-        return str(self.interval or DASH)
+        return f"{self.interval or DASH}{self.marker}"
 
 
-def results_path(name: str, profile: str = "lab") -> Path:
-    """Where a notebook's results are kept."""
-    return home() / profile / "results" / f"{name}.json"
+def results_path(name: str) -> Path:
+    """Where the results of a notebook that runs alone are kept; the pipeline gives its own path for the book's."""
+    return home() / "alone" / f"{name}.json"
 
 
 def save_results(
@@ -88,28 +90,29 @@ def verdict(difference: Interval, margin: float | None = None) -> str:
     return "supported" if holds else "not supported" if fails else "inconclusive"
 
 
-def verdict_text(claim: str, comparisons: dict[str, Comparison | None]) -> str:
-    """The claim and what each comparison says of it, in Markdown."""
+def verdict_text(claim: str, comparisons: dict[str, Comparison | None], margin: float | None = None) -> str:
+    """The claim and what each comparison says of it, in Markdown; `margin` as for `verdict`."""
     found = []
     for name, comparison in comparisons.items():
         if comparison is None:
             found.append(f"not applicable for {name}")
         else:
-            found.append(f"**{verdict(comparison.difference)}** for {name} (difference {comparison.difference})")
+            says = verdict(comparison.difference, margin)
+            found.append(f"**{says}** for {name} (difference {comparison.difference})")
     return f"*Claim: {claim}.* Here it is " + "; ".join(found) + "."
 
 
-def count_verdicts(comparisons: dict[str, Comparison]) -> str:
-    """How many comparisons end in each verdict, in words."""
-    counts = Counter(verdict(comparison.difference) for comparison in comparisons.values())
+def count_verdicts(comparisons: dict[str, Comparison], margin: float | None = None) -> str:
+    """How many comparisons end in each verdict, in words; `margin` as for `verdict`."""
+    counts = Counter(verdict(comparison.difference, margin) for comparison in comparisons.values())
     listed = ", ".join(f"{counts[name]} {name}" for name in ("supported", "not supported", "inconclusive"))
     return f"{len(comparisons)} comparisons: {listed}"
 
 
 def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> dict[str, dict[float, Interval]]:
-    """Results as one curve a row: {row: {x: interval}}, where `x_of` gives each column's place on the x axis."""
+    """Results as one curve a row: {row: {x: interval}}, of the columns whose place on the x axis `x_of` gives."""
     lines: dict[str, dict[float, Interval]] = {}
     for result in results:
-        if result.metric == metric and result.interval:
+        if result.metric == metric and result.interval and result.column in x_of:
             lines.setdefault(result.row, {})[x_of[result.column]] = result.interval
     return lines

@@ -110,7 +110,7 @@ class Scorer:
         return TokenStats.from_rows(rows, n_cut=encoded.n_cut, provenance=self.provenance(texts))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
-        """All that determines the statistics of `texts`; the score cache's key is a hash of it."""
+        """What made the statistics of `texts`: kept in the file beside them."""
         loaded = self.loaded
         return {
             "model": loaded.name,

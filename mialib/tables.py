@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,11 @@ import pandas as pd
 from mialib.claims import Judgement, Side
 from mialib.detectors import DETECTORS
 from mialib.evaluate import Inputs, score_all
-from mialib.metrics import Comparison
+from mialib.examples import ranks
+from mialib.metrics import Comparison, Interval
+from mialib.reference import reference_texts
 from mialib.results import DASH, Result, verdict
+from mialib.studies import mean_interval
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
 
@@ -30,25 +33,31 @@ def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
         return pd.DataFrame(cells).rename_axis(columns=heading)
     for result in chosen:
         if result.published_column:
-            printed = DASH if result.published is None else f"{result.published:.3f}"
+            printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
             cells.setdefault((result.column, f"published: {result.published_column}"), {})[result.row] = printed
         cells.setdefault((result.column, "ours"), {})[result.row] = str(result)
     return pd.DataFrame(cells).rename_axis(columns=[heading, ""])
 
 
-def comparison_table(comparisons: dict[str, Comparison | None], claim: str) -> pd.DataFrame:
-    """One row a comparison: difference with interval, p-value, and the verdict on the claim that it is positive."""
+def comparison_table(
+    comparisons: dict[str, Comparison | None], claim: str, margin: float | None = None
+) -> pd.DataFrame:
+    """One row a comparison: difference with interval, p-value, and the verdict on the claim that it is positive.
+
+    With a margin the claim is that the difference lies within ±margin; the p-value, which is of 0, is then left out.
+    """
     rows = {
         name: {
             claim: str(c.difference),
             "p (two-sided, paired DeLong)": f"{c.p_value:.2g}",
-            "verdict": verdict(c.difference),
+            "verdict": verdict(c.difference, margin),
         }
         if c
         else {claim: DASH, "p (two-sided, paired DeLong)": DASH, "verdict": "not applicable"}
         for name, c in comparisons.items()
     }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    return table if margin is None else table[[claim, "verdict"]]
 
 
 def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:
@@ -101,7 +110,7 @@ def corpus_table(cards: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
     """One column a lab corpus: what its texts are and how they were dealt out."""
     columns = {}
     for name, card in cards.items():
-        recipe, roles = card["recipe"], card["roles"]
+        recipe, roles, n_dropped = card["recipe"], card["roles"], card["near_duplicates_dropped"]
         columns[name] = {
             "source": recipe["source"],
             "words a text": recipe["words"],
@@ -109,7 +118,8 @@ def corpus_table(cards: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
             "non-members": roles["non_member"],
             "background": roles["background"],
             "reference texts (uncut)": roles["reference"],
-            "near-duplicates dropped": card["near_duplicates_dropped"],
+            "near-duplicates": "kept" if n_dropped is None else f"{n_dropped} dropped",
+            "7-word sequences of non-members that were trained on": f"{card['non_member_overlap']:.1%}",
             "tokenizer": f"byte-level BPE, {recipe['vocab_size']} tokens",
             "seed": recipe["seed"],
             "content hash": card["content_hash"],
@@ -126,21 +136,29 @@ def package_table(cards: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
 
 
 def model_table(cards: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """One row a lab model: its size and how it was trained."""
+    """One row a lab model: its size and how it was trained, or unlearned."""
     rows = {}
     for card in cards:
         recipe = card["recipe"]
+        is_trained = "layers" in recipe
         rows[card["name"]] = {
-            "layers × width": f"{recipe['layers']} × {recipe['hidden_size']}",
+            "layers × width": f"{recipe['layers']} × {recipe['hidden_size']}" if is_trained else "as its base",
             "parameters": f"{card['parameters']:,}",
             "outside embeddings": f"{card['non_embedding_parameters']:,}",
-            "members / background seen": f"{recipe['member_times']} / {recipe['background_times']} times",
+            "members / background seen": _times_seen(recipe) if is_trained else f"{recipe['base']}, then unlearned",
             "learning rate": recipe["learning_rate"],
             "seed": recipe["seed"],
             "last loss (nats)": f"{card['final_loss_nats']:.2f}",
-            "seconds": card["seconds"],
+            "seconds": card.get("seconds", DASH),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _times_seen(recipe: Mapping[str, Any]) -> str:
+    """How often a training run saw each member, from the fewest to the most times, and the background."""
+    repeats = recipe["member_repeats"] or [recipe["member_times"]]
+    of_members = f"{min(repeats)}–{max(repeats)}" if len(repeats) > 1 else f"{repeats[0]}"
+    return f"{of_members} / {recipe['background_times']} times"
 
 
 def claims_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
@@ -172,3 +190,73 @@ def _describe(side: Side, setting: str) -> str:
     parts += [f"{side.n_words[setting]} words"] if setting in side.n_words else []
     parts += [f"corpus {side.corpus}"] if side.corpus else []
     return f"{DETECTORS[side.detector].label}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def interval_table(
+    intervals: Mapping[str, Interval], heading: str, verdict_of: Callable[[Interval], str]
+) -> pd.DataFrame:
+    """One row an estimate with its interval and the verdict that `verdict_of` draws from it."""
+    rows = {name: {heading: str(interval), "verdict": verdict_of(interval)} for name, interval in intervals.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def change_table(groups: Mapping[str, Sequence[np.ndarray]], quantity: str) -> pd.DataFrame:
+    """One row a group of texts: mean of a quantity before and after, and of its change with an interval over texts."""
+    rows = {
+        name: {
+            f"{quantity}: before": f"{before.mean():.3f}",
+            "after": f"{after.mean():.3f}",
+            "change [95% interval]": str(mean_interval(after - before)),
+        }
+        for name, (before, after) in groups.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def frequency_table(corpora: Mapping[str, Inputs], beside: Mapping[str, str]) -> pd.DataFrame:
+    """One row a reference corpus: its size, and how much of the vocabulary and of the texts occurs in it."""
+    rows = {}
+    for name, inputs in corpora.items():
+        counts, texts = inputs.frequency.counts, reference_texts(name)
+        rows[name] = {
+            "stands beside": beside.get(name, DASH),
+            "characters / tokens": f"{sum(map(len, texts)):,} / {inputs.frequency.n_tokens:,}",
+            "seen of the vocabulary": f"{np.mean(counts > 0):.0%}",
+            "seen of the benchmark": f"{np.mean(counts[inputs.stats.token_ids] > 0):.1%}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
+    """Counts and sizes, which have no interval, as a table of rows and columns."""
+    cells: dict[str, dict[str, str]] = {}
+    for result in results:
+        cells.setdefault(result.column, {})[result.row] = DASH if result.ours is None else f"{result.ours:,.6g}"
+    return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=heading)
+
+
+def pair_table(
+    texts: Mapping[str, int], common: np.ndarray, scores: Mapping[str, np.ndarray], published: Mapping[str, float]
+) -> pd.DataFrame:
+    """One row a text, by its number: how common its words are, and its score and rank under each detector."""
+    return pd.DataFrame.from_dict(
+        {
+            name: {
+                "commonness: mean log p(x; D')": f"{common[i]:.2f}",
+                **{f"{d}: score (rank of {len(v)})": f"{v[i]:.4g} ({ranks(v)[i]})" for d, v in scores.items()},
+                "published: Min-K% Prob": f"{published[name]:.2f}" if name in published else DASH,
+            }
+            for name, i in texts.items()
+        },
+        orient="index",
+    )
+
+
+def pair_counts_table(counts: Mapping[tuple[bool, bool], int], n_pairs: int, names: tuple[str, str]) -> pd.DataFrame:
+    """Pairs of a member and a non-member by which of two detectors puts them in the right order."""
+    first, second = names
+    said = {True: "right", False: "wrong"}
+    cells: dict[str, dict[str, str]] = {}
+    for (x, y), n in counts.items():
+        cells.setdefault(f"{second} {said[y]}", {})[f"{first} {said[x]}"] = f"{n:,} ({n / n_pairs:.1%})"
+    return pd.DataFrame(cells)

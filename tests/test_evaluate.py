@@ -1,6 +1,7 @@
 """From a model and a benchmark to results, on a tiny model: targets, cache, cuts, sweeps, grids, tables."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monk
     np.testing.assert_array_equal(again.log_prob, inputs.stats.log_prob)
 
 
-@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights"])
+@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights", "versions", "device"])
 def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
     calls = []
     score = Scorer.score
@@ -96,6 +97,11 @@ def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folde
         options["start_token"] = None
     elif change == "dtype":
         options["dtype"] = "bfloat16"
+    elif change == "versions":
+        monkeypatch.setattr(cache, "version", lambda name: "another")
+    elif change == "device":
+        monkeypatch.setattr(cache, "pick_device", lambda device: SimpleNamespace(type="another"))
+        options["dtype"] = "float32"
     elif change == "code":
         monkeypatch.setattr(cache, "code_hash", lambda *_: "another")
     else:
@@ -114,6 +120,13 @@ def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
     fresh = Scorer(model_folder).score(cut.benchmark.texts, progress=False)
     np.testing.assert_array_equal(cut.stats.token_ids, fresh.token_ids)
     np.testing.assert_allclose(cut.stats.log_prob, fresh.log_prob, atol=1e-5)
+    for whole, of_cut in ((inputs.reference, cut.reference), (inputs.lowercase, cut.lowercase)):
+        assert (of_cut.n_tokens < whole.n_tokens).all()
+
+
+def test_a_column_asked_for_twice_is_an_error():
+    with pytest.raises(ValueError, match="'a on x' is asked for twice"):
+        evaluate.targets("a, a", "x")
 
 
 def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):

@@ -106,6 +106,54 @@ def test_chinese_corpus_counts_words_with_jieba():
     assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
+def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
+    from mialib import training
+
+    seen = {}
+    encode = training._encode
+
+    def spy(tokenizer, texts, context_tokens):
+        seen["texts"], seen["ids"] = texts, encode(tokenizer, texts, context_tokens)
+        return seen["ids"]
+
+    monkeypatch.setattr(training, "_encode", spy)
+    recipe = lab.lab_recipe("lab/tiny-5k")
+    training.train("lab/tiny-5k", recipe, tmp_path)
+    assert seen["texts"] == lab.lab_texts("lab/tiny", "member") + lab.lab_texts("lab/tiny", "background")
+    assert all(ids[0] == 0 for ids in seen["ids"]), "each text starts with <|endoftext|>, as in scoring"
+
+
+def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, tmp_path):
+    learned_from = []
+    train_tokenizer = lab._train_tokenizer
+    monkeypatch.setattr(
+        lab, "_train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
+    )
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
+    assert lab.lab_texts("lab/tiny", "reference") == learned_from
+
+
+def test_a_corpus_of_docstrings_holds_no_near_duplicates():
+    found = read_docstrings(["networkx"], 40)
+    kept = drop_near_duplicates(found, 40)
+    card = lab.lab_card("lab/tiny")
+    assert card["near_duplicates_dropped"] == len(found) - len(kept) > 0
+    assert set(lab.lab_texts("lab/tiny", "reference")) <= {d.text for d in kept}
+    assert 0 <= card["non_member_overlap"] < 0.05
+
+
+def test_a_trained_model_knows_its_members_better(monkeypatch, tmp_path):
+    memorized = json.loads(json.dumps(TINY))
+    memorized["models"]["lab/tiny-5k"]["train"] |= {"member_times": 60, "hidden_size": 32}
+    (tmp_path / "memorized.yml").write_text(yaml.safe_dump(memorized))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "memorized.yml"))
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
+    benchmark = lab.lab_benchmark("lab/tiny")
+    stats = Scorer("lab/tiny-5k").score(benchmark.texts, progress=False)
+    log_probs = np.array([row.log_prob.mean() for row in stats])
+    assert log_probs[benchmark.labels == 1].mean() > log_probs[benchmark.labels == 0].mean() + 0.2
+
+
 def test_training_twice_gives_the_same_scores(monkeypatch, tmp_path):
     texts = lab.lab_benchmark("lab/tiny").texts[:5]
     first = Scorer("lab/tiny-5k").score(texts, progress=False)

@@ -4,7 +4,8 @@ Metrics, by what their values are:
 
 - in [0, 1]: `auc`, `tpr_at_5_fpr`, `tpr_at_1_fpr`
 - in percent, as printed: `auc_percent` (an AUC), `auc_gain_percent` and `tpr_at_5_fpr_gain_percent` (what a
-  paper's prose calls an improvement: a difference in points in DC-PDD, relative to the best baseline in SURP)
+  paper's prose calls an improvement: a difference in points in DC-PDD, relative to the best baseline in SURP;
+  Min-K% Prob's introduction does not say which)
 - counts: `examples`, `words`
 - settings: `best_a`, `best_k`, `best_entropy_threshold`, `best_reference_gb`, `parameters_in_billions`
 - `score`: a detection score
@@ -35,6 +36,7 @@ CELLS = {
     ("surp", "figure-3"): 4,
     ("surp", "figure-4"): 4,
     ("surp", "text"): 13,
+    ("min-k", "text"): 1,
 }
 
 UNIT_METRICS = {"auc", "tpr_at_5_fpr", "tpr_at_1_fpr"}
@@ -91,6 +93,7 @@ SPOT_CHECKS = [
     ("surp", "figure-3", "SURP", "WikiMIA-64 / LLaMA-13B", "tpr_at_1_fpr", 0.412),
     ("surp", "figure-4", "SURP", "Dolma-Book-middle / OLMo-7B", "best_entropy_threshold", 2.5),
     ("surp", "text", "SURP", "ArXiv-temporal", "auc_percent", 73.4),
+    ("min-k", "text", "Min-K% Prob over the strongest baseline", "WikiMIA", "auc_gain_percent", 7.4),
 ]
 
 
@@ -220,8 +223,8 @@ def test_filters_and_index():
 
 
 def test_unknown_names_say_what_is_known():
-    with pytest.raises(ValueError, match="unknown paper 'min-k'; known: dc-pdd, surp"):
-        load_published("min-k")
+    with pytest.raises(ValueError, match=r"unknown paper 'min-k\+\+'; known: dc-pdd, min-k, surp"):
+        load_published("min-k++")
     with pytest.raises(ValueError, match="unknown item 'table-4'; known: figure-3, figure-4, table-1, table-2"):
         load_published("surp", "table-4")  # only DC-PDD has a Table 4
     with pytest.raises(ValueError, match="dc-pdd table-2 prints no auc of 'x'; it has: BookMIA / GPT-3"):
