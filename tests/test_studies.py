@@ -119,9 +119,8 @@ def test_the_value_is_chosen_on_one_half_and_judged_on_the_other(scores):
     perfect_there[chosen_on], perfect_there[judged_on] = LABELS[chosen_on], -LABELS[judged_on]
     best, comparison = studies.choose_and_judge(LABELS, {5.0: -LABELS * 1.0, 10.0: perfect_there, 20.0: scores}, 20.0)
     assert best == 10.0
-    assert comparison.difference.estimate == pytest.approx(
-        auc(LABELS[judged_on], scores[judged_on])
-    )  # the other way round there: 0
+    assert auc(LABELS[judged_on], perfect_there[judged_on]) == 0
+    assert comparison.difference.estimate == pytest.approx(auc(LABELS[judged_on], scores[judged_on]))
 
 
 # --- contamination ---
