@@ -25,7 +25,8 @@ class Interval:
     level: float = 0.95
 
     def __str__(self) -> str:
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        estimate, low, high = (f"{round(x, 3) + 0.0:.3f}" for x in (self.estimate, self.low, self.high))  # no -0.000
+        return f"{estimate} [{low}, {high}]"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.io.formats.style import Styler
 
 from mialib.claims import Judgement, Side
 from mialib.detectors import DETECTORS
@@ -161,26 +162,25 @@ def _times_seen(recipe: Mapping[str, Any]) -> str:
     return f"{of_members} / {recipe['background_times']} times"
 
 
-def claims_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
-    """One row a claim and setting: published, ours over the training seeds, and the verdict."""
-    rows = []
+def claims_table(judgements: Sequence[Judgement]) -> Styler:
+    """One row a claim and setting: published, ours over the training seeds, verdict; a claim is printed once."""
+    rows, printed = [], ""
     for j in judgements:
         sides = [side if isinstance(side, str) else _describe(side, j.setting) for side in j.claim.against]
+        differences = "; ".join(f"{c.difference} against {s}" for c, s in zip(j.comparisons, sides, strict=True))
+        is_new, printed = j.claim.id != printed, j.claim.id
         rows.append(
             {
-                "paper": j.claim.paper,
-                "claim": j.claim.claim,
-                "published": j.claim.published,
+                "claim": f"{j.claim.claim} ({j.claim.paper})" if is_new else "",
+                "published": j.claim.published if is_new else "",
                 "where": j.setting,
-                "difference of AUC [95% interval]": "; ".join(
-                    f"{c.difference} against {side}" for c, side in zip(j.comparisons, sides, strict=True)
-                ),
+                "difference of AUC [95% interval]": differences,
                 "seeds": len(j.seeds),
                 "test fixed": j.claim.fixed,
                 "verdict": j.verdict,
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).style.hide(axis="index")
 
 
 def _describe(side: Side, setting: str) -> str:
