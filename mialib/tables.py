@@ -47,18 +47,15 @@ def comparison_table(
 
     With a margin the claim is that the difference lies within ±margin; the p-value, which is of 0, is then left out.
     """
-    rows = {
-        name: {
-            claim: str(c.difference),
-            "p (two-sided, paired DeLong)": f"{c.p_value:.2g}",
-            "verdict": verdict(c.difference, margin),
-        }
+    p_value = "p (two-sided, paired DeLong)"
+    rows = [
+        {claim: str(c.difference), p_value: f"{c.p_value:.2g}", "verdict": verdict(c.difference, margin)}
         if c
-        else {claim: DASH, "p (two-sided, paired DeLong)": DASH, "verdict": "not applicable"}
-        for name, c in comparisons.items()
-    }
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    return table if margin is None else table[[claim, "verdict"]]
+        else {claim: DASH, p_value: DASH, "verdict": "not applicable"}
+        for c in comparisons.values()
+    ]
+    columns = [claim, p_value, "verdict"] if margin is None else [claim, "verdict"]
+    return pd.DataFrame(rows, index=list(comparisons), columns=columns)
 
 
 def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:

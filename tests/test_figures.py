@@ -52,3 +52,9 @@ def test_the_table_prints_ours_with_its_interval_and_the_published_number():
     table = tables.results_table([result("PPL", "m on b", 0.7, 0.6)], "auc")
     assert table.loc["PPL"].tolist()[-1].startswith("0.700 [0.650, 0.720]")
     assert table.loc["PPL"].tolist()[0].startswith("0.600")
+
+
+def test_a_table_of_no_comparisons_is_empty_and_has_its_columns():
+    assert tables.comparison_table({}, "difference").columns[0] == "difference"
+    assert list(tables.comparison_table({}, "difference", margin=0.02).columns) == ["difference", "verdict"]
+    assert tables.comparison_table({"a": None}, "difference").loc["a", "verdict"] == "not applicable"
