@@ -6,7 +6,6 @@ of the code that computes, so editing any of them misses the cache instead of fi
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +18,6 @@ from mialib.models import load_tokenizer, model_revision, pick_device, pick_dtyp
 from mialib.reference import reference_texts
 from mialib.store import code_hash, hash_of, hash_texts, home
 from mialib.token_stats import TokenStats
-
-logger = logging.getLogger(__name__)
 
 
 def score_or_load(

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from mialib.config import one_line
+from mialib.config import Strict, one_line
 from mialib.detectors import FloatArray
 from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, score_all
 from mialib.metrics import Comparison, compare_auc_over_seeds
@@ -33,11 +33,7 @@ RECORDED_FILE = ROOT / "data" / "recorded" / "claims.parquet"
 CHANCE = "chance"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Setting(_Strict):
+class Setting(Strict):
     """Where a claim is tested, unless one of its sides says otherwise."""
 
     model: str
@@ -45,7 +41,7 @@ class Setting(_Strict):
     corpus: str
 
 
-class Side(_Strict):
+class Side(Strict):
     """One side of a comparison: a detector and what differs from the setting, for some settings by name."""
 
     detector: str
@@ -55,7 +51,7 @@ class Side(_Strict):
     corpus: str | None = None
 
 
-class Claim(_Strict):
+class Claim(Strict):
     """A claim of a paper and its test."""
 
     id: str
@@ -70,7 +66,7 @@ class Claim(_Strict):
     margin: float | None = None
 
 
-class Claims(_Strict):
+class Claims(Strict):
     """The whole file."""
 
     settings: dict[str, Setting]
@@ -118,28 +114,29 @@ def load_claims(path: str | Path = CLAIMS_FILE) -> Claims:
 
 def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[Inputs, SeedScores]:
     """Score all sides of a claim in a setting, with models trained from `seed` (0 is the recipe's own)."""
-    inputs = [
-        _inputs(claims.settings[setting], setting, side, seed) for side in (claim.a, *claim.against) if side != CHANCE
-    ]
+    first = _inputs(claims.settings[setting], setting, claim.a, seed)
     rows = []
-    for side, own in zip((s for s in (claim.a, *claim.against) if s != CHANCE), inputs, strict=True):
-        scores = score_all(own, [side.detector], **{side.detector: side.options})[side.detector]
+    for side in (claim.a, *claim.against):
+        if side == CHANCE:
+            rows.append(np.zeros(len(first.labels)))  # ties throughout: an AUC of 0.5
+            continue
+        inputs = _inputs(claims.settings[setting], setting, side, seed)
+        scores = score_all(inputs, [side.detector], **{side.detector: side.options})[side.detector]
         if scores is None:
             raise ValueError(f"claim {claim.id}: {side.detector} is not applicable in setting {setting}")
         rows.append(scores)
-    rows += [np.zeros_like(rows[0])] * sum(side == CHANCE for side in claim.against)
-    return inputs[0], SeedScores(seed, np.array(rows), inputs[0].benchmark.revision)
+    return first, SeedScores(seed, np.array(rows), first.benchmark.revision)
 
 
 def _inputs(setting: Setting, name: str, side: Side, seed: int) -> Inputs:
     model = side.model.get(name, setting.model) + (f"@{seed}" if seed else "")
-    inputs = _load(Target(model, setting.benchmark, corpus=side.corpus or setting.corpus))
-    return cut_inputs(inputs, side.n_words[name])[0] if name in side.n_words else inputs
+    return _load(Target(model, setting.benchmark, corpus=side.corpus or setting.corpus), side.n_words.get(name))
 
 
 @cache
-def _load(target: Target) -> Inputs:
-    return load_inputs(target)
+def _load(target: Target, n_words: int | None) -> Inputs:
+    inputs = load_inputs(target)
+    return inputs if n_words is None else cut_inputs(inputs, n_words)[0]
 
 
 def judge(claim: Claim, setting: str, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:

@@ -19,11 +19,13 @@ from mialib.store import ROOT
 DEFAULT_PROFILE = ROOT / "data" / "profiles" / "lab.yml"
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Data from a YAML file: frozen, and an unknown key is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Corpus(_Strict):
+class Corpus(Strict):
     """Texts that a coin deals out as members, non-members, background (also trained on) and reference (never)."""
 
     source: Literal["docstrings", "patents"]
@@ -38,7 +40,7 @@ class Corpus(_Strict):
     seed: int
 
 
-class Training(_Strict):
+class Training(Strict):
     """How to train one GPT-NeoX of the lab from scratch."""
 
     corpus: str
@@ -54,7 +56,7 @@ class Training(_Strict):
     seed: int = 0
 
 
-class Unlearning(_Strict):
+class Unlearning(Strict):
     """How to make a lab model forget its first members by gradient ascent."""
 
     base: str  # the model to start from
@@ -65,7 +67,7 @@ class Unlearning(_Strict):
     seed: int = 0
 
 
-class Model(_Strict):
+class Model(Strict):
     """A model of the profile, and the benchmarks that it is scored on before any notebook runs."""
 
     benchmarks: tuple[str, ...]
@@ -78,7 +80,7 @@ class Model(_Strict):
         return self.train or self.unlearn
 
 
-class Page(_Strict):
+class Page(Strict):
     """A page of the book: a Markdown file in `book/`, or a notebook in `notebooks/` with its parameters."""
 
     page: str | None = None
@@ -99,14 +101,14 @@ class Page(_Strict):
         return self.page or f"pages/{self.notebook}"
 
 
-class Chapter(_Strict):
+class Chapter(Strict):
     """A part of the table of contents."""
 
     caption: str
     pages: tuple[Page, ...]
 
 
-class Profile(_Strict):
+class Profile(Strict):
     """A whole profile."""
 
     name: str

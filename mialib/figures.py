@@ -130,6 +130,14 @@ def _closed(figure: Figure) -> Figure:
     return figure
 
 
+def _along_x(axes: Axes, title: str, xlabel: str, *, fontsize: float) -> None:
+    """A panel whose values lie along x and whose rows have names: grid lines stand upright."""
+    axes.set_title(title, fontsize=fontsize)
+    axes.set_xlabel(xlabel)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
+
+
 def _finish(axes: Axes, xlabel: str, ylabel: str, chance: float | None) -> None:
     if chance is not None:
         axes.axhline(chance, **CHANCE)
@@ -340,10 +348,7 @@ def before_and_after(
         axes.axvline(0.5, **CHANCE)
         if margin is not None:
             axes.axvspan(0.5 - margin, 0.5 + margin, color="0.92", zorder=-1)
-        axes.set_title(title, fontsize=11)
-        axes.set_xlabel(xlabel)
-        axes.grid(axis="y", visible=False)
-        axes.grid(axis="x", visible=True)
+        _along_x(axes, title, xlabel, fontsize=11)
     grid[0][0].set_yticks(range(len(rows)), rows)
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
     handles, labels = grid[0][0].get_legend_handles_labels()
@@ -455,10 +460,7 @@ def dots_in_panels(
             axes.errorbar(estimates, at, xerr=ends, label=name, markersize=6, elinewidth=1.5, **style)
         if chance is not None:
             axes.axvline(chance, **CHANCE)
-        axes.set_title(title, fontsize=10.5)
-        axes.set_xlabel(xlabel)
-        axes.grid(axis="y", visible=False)
-        axes.grid(axis="x", visible=True)
+        _along_x(axes, title, xlabel, fontsize=10.5)
     grid[0][0].set_yticks(range(len(rows)), rows)
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
     handles, labels = grid[0][0].get_legend_handles_labels()

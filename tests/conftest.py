@@ -3,6 +3,7 @@
 The models have random weights, drawn wide enough that their predictions are far from uniform.
 """
 
+import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: no test may reach the network
@@ -154,3 +155,16 @@ def tiny_model(tmp_path_factory):
 def model_folder(tiny_model):
     """The tiny model of tests that need just one."""
     return tiny_model("gpt_neox")
+
+
+@pytest.fixture
+def benchmark_file(tmp_path):
+    """Sixteen English texts of eight words, half of them members, none equal."""
+    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
+    path = tmp_path / "texts.jsonl"
+    with path.open("w") as file:
+        for i, noun in enumerate(nouns):
+            for label in (0, 1):
+                text = f"The {noun} number {i} stands {'near' if label else 'behind'} the old Mill"
+                file.write(json.dumps({"text": text, "label": label}) + "\n")
+    return str(path)

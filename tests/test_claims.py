@@ -165,3 +165,13 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     judgements, left_out = claims_module.judge_all(load_claims(tmp_path / "claims.yml"), path)
     assert judgements[0].seeds == (0,) and judgements[0].verdict == "inconclusive"
     assert left_out == [f"x, here, seed {s}: recorded for another test or other texts" for s in (1, 2)]
+
+
+def test_chance_keeps_its_place_among_what_a_claim_is_held_against(tmp_path, model_folder, benchmark_file):
+    written = claim_of()
+    written["settings"]["here"] = {"model": model_folder, "benchmark": benchmark_file, "corpus": benchmark_file}
+    written["claims"][0]["against"] = ["chance", {"detector": "min_k"}]
+    (tmp_path / "claims.yml").write_text(yaml.safe_dump(written))
+    claims = load_claims(tmp_path / "claims.yml")
+    _, found = score_claim(claims, claims.claims[0], "here", seed=0)
+    assert not found.scores[1].any() and found.scores[2].all()

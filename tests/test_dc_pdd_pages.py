@@ -1,6 +1,5 @@
 """What the DC-PDD pages need besides the detectors (reference corpora, stars, halves, lengths), and the pages."""
 
-import json
 import warnings
 from dataclasses import replace
 
@@ -17,18 +16,6 @@ from mialib.store import ROOT
 NOUNS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
 CORPUS = ["The river runs behind the mill", "The old engine stands near the market in spring"]
 CHINESE = ["一种装置，包括河流和磨坊", "所述方法的步骤"]
-
-
-@pytest.fixture
-def benchmark_file(tmp_path):
-    """Sixteen English texts of eight words, half of them members."""
-    path = tmp_path / "texts.jsonl"
-    with path.open("w") as file:
-        for i, noun in enumerate(NOUNS):
-            for label in (0, 1):
-                text = f"The {noun} number {i} stands {'near' if label else 'behind'} the old Mill"
-                file.write(json.dumps({"text": text, "label": label}) + "\n")
-    return str(path)
 
 
 @pytest.fixture

@@ -13,19 +13,6 @@ from mialib.scoring import Scorer
 
 
 @pytest.fixture
-def benchmark_file(tmp_path):
-    """Sixteen English texts of eight words, half of them members, none equal."""
-    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
-    path = tmp_path / "texts.jsonl"
-    with path.open("w") as file:
-        for i, noun in enumerate(nouns):
-            for label in (0, 1):
-                text = f"The {noun} number {i} stands {'near' if label else 'behind'} the old Mill"
-                file.write(json.dumps({"text": text, "label": label}) + "\n")
-    return str(path)
-
-
-@pytest.fixture
 def corpus_file(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("The river runs behind the mill\nThe old engine stands near the market\n")
