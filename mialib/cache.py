@@ -107,7 +107,8 @@ def neighbor_log_probs_or_load(
             from mialib.scoring import Scorer
 
             made = neighbors_or_load(texts, masked_lm, n_neighbors=n_neighbors, seed=seed, language=language)
-            _save_column(path, "log_prob", neighbor_log_probs(Scorer(model), made).tolist())
+            own = score_or_load(model, texts)
+            _save_column(path, "log_prob", neighbor_log_probs(Scorer(model), own, made).tolist())
     return np.array(_load_column(path, "log_prob"), np.float64)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from mialib.scoring import Scorer
+    from mialib.token_stats import TokenStats
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +116,12 @@ def make_neighbors(
 
 
 def neighbor_log_probs(
-    scorer: Scorer, neighbors: Sequence[Sequence[str]], *, progress: bool = True
+    scorer: Scorer, stats: TokenStats, neighbors: Sequence[Sequence[str]], *, progress: bool = True
 ) -> NDArray[np.float64]:
-    """Mean log p of each neighbor under the scorer's model, (N, M), nats a token; N texts with M neighbors each."""
+    """Mean log p of each neighbor under the scorer's model, (N, M), nats a token; N texts with M neighbors each.
+
+    `stats` are the texts' own statistics under that model.
+    """
     from tqdm import tqdm
 
     counts = {len(of_text) for of_text in neighbors}
@@ -125,9 +129,9 @@ def neighbor_log_probs(
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
     means = np.empty((len(neighbors), max(counts, default=0)))
     bar = tqdm(neighbors, unit="text", desc=f"{scorer.loaded.name} on neighbors", disable=not progress)
-    for i, of_text in enumerate(bar):
+    for i, (own, of_text) in enumerate(zip(stats, bar, strict=True)):
         # A text's neighbors are of almost one length, so a batch of them has next to no padding.
-        means[i] = [row.log_prob.mean(dtype=np.float64) for row in scorer.score(of_text, progress=False)]
+        means[i] = [log_prob.mean(dtype=np.float64) for log_prob in scorer.log_probs_of_variants(own, of_text)]
     return means
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mialib.benchmarks import check_texts, excerpt
 from mialib.models import LoadedModel, load_model
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FloatArray = NDArray[np.floating]
+
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 16384, "mps": 4096}  # padding included
 LOGITS_AT_ONCE_BYTES = 64 * 2**20  # float32 logits of one chunk of rows; a second buffer of this size goes with it
-# A chunk of a small vocabulary then stays in a processor's cache (4,096 tokens: up to twice as fast as 64 MB at once),
-# and for a large one this is still enough rows for the matrix product.
+# A chunk of a small vocabulary then stays in a processor's cache, and for a large one this is still enough rows for the
+# matrix product. Both buffers are kept from chunk to chunk: fresh memory for each one took half of the time.
 CPU_ROWS_AT_ONCE = 256
 HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 
@@ -46,18 +49,23 @@ class EncodedTexts:
     n_cut: list[int]
 
 
-def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits`.
+def row_statistics(
+    logits: torch.Tensor, targets: torch.Tensor, scratch: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits` and `scratch`.
 
-    `logits` is (R, V) float32, `targets` (R,) int64; returns three (R,) float32 tensors in nats, nats and nats^2.
+    `logits` is (R, V) float32, as is `scratch`, memory to work in, where it is given; `targets` (R,) int64. Returns
+    three (R,) float32 tensors in nats, nats and nats^2.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
     Var = s_2 / s_0 - (s_1 / s_0)^2. The shift keeps H a sum of two non-negative terms and Var exact where one token has
     nearly all the mass.
     """
+    import torch
+
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
     d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
-    weighted = d.exp()
+    weighted = d.exp() if scratch is None else torch.exp(d, out=scratch)
     s0 = weighted.sum(-1)
     s1 = weighted.mul_(d).sum(-1)
     s2 = weighted.mul_(d).sum(-1)
@@ -113,13 +121,7 @@ class Scorer:
             for batch in token_batches(encoded.token_ids, TOKENS_PER_BATCH[self.device.type]):
                 batch_ids = [encoded.token_ids[i] for i in batch]
                 for i, row in zip(batch, self._score_batch(batch_ids), strict=True):
-                    if not np.isfinite(row.log_prob).all():
-                        at = int(np.flatnonzero(~np.isfinite(row.log_prob))[0])
-                        raise ValueError(
-                            f"text {i}, token {at}: log-prob {row.log_prob[at]} under {self.loaded.name} in "
-                            f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? "
-                            f"{excerpt(texts[i])}"
-                        )
+                    self._check_finite(i, row, texts[i])
                     rows[i] = row
                     bar.update(len(row.log_prob))
         return TokenStats.from_rows(rows, n_cut=encoded.n_cut, provenance=self.provenance(texts))
@@ -171,57 +173,89 @@ class Scorer:
             )
         return EncodedTexts(token_ids, n_cut)
 
-    def _score_batch(self, token_ids: list[list[int]]) -> list[TokenRow]:
-        """Statistics of one batch's texts from one forward pass."""
+    def log_probs_of_variants(self, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:
+        """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
+
+        A causal model has not seen where a variant parts from its text before it does, so up to there its log-probs are
+        the text's, and the output head runs on the rest alone.
+        """
+        encoded = self._encode(variants)
+        begins = []
+        for ids in encoded.token_ids:
+            shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored
+            differs = own.token_ids[:shared] != np.asarray(ids[1 : 1 + shared])
+            begins.append(int(differs.argmax()) if differs.any() else shared)
+        found: list[FloatArray] = [np.empty(0)] * len(variants)
+        for batch in token_batches(encoded.token_ids, TOKENS_PER_BATCH[self.device.type]):
+            rows = self._score_batch([encoded.token_ids[i] for i in batch], [begins[i] for i in batch])
+            for i, row in zip(batch, rows, strict=True):
+                self._check_finite(i, row, variants[i])
+                found[i] = np.concatenate([own.log_prob[: begins[i]], row.log_prob])
+        return found
+
+    def _check_finite(self, i: int, row: TokenRow, text: str) -> None:
+        if not np.isfinite(row.log_prob).all():
+            at = int(np.flatnonzero(~np.isfinite(row.log_prob))[0])
+            raise ValueError(
+                f"text {i}, token {at}: log-prob {row.log_prob[at]} under {self.loaded.name} in "
+                f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? {excerpt(text)}"
+            )
+
+    def _score_batch(self, token_ids: list[list[int]], begins: list[int] | None = None) -> list[TokenRow]:
+        """Statistics of one batch's texts from one forward pass, of each text from its token number `begins[i]` on."""
         import torch
 
-        lengths = [len(ids) - 1 for ids in token_ids]  # scored tokens
+        begins = begins or [0] * len(token_ids)
+        lengths = [len(ids) - 1 for ids in token_ids]  # tokens that are predicted
         inputs = torch.zeros(len(token_ids), max(lengths), dtype=torch.long)
         for row, ids in enumerate(token_ids):
             inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        targets = torch.tensor([t for ids in token_ids for t in ids[1:]])
-        is_real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        targets = [ids[1 + begin :] for ids, begin in zip(token_ids, begins, strict=True)]
+        place = torch.arange(max(lengths))
+        is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < torch.tensor(lengths)[:, None])
+        flat = torch.tensor([t for of_text in targets for t in of_text])
         with torch.inference_mode():
-            columns = self._statistics(inputs.to(self.device), is_real.to(self.device), targets.to(self.device))
-        ends = np.cumsum(lengths)
+            columns = self._statistics(inputs.to(self.device), is_wanted.to(self.device), flat.to(self.device))
+        ends = np.cumsum([len(of_text) for of_text in targets])
         return [
-            TokenRow(np.asarray(ids[1:], np.int32), *columns[:, end - n : end])
-            for ids, n, end in zip(token_ids, lengths, ends, strict=True)
+            TokenRow(np.asarray(of_text, np.int32), *columns[:, end - len(of_text) : end])
+            for of_text, end in zip(targets, ends, strict=True)
         ]
 
-    def _statistics(self, inputs: torch.Tensor, is_real: torch.Tensor, targets: torch.Tensor) -> np.ndarray[Any, Any]:
-        """(3, tokens) float32: log-prob, entropy, variance at each real position, text after text."""
+    def _statistics(self, inputs: torch.Tensor, is_wanted: torch.Tensor, targets: torch.Tensor) -> FloatArray:
+        """(3, tokens) float32: log-prob, entropy, variance at each wanted position, text after text."""
         import torch
 
         if self._head is None:
-            hidden = self.loaded.model(inputs, use_cache=False).logits[is_real]
+            hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]
         else:
-            hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_real]
+            hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_wanted]
         n_rows = max(1, LOGITS_AT_ONCE_BYTES // (4 * self.loaded.vocab_size))
         if self.device.type == "cpu":
             n_rows = min(n_rows, CPU_ROWS_AT_ONCE)
-        chunks = [
-            torch.stack(row_statistics(self._logits(rows), of_rows))
-            for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
-        ]
+        n_rows = min(n_rows, len(hidden))
+        logits, scratch = torch.empty(2, n_rows, self.loaded.vocab_size, device=self.device)
+        chunks = []
+        for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
+            n = len(rows)
+            chunks.append(torch.stack(row_statistics(self._logits(rows, logits[:n]), of_rows, scratch[:n])))
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
-        """(R, V) float32 logits of (R, hidden size) hidden states, never rounded to a narrower type of the weights'.
+    def _logits(self, rows: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Logits of (R, hidden size) hidden states, (R, V) float32, in the memory of `out` where that is possible.
 
-        Where the model runs whole, the rows are its logits already.
+        They are never rounded to a narrower type of the weights'. Where the model runs whole, the rows are its logits
+        already.
         """
         import torch
 
         head = self._head
         if head is None:
-            return rows.float()
-        if rows.dtype == torch.float32:
-            return head(rows)
-        if rows.is_cuda:
+            return out.copy_(rows)
+        if rows.is_cuda and rows.dtype != torch.float32:
             logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
         else:
-            logits = rows.float() @ head.weight.float().T
+            logits = torch.mm(rows.float(), head.weight.float().T, out=out)
         return logits if head.bias is None else logits.add_(head.bias)
 
     def _find_head(self) -> torch.nn.Linear | None:

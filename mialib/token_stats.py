@@ -125,7 +125,7 @@ class TokenStats(Sequence[TokenRow]):
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> TokenStats:
         """The statistics of the texts with these numbers, in this order."""
         rows = [self[int(i)] for i in indices]
-        return TokenStats.from_rows(rows, n_cut=self.n_cut[np.asarray(indices)], provenance=self.provenance)
+        return TokenStats.from_rows(rows, n_cut=self.n_cut[np.asarray(indices, np.int64)], provenance=self.provenance)
 
     def replace_rows(self, indices: Sequence[int], other: TokenStats) -> TokenStats:
         """This table with text indices[j] replaced by text j of `other`."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 WARMUP_STEPS = 20
 IGNORED = -100  # torch's label of a position that has no target
-HEAD_ROWS_AT_ONCE = 256
+HEAD_ROWS_AT_ONCE = 128
+SMALLEST_PROBABILITY = 1e-38  # of float32: a token's loss counts as 87 nats at most, its gradient is exact
 TokenIds = list[int]
 
 
@@ -246,7 +247,8 @@ class HeadLoss(torch.autograd.Function):
     """Cross-entropy of a linear head without bias, a chunk of rows at a time; gradients are made on the way.
 
     The same number as `cross_entropy(hidden @ weight.T, targets)`, with about half the peak memory: the (tokens,
-    vocabulary) matrix never exists, and a chunk's logits stay in the processor's cache.
+    vocabulary) matrix never exists, and a chunk's logits stay in the processor's cache, in memory that is kept from
+    chunk to chunk.
     """
 
     @staticmethod
@@ -254,23 +256,25 @@ class HeadLoss(torch.autograd.Function):
         """Mean loss of (N, D) hidden states, (V, D) weights and (N,) targets."""
         hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
         total, n = hidden.new_zeros(()), len(targets)
+        logits, probs = hidden.new_empty(2, min(HEAD_ROWS_AT_ONCE, n), len(weight))
         for start in range(0, n, HEAD_ROWS_AT_ONCE):
             rows, of_rows = hidden[start : start + HEAD_ROWS_AT_ONCE], targets[start : start + HEAD_ROWS_AT_ONCE, None]
-            logits = rows @ weight.T
-            log_norm = logits.logsumexp(-1, keepdim=True)
-            total += (log_norm - logits.gather(1, of_rows)).sum()
-            grad = logits.sub_(log_norm).exp_()  # softmax, then minus one at the target
-            grad.scatter_add_(1, of_rows, torch.full_like(log_norm, -1.0)).div_(n)
+            torch.mm(rows, weight.T, out=logits[: len(rows)])
+            grad = torch.softmax(logits[: len(rows)], -1, out=probs[: len(rows)])
+            total -= grad.gather(1, of_rows).clamp_(min=SMALLEST_PROBABILITY).log_().sum()
+            grad.scatter_add_(1, of_rows, grad.new_full((len(rows), 1), -1.0))  # of the summed loss
             torch.mm(grad, weight, out=hidden_grad[start : start + HEAD_ROWS_AT_ONCE])
             weight_grad.addmm_(grad.T, rows)
         ctx.save_for_backward(hidden_grad, weight_grad)
+        ctx.n = n
         return total / n
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         """The gradients made in forward, scaled."""
         hidden_grad, weight_grad = ctx.saved_tensors
-        return hidden_grad * grad, weight_grad * grad, None
+        scale = grad / ctx.n
+        return hidden_grad * scale, weight_grad * scale, None
 
 
 def _optimize(

@@ -184,15 +184,42 @@ def test_a_broken_masked_model_is_an_error(masked_folder, tmp_path):
 
 def test_log_probs_are_the_means_of_each_neighbor(model_folder, made):
     scorer = Scorer(model_folder)
-    means = neighbor_log_probs(scorer, [of_text[:3] for of_text in made], progress=False)
+    stats = scorer.score(TEXTS, progress=False)
+    means = neighbor_log_probs(scorer, stats, [of_text[:3] for of_text in made], progress=False)
     assert means.shape == (len(TEXTS), 3) and means.dtype == np.float64
     for i, of_text in enumerate(made):
         for j, neighbor in enumerate(of_text[:3]):
             alone = scorer.score([neighbor], progress=False)[0].log_prob.mean(dtype=np.float64)
             assert means[i, j] == pytest.approx(alone, abs=1e-5)
-    assert neighbor_log_probs(scorer, [], progress=False).shape == (0, 0)
+    assert neighbor_log_probs(scorer, stats.take([]), [], progress=False).shape == (0, 0)
     with pytest.raises(ValueError, match="from 1 to 2"):
-        neighbor_log_probs(scorer, [["a"], ["a", "b"]], progress=False)
+        neighbor_log_probs(scorer, stats.take([0, 1]), [["a"], ["a", "b"]], progress=False)
+
+
+def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, monkeypatch):
+    scorer = Scorer(model_folder)
+    text = "the mill stands near the river"
+    n_tokens = len(scorer.token_ids([text])[0])
+    variants = [text, text + " week", "week", text.replace("river", "mill"), text.removesuffix(" river")]
+    own = scorer.score([text], progress=False)[0]
+    alone = [row.log_prob for row in scorer.score(variants, progress=False)]
+    counted = []
+    inner = scorer._statistics
+    monkeypatch.setattr(
+        scorer,
+        "_statistics",
+        lambda inputs, wanted, targets: counted.append(len(targets)) or inner(inputs, wanted, targets),
+    )
+    for ours, expected in zip(scorer.log_probs_of_variants(own, variants), alone, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+    n_new = [
+        1,
+        len(alone[1]) - n_tokens,
+        len(alone[2]),
+        len(alone[3]) - n_tokens + len(scorer.token_ids([" river"])[0]),
+        1,
+    ]
+    assert sum(counted) == sum(n_new) < sum(map(len, alone)) / 2
 
 
 def test_a_second_call_runs_no_model(masked_folder, model_folder, made, monkeypatch):

@@ -272,9 +272,9 @@ def test_a_log_prob_that_is_not_finite_names_the_text(value, model_folder):
 def test_a_target_that_the_model_rules_out_names_the_text(model_folder, monkeypatch):
     scorer = mialib.Scorer(model_folder)
     week = scorer.token_ids(["week"])[0][0]
-    head = scorer._head.forward
+    logits = scorer._logits
     monkeypatch.setattr(
-        scorer._head, "forward", lambda rows: head(rows).index_fill_(1, torch.tensor([week]), -torch.inf)
+        scorer, "_logits", lambda *given: logits(*given).index_fill_(1, torch.tensor([week]), -torch.inf)
     )
     with pytest.raises(ValueError, match=r"text 1, token 0: log-prob -inf.*'week'"):
         score(scorer, ["the mill", "week"])
