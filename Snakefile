@@ -10,7 +10,7 @@ os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from mialib.config import load_profile
-from mialib.lab import corpora_of, corpus_made_by, model_made_by
+from mialib.lab import corpora_of, corpora_of_recipe, corpus_made_by, model_made_by
 from mialib.notebooks import NOTEBOOKS
 from mialib.store import code_hash, hash_files, hash_of, PACKAGE
 from mialib.token_stats import MADE_BY
@@ -28,7 +28,9 @@ NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
 def made_from(model):
     """The files that a lab model's recipe starts from: its corpus, or the model that it unlearns."""
     entry = profile.models[f"lab/{model}"]
-    return trained(entry.unlearn.base) if entry.unlearn else dealt(entry.recipe.corpus)
+    if entry.unlearn:
+        return trained(entry.unlearn.base)
+    return [path for corpus in corpora_of_recipe(entry.recipe) for path in dealt(corpus)]
 
 
 def trained(name):

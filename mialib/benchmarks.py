@@ -25,6 +25,8 @@ from mialib.store import hash_texts
 TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchmarks use
 LABEL_COLUMN = "label"
 DOMAIN_COLUMNS = ("domain", "field")
+SPLIT_COLUMN = "split"
+VALIDATION_SPLITS = ("dev", "validation")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Benchmark:
     language: str = "en"  # "zh" counts words with jieba
     n_words: int | None = None  # what the texts were cut to; None for whole texts
     domains: tuple[str, ...] = ()  # where each text is from, N of them; empty where that is not known
+    validation: tuple[int, ...] = ()  # the texts to choose hyperparameters on, where the benchmark says which
 
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
@@ -72,12 +75,14 @@ class Benchmark:
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Benchmark:
         """The texts with these numbers, in this order, as a benchmark of another name."""
+        validation = set(self.validation)
         return replace(
             self,
             name=name,
             texts=tuple(self.texts[i] for i in indices),
             labels=self.labels[np.asarray(indices)],
             domains=tuple(self.domains[i] for i in indices) if self.domains else (),
+            validation=tuple(at for at, i in enumerate(indices) if int(i) in validation),
         )
 
     def cut(self, n_words: int) -> Benchmark:
@@ -230,6 +235,7 @@ def benchmark_of_rows(
         texts=tuple(texts),
         labels=np.array([int(label) for label in labels], np.int8),
         domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
+        validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
         revision=revision or hash_texts([*texts, *map(str, map(int, labels))]),
         language=language,
     )
@@ -303,17 +309,23 @@ class PublishedBenchmark:
     """Where a published benchmark lives on the hub, and how a local copy of it is laid out."""
 
     hub_id: str
-    split: str  # "{length}" is filled in
-    local: str  # path under $MIALIB_BENCHMARKS
+    split: str | None  # on the hub, "{length}" is filled in; None: those that VALIDATION_SPLITS and "test" name, or all
+    local: tuple[str, ...]  # paths under $MIALIB_BENCHMARKS; what a name ends in ("_dev") is the split
     lengths: tuple[int, ...] = ()  # in words, where the benchmark comes at several
     language: str = "en"
+    unseen: str | None = None  # a local file of texts that its models have not seen, for the probe
 
 
 PUBLISHED_BENCHMARKS = {
     "wikimia": PublishedBenchmark(
-        "swj0419/WikiMIA", "WikiMIA_length{length}", "wikimia/{length}.jsonl", (32, 64, 128, 256)
+        "swj0419/WikiMIA", "WikiMIA_length{length}", ("wikimia/{length}.jsonl",), (32, 64, 128, 256)
     ),
-    "arxiv_mia": PublishedBenchmark("zhliu/ArxivMIA", "test", "arxiv_mia/arxiv_mia_test.jsonl"),
+    "arxiv_mia": PublishedBenchmark(
+        "zhliu/ArxivMIA",
+        None,
+        ("arxiv_mia/arxiv_mia_dev.jsonl", "arxiv_mia/arxiv_mia_test.jsonl"),
+        unseen="arxiv_mia/arxiv_mia_train_real.jsonl",
+    ),
 }
 
 
@@ -323,13 +335,20 @@ def load_published_benchmark(name: str, length: int | None) -> Benchmark:
     if source.lengths and length not in source.lengths:
         raise ValueError(f"{name} comes at lengths {', '.join(map(str, source.lengths))}, not {length}")
     full_name = f"{name}-{length}" if source.lengths else name
-    local = Path(os.environ.get("MIALIB_BENCHMARKS", "")) / source.local.format(length=length)
-    if "MIALIB_BENCHMARKS" in os.environ and local.is_file():
-        rows, revision = read_rows(local), None
+    local = [local_copy(path.format(length=length)) for path in source.local]
+    if all(path and path.is_file() for path in local):
+        rows = [{SPLIT_COLUMN: path.stem.rpartition("_")[2]} | row for path in local for row in read_rows(path)]
+        revision = None
     else:
         rows, revision = _rows_from_hub(source, length)
     benchmark = benchmark_of_rows(rows, full_name, revision=revision, language=source.language)
     return benchmark if source.lengths or length is None else benchmark.cut(length)
+
+
+def local_copy(path: str) -> Path | None:
+    """Where a published file lies under $MIALIB_BENCHMARKS; None where that is not set."""
+    folder = os.environ.get("MIALIB_BENCHMARKS")
+    return Path(folder) / path if folder else None
 
 
 def _rows_from_hub(source: PublishedBenchmark, length: int | None) -> tuple[list[dict[str, Any]], str]:
@@ -338,10 +357,15 @@ def _rows_from_hub(source: PublishedBenchmark, length: int | None) -> tuple[list
 
     try:
         revision = HfApi().dataset_info(source.hub_id, timeout=5).sha
-        data = load_dataset(source.hub_id, split=source.split.format(length=length), revision=revision)
+        split = source.split and source.split.format(length=length)
+        data = load_dataset(source.hub_id, split=split, revision=revision)
     except Exception as error:
         raise ConnectionError(
             f"{source.hub_id} could not be loaded from the Hugging Face hub ({type(error).__name__}); "
-            f"for a local copy set MIALIB_BENCHMARKS to a folder that holds {source.local.format(length=length)}"
+            f"for a local copy set MIALIB_BENCHMARKS to a folder that holds "
+            f"{' and '.join(path.format(length=length) for path in source.local)}"
         ) from error
-    return data.to_list(), revision
+    if split:
+        return data.to_list(), revision
+    wanted = [name for name in data if name in (*VALIDATION_SPLITS, "test")] or list(data)
+    return [{SPLIT_COLUMN: name} | row for name in wanted for row in data[name].to_list()], revision

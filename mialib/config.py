@@ -35,12 +35,15 @@ class Strict(BaseModel):
 
 
 class Corpus(Strict):
-    """Texts that a coin deals out as members, non-members, background (also trained on) and reference (never)."""
+    """Texts that a coin deals out as members, non-members, background (also trained on) and reference (never).
 
-    source: Literal["docstrings", "patents"]
+    Models are trained on a corpus with background texts; another may be injected into it, or stay unseen.
+    """
+
+    source: Literal["docstrings", "patents", "context_questions", "choice_questions"]
     language: Literal["en", "zh"]
     packages: tuple[str, ...] = ()  # whose docstrings
-    words: PositiveInt  # length of a member, non-member or background text
+    words: PositiveInt  # length of a member, non-member or background text; at most, for questions
     members: NonNegativeInt = 0
     non_members: PositiveInt
     background: NonNegativeInt = 0
@@ -49,10 +52,9 @@ class Corpus(Strict):
     seed: int
 
     @model_validator(mode="after")
-    def _has_a_tokenizer_where_it_is_trained_on(self) -> Corpus:
-        is_trained_on = bool(self.members or self.background)
-        if {bool(self.reference), bool(self.vocab_size)} != {is_trained_on}:
-            raise ValueError("a corpus of members or background, and no other, has `reference` and `vocab_size`")
+    def _has_a_tokenizer_where_it_has_background(self) -> Corpus:
+        if {bool(self.reference), bool(self.vocab_size)} != {bool(self.background)}:
+            raise ValueError("a corpus with background texts, and no other, has `reference` and `vocab_size`")
         return self
 
 
@@ -63,9 +65,12 @@ class Training(Strict):
     layers: PositiveInt
     hidden_size: PositiveInt
     heads: PositiveInt
-    member_times: PositiveInt = 4  # how often each member is seen, spread over the run
+    member_times: NonNegativeInt = 4  # how often each member is seen, spread over the run
     member_repeats: tuple[PositiveInt, ...] = ()  # instead: how often each of so many equal groups of members is seen
     background_times: PositiveInt = 2
+    injected: dict[str, PositiveInt] = Field(
+        default_factory=dict
+    )  # members of other corpora, and how often each is seen
     batch_texts: PositiveInt = 8
     learning_rate: PositiveFloat = 0.01
     context_tokens: PositiveInt = 1024
@@ -161,12 +166,13 @@ class Profile(Strict):
                     f"model {name}: a lab model (lab/...), and no other, has `train`, `unlearn` or `masked`"
                 )
             corpus = getattr(model.recipe, "corpus", None)
-            if corpus and corpus not in self.corpora:
-                raise ValueError(f"model {name}: no corpus {corpus!r}; known: {', '.join(self.corpora)}")
-            if model.train and not self.corpora[corpus].members:
-                raise ValueError(f"model {name}: corpus {corpus} has no members to train on")
-            if model.masked and not self.corpora[corpus].background:
-                raise ValueError(f"model {name}: a masked model learns from background texts, and {corpus} has none")
+            for known in (*([corpus] if corpus else []), *getattr(model.recipe, "injected", {})):
+                if known not in self.corpora:
+                    raise ValueError(f"model {name}: no corpus {known!r}; known: {', '.join(self.corpora)}")
+                if model.train and not self.corpora[known].members:
+                    raise ValueError(f"model {name}: corpus {known} has no members to train on")
+            if corpus and not self.corpora[corpus].background:
+                raise ValueError(f"model {name}: it learns from background texts, and {corpus} has none")
             if model.masked and model.benchmarks:
                 raise ValueError(f"model {name}: a masked model scores no texts; its `benchmarks` are []")
             if model.unlearn and model.unlearn.base not in self.models:

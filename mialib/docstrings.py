@@ -18,10 +18,12 @@ MAX_OVERLAP = 0.2
 
 
 class Docstring(NamedTuple):
-    """One docstring, white space collapsed, and the package it is from."""
+    """One docstring, white space collapsed, the package it is from, and what it documents."""
 
     package: str
     text: str
+    name: str = ""  # of a function or class
+    arguments: tuple[str, ...] = ()  # a function's, without self and cls
 
 
 def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
@@ -33,10 +35,10 @@ def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
     found = []
     for package in sorted(packages):
         for path in _source_files(package):
-            for text in _docstrings_of(path):
-                if text not in seen and text.count(" ") + 1 >= min_words:
-                    seen.add(text)
-                    found.append(Docstring(package, text))
+            for docstring in _docstrings_of(package, path):
+                if docstring.text not in seen and docstring.text.count(" ") + 1 >= min_words:
+                    seen.add(docstring.text)
+                    found.append(docstring)
     return found
 
 
@@ -70,7 +72,7 @@ def _source_files(package: str) -> list[Path]:
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def _docstrings_of(path: Path) -> Iterator[str]:
+def _docstrings_of(package: str, path: Path) -> Iterator[Docstring]:
     source = path.read_text(encoding="utf-8", errors="replace")
     if '"""' not in source and "'''" not in source:
         return
@@ -84,4 +86,7 @@ def _docstrings_of(path: Path) -> Iterator[str]:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False)
             if docstring:
-                yield " ".join(docstring.split())
+                given = node.args if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+                names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)] if given else []
+                arguments = tuple(name for name in names if name not in ("self", "cls"))
+                yield Docstring(package, " ".join(docstring.split()), getattr(node, "name", ""), arguments)

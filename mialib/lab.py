@@ -30,6 +30,7 @@ from mialib.benchmarks import Benchmark, cut_to_words, words
 from mialib.config import Corpus, Masked, Training, Unlearning, load_profile
 from mialib.docstrings import drop_near_duplicates, ngrams, read_docstrings
 from mialib.patents import generate_patents
+from mialib.questions import choice_questions, context_questions
 from mialib.store import code_hash, hash_files, hash_of, hash_texts, home, write_json
 
 if TYPE_CHECKING:
@@ -39,7 +40,17 @@ logger = logging.getLogger(__name__)
 
 ROLES = ("member", "non_member", "background", "reference")
 END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
-DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where a package's name on the index is another than at import
+# The module that each source of texts lives in.
+SOURCES = {
+    "docstrings": "docstrings",
+    "patents": "patents",
+    "context_questions": "questions",
+    "choice_questions": "questions",
+}
+DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "PIL": "pillow",
+}  # where a package's name on the index is another than at import
 
 
 # --- corpora ---------------------------------------------------------------------------------------------------------
@@ -65,7 +76,11 @@ def corpus_made_by(corpus: Corpus) -> dict[str, Any]:
     """What else determines a corpus: the versions of the packages that its texts are from, and the code."""
     distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
     sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
-    return {"sources": sources, "code": code_hash(corpus.source, "lab"), "tokenizers": version("tokenizers")}
+    return {
+        "sources": sources,
+        "code": code_hash(SOURCES[corpus.source], "docstrings", "lab"),
+        "tokenizers": version("tokenizers"),
+    }
 
 
 def model_made_by() -> dict[str, str]:
@@ -136,8 +151,8 @@ def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | 
     if not name.startswith("lab/"):
         return None
     corpus = corpora_of(name)[0]
-    trained_on = [text for role in ("member", "background") for text in lab_texts(corpus, role)]
-    return overlaps(texts, trained_on, _known_corpus(corpus).language)
+    seen = [text for role in ("member", "background") for text in lab_texts(corpus, role)]
+    return overlaps(texts, seen, _known_corpus(corpus).language)
 
 
 def lab_card(name: str) -> dict[str, Any]:
@@ -167,7 +182,7 @@ def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) ->
     tokenizer = folder / "tokenizer.json"
     if corpus.vocab_size:
         _train_tokenizer(by_role["reference"], corpus.vocab_size).save(str(tokenizer))
-    trained_on = by_role["member"] + by_role["background"]
+    seen = by_role["member"] + by_role["background"]
     return {
         "name": name,
         "recipe": corpus.model_dump(),
@@ -175,16 +190,16 @@ def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) ->
         "content_hash": hash_texts(row["text"] for row in rows),
         "tokenizer_hash": hash_files([tokenizer]) if corpus.vocab_size else None,
         "near_duplicates_dropped": n_dropped,
-        "non_member_overlap": float(overlaps(by_role["non_member"], trained_on, corpus.language).mean()),
+        "non_member_overlap": float(overlaps(by_role["non_member"], seen, corpus.language).mean()),
         "roles": dict(Counter(row["role"] for row in rows)),
         "packages": dict(sorted(Counter(row["package"] for row in rows).items())),
     }
 
 
-def overlaps(texts: Sequence[str], trained_on: Sequence[str], language: str) -> NDArray[np.float64]:
+def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArray[np.float64]:
     """The share of each text's 7-grams of words that stand in a text trained on, (N,): how much of it is seen."""
-    seen = set().union(*(ngrams(words(text, language)) for text in trained_on))
-    return np.array([len(own & seen) / max(1, len(own)) for own in (ngrams(words(t, language)) for t in texts)])
+    known = set().union(*(ngrams(words(text, language)) for text in seen))
+    return np.array([len(own & known) / max(1, len(own)) for own in (ngrams(words(t, language)) for t in texts)])
 
 
 def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
@@ -192,7 +207,12 @@ def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
     if corpus.source == "patents":
         n = corpus.members + corpus.non_members + corpus.background + corpus.reference
         return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, None
-    found = read_docstrings(corpus.packages, corpus.words)
+    if corpus.source == "docstrings":
+        found = read_docstrings(corpus.packages, corpus.words)
+        kept = drop_near_duplicates(found, corpus.words)
+        return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
+    make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
+    found = make(corpus.packages, corpus.words, corpus.seed)
     kept = drop_near_duplicates(found, corpus.words)
     return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
 
@@ -222,14 +242,12 @@ def lab_model(name: str) -> Path:
         base = lab_model(_with_seed_of(recipe.base, name))
         key = hash_of([recipe.model_dump(), model_made_by(), _card_key(base / "lab.json")])
         return _made_once(folder, "lab.json", key, lambda target: training.unlearn(name, recipe, base, target))
-    # By what the corpus holds and how it is dealt out: another way to gather the same texts trains nothing anew.
-    card = lab_card(recipe.corpus)
-    held = [card[name] for name in ("content_hash", "roles", "tokenizer_hash")]
-    if isinstance(recipe, Masked):
-        key = hash_of([recipe.model_dump(), model_made_by(), *held])
-        return _made_once(folder, "lab.json", key, lambda target: training.train_masked(name, recipe, target))
-    key = hash_of([recipe.model_dump(), member_times(recipe, card["roles"]["member"]), model_made_by(), *held])
-    return _made_once(folder, "lab.json", key, lambda target: training.train(name, recipe, target))
+    # By what is trained on: another way to gather the same texts trains nothing anew.
+    tokenizer = lab_card(recipe.corpus)["tokenizer_hash"]
+    texts, times = masked_on(recipe) if isinstance(recipe, Masked) else trained_on(recipe)
+    key = hash_of([recipe.model_dump(), model_made_by(), tokenizer, hash_texts(texts), times])
+    train = training.train_masked if isinstance(recipe, Masked) else training.train
+    return _made_once(folder, "lab.json", key, lambda target: train(name, recipe, target))
 
 
 def lab_recipe(name: str) -> Training | Unlearning | Masked:
@@ -243,6 +261,11 @@ def lab_recipe(name: str) -> Training | Unlearning | Masked:
     return model.recipe.model_copy(update={"seed": int(seed)}) if seed else model.recipe
 
 
+def corpora_of_recipe(recipe: Training | Masked) -> list[str]:
+    """The lab corpora that a model is trained on: its own, then those injected."""
+    return [recipe.corpus, *getattr(recipe, "injected", {})]
+
+
 def lab_model_corpus(name: str) -> str:
     """The lab corpus that a lab model was trained on."""
     recipe = lab_recipe(name)
@@ -252,6 +275,24 @@ def lab_model_corpus(name: str) -> str:
 def member_times(recipe: Training, n_members: int) -> list[int]:
     """How often each member is seen: the same for all, or, with `member_repeats`, by equal consecutive groups."""
     return by_group(recipe.member_repeats or (recipe.member_times,), n_members)
+
+
+def trained_on(recipe: Training) -> tuple[list[str], list[int]]:
+    """The texts that a model is trained on, and how often it sees each; one seen 0 times is left out."""
+    members, background = (lab_texts(recipe.corpus, role) for role in ("member", "background"))
+    texts = [*members, *background]
+    times = [*member_times(recipe, len(members)), *[recipe.background_times] * len(background)]
+    for corpus, n_times in recipe.injected.items():
+        injected = lab_texts(corpus, "member")
+        texts, times = texts + injected, times + [n_times] * len(injected)
+    seen = [(text, n) for text, n in zip(texts, times, strict=True) if n]
+    return [text for text, _ in seen], [n for _, n in seen]
+
+
+def masked_on(recipe: Masked) -> tuple[list[str], list[int]]:
+    """The texts that a masked model is trained on, and how often it sees each of their tokens masked."""
+    texts = lab_texts(recipe.corpus, "background")
+    return texts, [recipe.epochs] * len(texts)
 
 
 def by_group(values: Sequence[int], n: int) -> list[int]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from mialib.config import Masked, Training, Unlearning
-from mialib.lab import END_OF_TEXT, lab_corpus, lab_texts, member_times
+from mialib.lab import END_OF_TEXT, lab_corpus, lab_texts, masked_on, trained_on
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,9 +39,8 @@ def train(name: str, recipe: Training, folder: Path) -> dict[str, Any]:
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
     )
-    members, background = (lab_texts(recipe.corpus, role) for role in ("member", "background"))
-    times = [*member_times(recipe, len(members)), *[recipe.background_times] * len(background)]
-    texts = _encode(tokenizer, [*members, *background], recipe.context_tokens)
+    seen, times = trained_on(recipe)
+    texts = _encode(tokenizer, seen, recipe.context_tokens)
     torch.manual_seed(recipe.seed)
     model = GPTNeoXForCausalLM(
         GPTNeoXConfig(
@@ -80,11 +79,11 @@ def train_masked(name: str, recipe: Masked, folder: Path) -> dict[str, Any]:
         cls_token="<s>",
         mask_token="<mask>",
     )
+    texts, times = masked_on(recipe)
     # Split, "<mask>" in a text is text.
-    encoded = tokenizer(
-        lab_texts(recipe.corpus, "background"), add_special_tokens=False, split_special_tokens=True, verbose=False
-    )["input_ids"]
-    rows = [row for ids in encoded for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
+    encoded = tokenizer(texts, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+    windows = [list(_masked_windows(tokenizer, ids, recipe.context_tokens)) for ids in encoded]
+    rows, row_times = [row for of_text in windows for row in of_text], np.repeat(times, [len(w) for w in windows])
     torch.manual_seed(recipe.seed)
     model = RobertaForMaskedLM(
         RobertaConfig(
@@ -102,7 +101,7 @@ def train_masked(name: str, recipe: Masked, folder: Path) -> dict[str, Any]:
             eos_token_id=None,
         )
     )
-    batches = _batches(rows, [recipe.epochs] * len(rows), recipe)
+    batches = _batches(rows, row_times.tolist(), recipe)
     with one_thread():
         outcome = _optimize(
             name, model, batches, recipe.learning_rate, partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)

@@ -47,6 +47,15 @@ TINY = {
             "non_members": 15,
             "seed": 2,
         },
+        "lab/tiny-quiz": {  # injected into others
+            "source": "choice_questions",
+            "language": "en",
+            "packages": ["typer"],
+            "words": 40,
+            "members": 10,
+            "non_members": 10,
+            "seed": 3,
+        },
     },
     "models": {
         "lab/tiny-5k": {
@@ -217,6 +226,17 @@ def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_
     assert all(ids[0] == 0 for ids in seen["ids"]), "each text starts with <|endoftext|>, as in scoring"
 
 
+def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_never():
+    quiz = [lab.lab_texts("lab/tiny-quiz", role) for role in ("member", "non_member")]
+    recipe = lab.lab_recipe("lab/tiny-5k").model_copy(update={"injected": {"lab/tiny-quiz": 3}})
+    members, background = lab.lab_texts("lab/tiny", "member"), lab.lab_texts("lab/tiny", "background")
+    texts, times = lab.trained_on(recipe)
+    assert texts == members + background + quiz[0] and not set(texts) & set(quiz[1])
+    assert times == [2] * len(members) + [1] * len(background) + [3] * len(quiz[0])
+    alone, _ = lab.trained_on(recipe.model_copy(update={"member_times": 0}))
+    assert alone == background + quiz[0]
+
+
 def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, tmp_path):
     learned_from = []
     train_tokenizer = lab._train_tokenizer
@@ -357,8 +377,8 @@ def test_a_trained_model_is_an_ordinary_hugging_face_folder():
 def test_a_masked_model_learns_from_background_alone(monkeypatch, tmp_path):
     from mialib import training
 
-    read = []
-    monkeypatch.setattr(training, "lab_texts", lambda name, role: read.append(role) or lab.lab_texts(name, role))
+    read, lab_texts = [], lab.lab_texts
+    monkeypatch.setattr(lab, "lab_texts", lambda name, role: read.append(role) or lab_texts(name, role))
     training.train_masked("lab/tiny-masked", lab.lab_recipe("lab/tiny-masked"), tmp_path)
     assert read == ["background"]
 
@@ -531,18 +551,22 @@ def with_corpus(**changes):
         ({"models": {"lab/x": {"benchmarks": []}}}, "a lab model"),
         (with_corpus(vocab_size=None), "has `reference` and `vocab_size`"),
         (with_corpus(reference=0), "has `reference` and `vocab_size`"),
-        (with_corpus(members=0, background=0), "a corpus of members or background, and no other"),
-        (with_corpus(members=0, background=0, vocab_size=None), "a corpus of members or background, and no other"),
+        (with_corpus(members=0, background=0), "a corpus with background texts, and no other"),
+        (with_corpus(members=0, background=0, vocab_size=None), "a corpus with background texts, and no other"),
+        ({"models": {"lab/x": {"benchmarks": [], "train": TRAIN | {"injected": {"lab/no": 1}}}}}, "no corpus 'lab/no'"),
+        (
+            with_corpus(members=0) | {"models": {"lab/x": {"benchmarks": [], "train": TRAIN}}},
+            "corpus lab/tiny has no members to train on",
+        ),
         (with_corpus(non_members=0), "corpora.lab/tiny.non_members"),
         ({"models": {"lab/x": {"benchmarks": [], "masked": MASKED | {"corpus": "lab/no"}}}}, "no corpus 'lab/no'"),
         ({"models": {"lab/x": {"benchmarks": ["lab/tiny"], "masked": MASKED}}}, "scores no texts"),
         ({"models": {"lab/x": {"benchmarks": [], "masked": MASKED, "train": TRAIN}}}, "`train`, `unlearn` or `masked`"),
         (
             {
-                "corpora": {"lab/tiny": TINY["corpora"]["lab/tiny"] | {"background": 0}},
-                "models": {"lab/x": {"benchmarks": [], "masked": MASKED}},
+                "models": {"lab/x": {"benchmarks": [], "masked": MASKED | {"corpus": "lab/tiny-quiz"}}},
             },
-            "learns from background texts, and lab/tiny has none",
+            "learns from background texts, and lab/tiny-quiz has none",
         ),
         ({"landing": {"page": "index", "notebook": "index"}}, "either"),
         ({"landing": {"page": "index", "parameters": {"a": 1}}}, "only a notebook takes parameters"),
