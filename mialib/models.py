@@ -6,6 +6,7 @@ The only file that imports transformers' Auto classes.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
+
 # Families whose papers prepend another token than the tokenizer's own start token (DC-PDD, Section 4).
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt")
 NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 
 
 @dataclass(frozen=True)
@@ -205,3 +209,25 @@ def _hub_commit(name: str) -> str:
         return f"{name}@{AutoConfig.from_pretrained(name)._commit_hash}"
     except OSError as error:
         raise _not_loadable(name, error) from error
+
+
+def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
+    """The output head, where head(base(x)) is the whole model; None where the family does more than that.
+
+    Gemma and Cohere, for example, change the logits after the head. Such a model runs whole, with a batch's logits in
+    memory.
+    """
+    import torch
+
+    model = loaded.model
+    inputs = torch.arange(min(8, loaded.vocab_size), device=model.device)[None]
+    with torch.inference_mode():
+        whole = model(inputs, use_cache=False).logits.float()
+        head = model.get_output_embeddings()
+        split = head(model.base_model(inputs, use_cache=False).last_hidden_state).float()
+    scale = whole.abs().max().clamp(min=1)
+    same = split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
+    if same and isinstance(head, torch.nn.Linear):
+        return head
+    logger.warning("%s: the head alone does not give the model's logits; running the whole model", model.name_or_path)
+    return None

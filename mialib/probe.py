@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.benchmarks import check_texts, excerpt
-from mialib.choose import HELD_OUT, Indices, deal
+from mialib.choose import HELD_OUT, Candidates, Indices, deal
 from mialib.metrics import FloatArray, aucs
-from mialib.models import LoadedModel, load_model, model_revision, pick_device, pick_dtype
+from mialib.models import LoadedModel, find_head, load_model, model_revision, pick_device, pick_dtype
 from mialib.scoring import TOKENS_PER_BATCH, token_batches
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, home
 
@@ -51,6 +51,14 @@ class Pass(NamedTuple):
 
     values: NDArray[np.float32]  # (L + 1, N, D)
     n_cut: NDArray[np.int64]  # (N,), characters cut from each text's end so that its prompt fits
+
+
+class Collected(NamedTuple):
+    """All activations that a target's probes are fitted and scored on."""
+
+    proxies: Mapping[float, NDArray[np.float32]]  # of each learning rate's proxy, on the M training texts (L + 1, M, D)
+    coin: NDArray[np.int8]  # (M,), which of these the proxies were fine-tuned on
+    target: Pass  # on the benchmark's texts
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,7 @@ def probe_scores(
     labels: ArrayLike,
     training_texts: Sequence[str],
     *,
+    validation: Indices | None = None,
     learning_rates: Sequence[float] = LEARNING_RATES,
     seed: int = 0,
     device: str = "auto",
@@ -93,10 +102,28 @@ def probe_scores(
 ) -> ProbeScores:
     """The whole method for one target.
 
-    `texts` and `labels` (N,) are the benchmark; `training_texts` are like them, and the target has seen none. Those
-    that stand in the benchmark word for word are left out, with a warning. `seed` deals out coin and validation texts.
-    Activations are kept in the cache. ValueError for fewer than 4 training texts, and as in `activations` and
-    `train_proxy`.
+    `texts` and `labels` (N,) are the benchmark; `training_texts` are like them, and the target has seen none.
+    `validation` are the numbers of the texts to choose on, a fifth of each class at random where it is not given; that
+    and the coin are dealt out by `seed`. Raises as `collect` does.
+    """
+    given = {"learning_rates": learning_rates, "seed": seed, "device": device, "dtype": dtype}
+    return choose_probe(*collect(model, texts, training_texts, **given), labels, seed, validation)
+
+
+def collect(
+    model: str,
+    texts: Sequence[str],
+    training_texts: Sequence[str],
+    *,
+    learning_rates: Sequence[float] = LEARNING_RATES,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Collected:
+    """Train a proxy at each learning rate and run it on the training texts, and the target on the benchmark's.
+
+    Training texts that stand in the benchmark word for word are left out, with a warning. Activations are kept in the
+    cache. ValueError for fewer than 4 training texts, and as in `activations` and `train_proxy`.
     """
     check_texts(texts, "texts to probe")
     known = set(texts)
@@ -113,7 +140,7 @@ def probe_scores(
     members = [text for text, side in zip(unseen, coin, strict=True) if side]
     target = _target_pass(model, texts, device, dtype)
     proxies = {rate: _proxy_pass(model, members, rate, unseen, device, dtype).values for rate in learning_rates}
-    return choose_probe(proxies, coin, target, labels, seed)
+    return Collected(proxies, coin, target)
 
 
 def flip_coin(n: int, seed: int = 0) -> NDArray[np.int8]:
@@ -152,35 +179,93 @@ def leaking_scores(probe: Pipeline, activations_layer: FloatArray, splits: Seque
     return scores
 
 
-def choose_probe(
-    proxies: Mapping[float, FloatArray], coin: ArrayLike, target: Pass, labels: ArrayLike, seed: int = 0
-) -> ProbeScores:
-    """A probe for each learning rate and layer, and the one of the highest AUC on a fifth of the benchmark's texts.
+def fit_probes(proxies: Mapping[float, FloatArray], coin: ArrayLike) -> dict[tuple[float, int], Pipeline]:
+    """A probe for each learning rate and layer, the layer varying fastest; see `Collected`.
 
-    `proxies` holds each learning rate's proxy's activations on the training texts, (L + 1, M, D); `coin` (M,) says
-    which of these the proxies were fine-tuned on. The embeddings, layer 0, are no candidate: every prompt ends in the
-    same token. Of several best probes the first is taken.
+    The embeddings, layer 0, are no candidate: every prompt ends in the same token.
+    """
+    return {
+        (rate, layer): fit_probe(of_proxy[layer], coin)
+        for rate, of_proxy in proxies.items()
+        for layer in range(1, len(of_proxy))
+    }
+
+
+def probe_candidates(probes: Mapping[tuple[float, int], Pipeline], target: Pass) -> Candidates:
+    """The scores of each probe on the target's activations, to choose from like any detector's hyperparameters."""
+    scores = [probe.decision_function(target.values[layer].astype(np.float64)) for (_, layer), probe in probes.items()]
+    options = tuple({"learning_rate": rate, "layer": layer} for rate, layer in probes)
+    return Candidates(options, np.stack(scores))
+
+
+def choose_probe(
+    proxies: Mapping[float, FloatArray],
+    coin: ArrayLike,
+    target: Pass,
+    labels: ArrayLike,
+    seed: int = 0,
+    validation: Indices | None = None,
+) -> ProbeScores:
+    """Of the probes of all learning rates and layers the one of the highest AUC on the validation texts.
+
+    The first three are a `Collected`; `validation` is a fifth of each class at random where it is not given. Of several
+    best probes the first is taken.
     """
     labels = np.asarray(labels)
     if len(labels) != target.values.shape[1]:
         raise ValueError(f"{len(labels)} labels for the activations of {target.values.shape[1]} texts")
-    validation, test = deal(labels, HELD_OUT, seed)
-    blocks = target.values[1:]
-    shape = (len(proxies), *blocks.shape[:2])
-    honest, leaking = np.empty(shape), np.empty(shape)  # (R, L, N)
-    for r, of_proxy in enumerate(proxies.values()):
-        for b, (of_training, of_target) in enumerate(zip(of_proxy[1:], blocks, strict=True)):
-            probe = fit_probe(of_training, coin)
-            honest[r, b] = probe.decision_function(of_target.astype(np.float64))
-            leaking[r, b] = leaking_scores(probe, of_target, (validation, test))
+    if validation is None:
+        validation, test = deal(labels, HELD_OUT, seed)
+    else:
+        test = np.setdiff1d(np.arange(len(labels)), validation)
+    probes = fit_probes(proxies, coin)
+    candidates = probe_candidates(probes, target)
+    leaking = np.stack(
+        [leaking_scores(probe, target.values[layer], (validation, test)) for (_, layer), probe in probes.items()]
+    )
 
     def best(scores: FloatArray) -> Chosen:
-        on_validation = aucs(labels[validation], scores[:, :, validation].reshape(-1, len(validation)))
-        grid = on_validation.reshape(scores.shape[:2])
-        r, b = (int(i) for i in np.unravel_index(grid.argmax(), grid.shape))
-        return Chosen(scores[r, b], tuple(proxies)[r], b + 1, grid)
+        on_validation = aucs(labels[validation], scores[:, validation])
+        at = int(on_validation.argmax())
+        grid = on_validation.reshape(len(proxies), -1)
+        return Chosen(scores[at], candidates.options[at]["learning_rate"], int(candidates.options[at]["layer"]), grid)
 
-    return ProbeScores(best(honest), best(leaking), tuple(proxies), validation, test, int((target.n_cut > 0).sum()))
+    n_cut = int((target.n_cut > 0).sum())
+    return ProbeScores(best(candidates.scores), best(leaking), tuple(proxies), validation, test, n_cut)
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+
+def supervised_scores(target: Pass, labels: ArrayLike, seed: int = 0) -> FloatArray:
+    """What activations could tell if membership were known: out-of-fold logits of a probe fitted on it, (L, N).
+
+    No proxy is needed, and no attacker could do it. What this does not find is not in the activations for any linear
+    probe to find, wherever it learned.
+    """
+    return np.stack([_out_of_fold(layer, labels, seed) for layer in target.values[1:]])
+
+
+def own_texts_scores(collected: Collected, seed: int = 0) -> dict[float, FloatArray]:
+    """Whether a proxy tells the texts that it was fine-tuned on from the others, by learning rate: (L, M) logits.
+
+    Out of fold, on the proxy itself: what the probe learns, judged where it learned it.
+    """
+    return {
+        rate: np.stack([_out_of_fold(layer, collected.coin, seed) for layer in of_proxy[1:]])
+        for rate, of_proxy in collected.proxies.items()
+    }
+
+
+def _out_of_fold(activations_layer: FloatArray, labels: ArrayLike, seed: int) -> FloatArray:
+    """Logits of each text from a probe fitted on the other four fifths, (N,)."""
+    from sklearn.model_selection import StratifiedKFold
+
+    labels, values = np.asarray(labels), np.asarray(activations_layer, np.float64)
+    scores = np.empty(len(labels))
+    for fitted_on, judged in StratifiedKFold(5, shuffle=True, random_state=seed).split(values, labels):
+        scores[judged] = fit_probe(values[fitted_on], labels[fitted_on]).decision_function(values[judged])
+    return scores
 
 
 # --- activations ------------------------------------------------------------------------------------------------------
@@ -302,13 +387,14 @@ def train_proxy(
     loaded = load_model(model, device=device, dtype="float32")
     weights = loaded.model.requires_grad_(True)
     token_ids, _ = encode_prompts(loaded, member_texts)
+    head = find_head(loaded)
     n_predicted = sum(len(ids) - 1 for ids in token_ids)
     optimizer = torch.optim.AdamW(weights.parameters(), lr=learning_rate, weight_decay=0.0)
     with one_thread():
         for _ in range(epochs):
             optimizer.zero_grad(set_to_none=True)
             for chunk in token_batches(token_ids, TRAINING_TOKENS_AT_ONCE):
-                loss = _summed_loss(weights, [token_ids[i] for i in chunk]) / n_predicted
+                loss = _summed_loss(weights, head, [token_ids[i] for i in chunk]) / n_predicted
                 if not torch.isfinite(loss):
                     raise FloatingPointError(
                         f"{model}: the proxy's loss became {loss.item()} at learning rate {learning_rate:g}; lower it"
@@ -320,14 +406,20 @@ def train_proxy(
     return replace(loaded, name=f"proxy of {model} at learning rate {learning_rate:g}", revision=hash_of(recipe))
 
 
-def _summed_loss(model: Any, token_ids: list[TokenIds]) -> torch.Tensor:
-    """The loss of all tokens but the first of each text, summed, in nats."""
+def _summed_loss(model: Any, head: torch.nn.Linear | None, token_ids: list[TokenIds]) -> torch.Tensor:
+    """The loss of all tokens but the first of each text, summed, in nats; without the logits at once where it can."""
     import torch
+
+    from mialib.training import HeadLoss
 
     inputs, lengths = _right_padded(token_ids, model.device)
     is_real = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1
+    targets = inputs[:, 1:][is_real]
+    if head is not None and head.bias is None:
+        hidden = model.base_model(inputs, use_cache=False).last_hidden_state[:, :-1][is_real]
+        return len(targets) * HeadLoss.apply(hidden, head.weight, targets)
     logits = model(inputs, use_cache=False).logits[:, :-1][is_real]
-    return torch.nn.functional.cross_entropy(logits.float(), inputs[:, 1:][is_real], reduction="sum")
+    return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
 
 
 # --- once -------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import check_texts, excerpt
-from mialib.models import LoadedModel, load_model
+from mialib.models import LoadedModel, find_head, load_model
 from mialib.store import code_hash, hash_texts, mialib_version
 from mialib.token_stats import MADE_BY, TokenRow, TokenStats
 
@@ -38,7 +38,6 @@ LOGITS_AT_ONCE_BYTES = 64 * 2**20  # float32 logits of one chunk of rows; a seco
 # A chunk of a small vocabulary then stays in a processor's cache, and for a large one this is still enough rows for the
 # matrix product. Both buffers are kept from chunk to chunk: fresh memory for each one took half of the time.
 CPU_ROWS_AT_ONCE = 256
-HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class Scorer:
     ) -> None:
         self.loaded: LoadedModel = load_model(model, device=device, dtype=dtype, start_token=start_token)
         self.device = self.loaded.model.device
-        self._head = self._find_head()
+        self._head = find_head(self.loaded)
 
     def score(self, texts: Sequence[str], *, progress: bool = True) -> TokenStats:
         """Token statistics of each text, in the order given; one forward pass a batch.
@@ -257,26 +256,3 @@ class Scorer:
         else:
             logits = torch.mm(rows.float(), head.weight.float().T, out=out)
         return logits if head.bias is None else logits.add_(head.bias)
-
-    def _find_head(self) -> torch.nn.Linear | None:
-        """The output head, where head(base(x)) is the whole model; None where the family does more than that.
-
-        Gemma and Cohere, for example, change the logits after the head. Such a model runs whole, with a batch's logits
-        in memory.
-        """
-        import torch
-
-        model = self.loaded.model
-        inputs = torch.arange(min(8, self.loaded.vocab_size), device=self.device)[None]
-        with torch.inference_mode():
-            whole = model(inputs, use_cache=False).logits.float()
-            head = model.get_output_embeddings()
-            split = head(model.base_model(inputs, use_cache=False).last_hidden_state).float()
-        scale = whole.abs().max().clamp(min=1)
-        same = split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
-        if same and isinstance(head, torch.nn.Linear):
-            return head
-        logger.warning(
-            "%s: the head alone does not give the model's logits; running the whole model", model.name_or_path
-        )
-        return None

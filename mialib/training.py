@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WARMUP_STEPS = 20
 IGNORED = -100  # torch's label of a position that has no target
-HEAD_ROWS_AT_ONCE = 128
+HEAD_ROWS_AT_ONCE = {"cpu": 128, "cuda": 4096, "mps": 1024}
 SMALLEST_PROBABILITY = 1e-38  # of float32: a token's loss counts as 87 nats at most, its gradient is exact
 TokenIds = list[int]
 
@@ -254,15 +254,15 @@ class HeadLoss(torch.autograd.Function):
     def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Mean loss of (N, D) hidden states, (V, D) weights and (N,) targets."""
         hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
-        total, n = hidden.new_zeros(()), len(targets)
-        logits, probs = hidden.new_empty(2, min(HEAD_ROWS_AT_ONCE, n), len(weight))
-        for start in range(0, n, HEAD_ROWS_AT_ONCE):
-            rows, of_rows = hidden[start : start + HEAD_ROWS_AT_ONCE], targets[start : start + HEAD_ROWS_AT_ONCE, None]
+        total, n, at_once = hidden.new_zeros(()), len(targets), HEAD_ROWS_AT_ONCE[hidden.device.type]
+        logits, probs = hidden.new_empty(2, min(at_once, n), len(weight))
+        for start in range(0, n, at_once):
+            rows, of_rows = hidden[start : start + at_once], targets[start : start + at_once, None]
             torch.mm(rows, weight.T, out=logits[: len(rows)])
             grad = torch.softmax(logits[: len(rows)], -1, out=probs[: len(rows)])
             total -= grad.gather(1, of_rows).clamp_(min=SMALLEST_PROBABILITY).log_().sum()
             grad.scatter_add_(1, of_rows, grad.new_full((len(rows), 1), -1.0))  # of the summed loss
-            torch.mm(grad, weight, out=hidden_grad[start : start + HEAD_ROWS_AT_ONCE])
+            torch.mm(grad, weight, out=hidden_grad[start : start + at_once])
             weight_grad.addmm_(grad.T, rows)
         ctx.save_for_backward(hidden_grad, weight_grad)
         ctx.n = n

@@ -12,7 +12,7 @@ from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS
 
 from mialib import probe
 from mialib.metrics import auc, auc_interval
-from mialib.models import load_model, model_revision
+from mialib.models import find_head, load_model, model_revision
 from mialib.probe import Pass, activations, choose_probe, fit_probe, flip_coin, probe_scores, train_proxy
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
@@ -136,6 +136,18 @@ def test_training_a_proxy_leaves_the_target_alone(tiny_model):
     assert not any(parameter.requires_grad for parameter in proxy.model.parameters())
 
 
+def test_the_loss_without_the_logits_at_once_is_the_same_with_the_same_gradients(tiny_model):
+    loaded = load_model(tiny_model("gpt_neox", **LONG), dtype="float32")
+    token_ids, _ = probe.encode_prompts(loaded, SENTENCES)
+    gradients = []
+    for head in (find_head(loaded), None):
+        loaded.model.requires_grad_(True).zero_grad()
+        probe._summed_loss(loaded.model, head, token_ids).backward()
+        gradients.append([parameter.grad.clone() for parameter in loaded.model.parameters()])
+    for ours, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("family", ["gpt_neox", "opt", "gemma2"])  # one with dropout, one with more after the head
 def test_accumulated_chunks_are_one_batch(tiny_model, monkeypatch, family):
     folder = tiny_model(family, **LONG)
@@ -179,7 +191,7 @@ def test_proxy_is_the_same_each_time_and_knows_its_texts_better(tiny_model):
     def loss(loaded):
         token_ids, _ = probe.encode_prompts(loaded, SENTENCES)
         with torch.inference_mode():
-            return probe._summed_loss(loaded.model, token_ids).item()
+            return probe._summed_loss(loaded.model, None, token_ids).item()
 
     assert loss(train_proxy(folder, SENTENCES, 1e-2)) < loss(load_model(folder))
 
@@ -296,6 +308,39 @@ def test_embeddings_of_the_prompts_last_token_say_nothing(tiny_model):
     assert (of_texts == of_texts[0]).all()
     scores = fit_probe(of_texts, flip_coin(len(TEXTS))).decision_function(of_texts.astype(np.float64) + 1)
     assert auc([1, 0] * 4 + [1], scores) == 0.5
+
+
+def test_given_validation_texts_are_what_is_chosen_on():
+    chosen_on = np.arange(0, N, 4)
+    result = choose_probe(*made_up(signal=1), LABELS, validation=chosen_on)
+    assert (result.validation == chosen_on).all()
+    assert sorted([*result.validation, *result.test]) == list(range(N))
+
+
+def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
+    proxies, coin, target = made_up(signal=1)
+    candidates = probe.probe_candidates(probe.fit_probes(proxies, coin), target)
+    assert [tuple(o.values()) for o in candidates.options] == [(rate, layer) for rate in proxies for layer in (1, 2)]
+    result = choose_probe(proxies, coin, target, LABELS)
+    at = candidates.best(LABELS, result.validation)
+    assert candidates.options[at] == {"learning_rate": result.chosen.learning_rate, "layer": result.chosen.layer}
+    np.testing.assert_array_equal(candidates.scores[at], result.scores)
+
+
+def test_controls_find_a_planted_direction_out_of_fold_and_nothing_in_noise():
+    proxies, coin, target = made_up(signal=3)
+    by_layer = probe.supervised_scores(target, LABELS)
+    assert by_layer.shape == (2, N) and max(auc(LABELS, scores) for scores in by_layer) > 0.95
+    own = probe.own_texts_scores(probe.Collected(proxies, coin, target))
+    assert list(own) == list(proxies) and max(auc(coin, scores) for of in own.values() for scores in of) > 0.95
+    noise, coin, target = made_up(signal=0)
+    for scores in probe.supervised_scores(target, LABELS):
+        assert auc(LABELS, scores) < 0.65  # fitted and judged on the same texts it would be near 1
+    assert all(
+        auc(coin, scores) < 0.7
+        for of in probe.own_texts_scores(probe.Collected(noise, coin, target)).values()
+        for scores in of
+    )
 
 
 def test_labels_of_another_number_are_refused():
