@@ -47,14 +47,16 @@ class Corpus(Strict):
     members: NonNegativeInt = 0
     non_members: PositiveInt
     background: NonNegativeInt = 0
-    reference: NonNegativeInt = 0  # texts for token frequencies and the tokenizer, uncut; at least this many
+    reference: NonNegativeInt = 0  # uncut, at least this many: for token frequencies, the tokenizer and the probe
     vocab_size: PositiveInt | None = None
     seed: int
 
     @model_validator(mode="after")
     def _has_a_tokenizer_where_it_has_background(self) -> Corpus:
-        if {bool(self.reference), bool(self.vocab_size)} != {bool(self.background)}:
-            raise ValueError("a corpus with background texts, and no other, has `reference` and `vocab_size`")
+        if bool(self.vocab_size) != bool(self.background):
+            raise ValueError("a corpus with background texts, and no other, has a `vocab_size`")
+        if self.vocab_size and not self.reference:
+            raise ValueError("a corpus with a `vocab_size` learns it from `reference` texts, and has none")
         return self
 
 

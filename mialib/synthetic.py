@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,12 @@ from tenacity import wait_exponential_jitter
 
 from mialib.benchmarks import check_texts, count_words, cut_to_words, excerpt, words
 from mialib.docstrings import MAX_OVERLAP, ngrams
-from mialib.models import load_model
+from mialib.models import LoadedModel, load_model
 from mialib.store import hash_of
 
 if TYPE_CHECKING:
     import httpx
+    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,9 @@ WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
 MAX_USELESS_REPLIES = 5  # in a row: each costs money
 
 PROMPT_TOKENS = 8  # of a text, which a sample continues
-SAMPLES_AT_ONCE = 32
-TOKENS_PER_WORD = 4  # a sample may have this many before it is cut to its words
+SAMPLES_AT_ONCE = 64
+TOKENS_PER_WORD = 4  # a sample may have this many, and ends where it has its words
+SPACES = ("Ġ", "▁")  # how byte-level and sentencepiece tokens write the space before them
 MAX_SAMPLES_PER_TEXT = 20  # tried for each one asked for
 
 
@@ -211,12 +213,13 @@ def sample_synthetic(
 ) -> list[str]:
     """`n` texts of `n_words` words sampled at temperature 1, each from the first eight tokens of one of `texts`.
 
-    `texts` are like the benchmark's, and the model was not trained on them. Left out are samples that end early,
+    `texts` are the benchmark's, as in the paper's prompt, or others like them. Left out are samples that end early,
     repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts, which it may recite), or an
     earlier sample. The same seed gives the same texts on one machine. ValueError where no text has eight tokens,
     RuntimeError where too many samples are left out.
     """
     import torch
+    from transformers import StoppingCriteriaList
 
     check_texts(texts, "texts to begin from")
     loaded = load_model(model, device=device)
@@ -226,6 +229,8 @@ def sample_synthetic(
     if not prompts:
         raise ValueError(f"none of the {len(texts)} texts has the {PROMPT_TOKENS} tokens that a sample begins with")
     n_new = min(TOKENS_PER_WORD * n_words, loaded.max_tokens - len(prompts[0]))
+    # Chinese is cut by jieba, which only sees words where a text is whole.
+    enough = None if language == "zh" else _enough_words(loaded, n_words, len(prompts[0]))
     sources, samples, new, left_out, n_tried = [*texts, *known], [], [], Counter(), 0
     cuda = [loaded.model.device] if loaded.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), torch.inference_mode():
@@ -247,6 +252,7 @@ def sample_synthetic(
                 top_k=0,
                 top_p=top_p,
                 max_new_tokens=n_new,
+                stopping_criteria=StoppingCriteriaList([enough]) if enough else None,
                 pad_token_id=loaded.tokenizer.eos_token_id,
             )
             decoded = loaded.tokenizer.batch_decode(outputs[:, len(start) :], skip_special_tokens=True)
@@ -259,6 +265,19 @@ def sample_synthetic(
             new, left_out = keep_new(samples, sources, language)
     logger.info("%s: %d samples, %d long enough; left out: %s", model, n_tried, len(samples), dict(left_out))
     return new[:n]
+
+
+def _enough_words(loaded: LoadedModel, n_words: int, n_prompt: int) -> Callable[..., torch.Tensor]:
+    """Whether each sample has begun a word more than it needs, by its tokens that begin with a space.
+
+    The prompt's words are not counted, so none ends too early.
+    """
+    import torch
+
+    tokens = loaded.tokenizer.convert_ids_to_tokens(range(len(loaded.tokenizer)))
+    begins_word = torch.zeros(loaded.vocab_size, dtype=torch.bool, device=loaded.model.device)
+    begins_word[[i for i, token in enumerate(tokens) if token.startswith(SPACES)]] = True
+    return lambda input_ids, *_, **__: begins_word[input_ids[:, n_prompt:]].sum(-1) > n_words
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------

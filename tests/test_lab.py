@@ -282,7 +282,9 @@ def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
 
     from mialib import training
 
-    monkeypatch.setattr(training, "HEAD_ROWS_AT_ONCE", 7)  # so that there are several chunks, the last one short
+    monkeypatch.setattr(
+        training, "HEAD_ROWS_AT_ONCE", {"cpu": 7}
+    )  # so that there are several chunks, the last one short
     torch.manual_seed(0)
     hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(30, 6, dtype=torch.float64, requires_grad=True)
@@ -549,10 +551,9 @@ def with_corpus(**changes):
     [
         ({"surprise": 1}, "surprise"),
         ({"models": {"lab/x": {"benchmarks": []}}}, "a lab model"),
-        (with_corpus(vocab_size=None), "has `reference` and `vocab_size`"),
-        (with_corpus(reference=0), "has `reference` and `vocab_size`"),
-        (with_corpus(members=0, background=0), "a corpus with background texts, and no other"),
-        (with_corpus(members=0, background=0, vocab_size=None), "a corpus with background texts, and no other"),
+        (with_corpus(vocab_size=None), "a corpus with background texts, and no other, has a `vocab_size`"),
+        (with_corpus(reference=0), "learns it from `reference` texts"),
+        (with_corpus(members=0, background=0), "a corpus with background texts, and no other, has a `vocab_size`"),
         ({"models": {"lab/x": {"benchmarks": [], "train": TRAIN | {"injected": {"lab/no": 1}}}}}, "no corpus 'lab/no'"),
         (
             with_corpus(members=0) | {"models": {"lab/x": {"benchmarks": [], "train": TRAIN}}},

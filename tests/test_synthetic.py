@@ -254,7 +254,7 @@ def test_samples_that_recite_are_left_out(wide_model, monkeypatch):
 
 def test_a_model_that_cannot_write_enough_says_so(wide_model, monkeypatch):
     monkeypatch.setattr(synthetic, "MAX_SAMPLES_PER_TEXT", 10)
-    with pytest.raises(RuntimeError, match=r"0 of 2 texts after 32 samples \(32 shorter than 400 words"):
+    with pytest.raises(RuntimeError, match=r"0 of 2 texts after 64 samples \(64 shorter than 400 words"):
         sample_synthetic(wide_model, SENTENCES, 2, n_words=400)
     with pytest.raises(ValueError, match="none of the 1 texts has the 8 tokens"):
         sample_synthetic(wide_model, ["the"], 2, n_words=5)
