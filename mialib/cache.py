@@ -1,5 +1,5 @@
-"""Score or load: token statistics, token frequencies and neighbors are computed once and kept, keyed by all that
-determines them.
+"""Score or load: token statistics, token frequencies, neighbors and samples are computed once and kept, keyed by all
+that determines them.
 
 A key holds the content of model, tokenizer and texts, device and dtype, start token, library versions and the source
 of the code that computes, so editing any of them misses the cache instead of finding a stale result.
@@ -112,6 +112,38 @@ def neighbor_log_probs_or_load(
     return np.array(_load_column(path, "log_prob"), np.float64)
 
 
+def sample_or_load(
+    model: str, texts: Sequence[str], n: int, *, n_words: int, seed: int = 0, language: str = "en"
+) -> list[str]:
+    """Sampled texts; arguments as for `mialib.synthetic.sample_synthetic`. A lab model's training texts are known."""
+    path = _path(
+        "synthetic",
+        model=model_revision(model),
+        texts=hash_texts(texts),
+        n=n,
+        n_words=n_words,
+        seed=seed,
+        language=language,
+        device=pick_device().type,
+        code=code_hash("synthetic", "models", "benchmarks"),
+        versions=[version("torch"), version("transformers")],
+    )
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            from mialib.synthetic import sample_synthetic
+
+            known = _trained_on(model) if model.startswith("lab/") else []
+            made = sample_synthetic(model, texts, n, n_words=n_words, seed=seed, known=known, language=language)
+            _save_column(path, "text", made)
+    return _load_column(path, "text")
+
+
+def _trained_on(model: str) -> list[str]:
+    from mialib.lab import lab_recipe, trained_on
+
+    return trained_on(lab_recipe(model))[0]
+
+
 def _neighbors_path(texts: Sequence[str], masked_lm: str, n_neighbors: int, seed: int, language: str) -> Path:
     return _path(
         "neighbors",
@@ -126,7 +158,7 @@ def _neighbors_path(texts: Sequence[str], masked_lm: str, n_neighbors: int, seed
     )
 
 
-def _save_column(path: Path, name: str, rows: list[list[Any]]) -> None:
+def _save_column(path: Path, name: str, rows: list[Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -134,7 +166,7 @@ def _save_column(path: Path, name: str, rows: list[list[Any]]) -> None:
         pq.write_table(pa.table({name: rows}), temporary, compression="zstd")
 
 
-def _load_column(path: Path, name: str) -> list[list[Any]]:
+def _load_column(path: Path, name: str) -> list[Any]:
     import pyarrow.parquet as pq
 
     return pq.read_table(path).column(name).to_pylist()

@@ -28,15 +28,19 @@ from mialib.choose import GRIDS, Candidates, folds, score_grid
 from mialib.config import Strict, Unlearning, one_line
 from mialib.detectors import FloatArray, get_detector
 from mialib.documents import last_of_each, per_document, snippet_inputs
-from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs
+from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, with_neighbors
 from mialib.lab import by_group, lab_recipe
 from mialib.metrics import Comparison, compare_auc_over_seeds
+from mialib.probe import N_TRAINING, collect, fit_probes, probe_candidates
 from mialib.results import Result, verdict
 from mialib.store import ROOT, atomic_path, hash_of, mialib_version
+from mialib.unseen import SAMPLED, load_unseen
 
 CLAIMS_FILE = ROOT / "data" / "claims.yml"
 RECORDED_FILE = ROOT / "data" / "recorded" / "claims.parquet"
 CHANCE = "chance"
+PROBE = "probe"
+N_NEIGHBORS = 25
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +52,8 @@ class Setting(Strict):
     benchmark: str
     reference: str | None = None
     corpus: str | None = None
+    n_words: PositiveInt | None = None  # what the texts are cut to
+    masked: str | None = None  # a masked language model, for Neighbor
 
 
 class Group(Strict):
@@ -75,7 +81,8 @@ class Side(Strict):
     """One side of a comparison: a detector and what differs from the setting, for some settings by name.
 
     An option that is a list is chosen, by AUC, on each fifth of the texts in turn; "grid" is the whole grid of
-    `mialib.choose`. With any such side, all sides are judged on the other four fifths.
+    `mialib.choose`. So are the learning rate and layer of the probe, which is no registered detector and learns from
+    `training` texts. With any such side, all sides are judged on the other four fifths.
     """
 
     detector: str
@@ -84,9 +91,15 @@ class Side(Strict):
     n_words: dict[str, int] = Field(default_factory=dict)
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in segments of n_words
     corpus: str | None = None
+    training: str | None = None  # unseen texts for the probe, named as in `mialib.unseen`
+    n_training: PositiveInt = N_TRAINING
 
     @model_validator(mode="after")
-    def _has_a_grid_where_it_asks_for_one(self) -> Side:
+    def _has_what_its_detector_needs(self) -> Side:
+        if (self.detector == PROBE) != bool(self.training):
+            raise ValueError("the probe, and nothing else, has `training` texts")
+        if self.detector == PROBE:
+            return self
         get_detector(self.detector)
         if self.options == "grid" and self.detector not in GRIDS:
             raise ValueError(f"detector {self.detector!r} has no grid; those of {', '.join(GRIDS)} are known")
@@ -99,7 +112,7 @@ class Side(Strict):
     @property
     def is_chosen(self) -> bool:
         """Whether an option is to be chosen."""
-        return any(isinstance(value, list) for value in self.resolved_options().values())
+        return self.detector == PROBE or any(isinstance(value, list) for value in self.resolved_options().values())
 
     def resolved(self) -> dict[str, Any]:
         """All that determines the side's scores in a setting."""
@@ -162,7 +175,9 @@ class Claims(Strict):
         sides = [side if side == CHANCE else side.resolved() for side in claim.sides]
         groups = [claim.positive.model_dump(), claim.negative.model_dump()]
         targets = [_target(place, setting, side, 0) for side in claim.sides if side != CHANCE]
-        models = sorted({name for target in targets for name in (target.model, target.reference) if name})
+        named = {name for target in targets for name in (target.model, target.reference)}
+        named |= {place.masked, *(side.training.removeprefix(SAMPLED) for side in claim.sides if _samples(side))}
+        models = sorted(name for name in named if name)
         recipes = {name: _recipes(name) for name in models if name.startswith("lab/")}
         return hash_of([sides, groups, place.model_dump(), recipes])
 
@@ -214,7 +229,8 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[
         candidates = None
         if side != CHANCE:
             target = _target(place, setting, side, seed)
-            candidates = _candidates(target, side, side.n_words.get(setting)).take(texts)
+            n_words = side.n_words.get(setting, place.n_words)
+            candidates = _candidates(target, side, n_words, place.masked).take(texts)
         for f, (chosen_on, judged_on) in enumerate(runs):
             # Against chance all texts tie, which is an AUC of 0.5.
             of_side = (
@@ -243,34 +259,54 @@ def _recipes(name: str) -> list[dict[str, Any]]:
     return [recipe.model_dump(), *(_recipes(recipe.base) if isinstance(recipe, Unlearning) else [])]
 
 
+def _samples(side: Side | str) -> bool:
+    """Whether a side's training texts are sampled from a model."""
+    return side != CHANCE and bool(side.training) and side.training.startswith(SAMPLED)
+
+
 _kept_candidates: dict[str, Candidates] = {}
 
 
-def _candidates(target: Target, side: Side, n_words: int | None) -> Candidates:
+def _candidates(target: Target, side: Side, n_words: int | None, masked: str | None) -> Candidates:
     """The scores of a side at each of its candidate options, one where it has no list; many claims share them."""
-    key = hash_of([asdict(target), side.resolved(), n_words])
+    key = hash_of([asdict(target), side.resolved(), n_words, masked])
     if key not in _kept_candidates:
-        grid = {name: value if isinstance(value, list) else [value] for name, value in side.resolved_options().items()}
-        inputs, document = _load(target, n_words, get_detector(side.detector).needs, side.part)
-        candidates = score_grid(inputs, side.detector, grid)
-        if side.part == "all":
-            means = np.stack([per_document(scores, document) for scores in candidates.scores])
-            candidates = Candidates(candidates.options, means)
-        elif side.part is not None:  # of the tail's two snippets the last, so that no place has a mean's advantage
-            candidates = candidates.take(last_of_each(document))
-        _kept_candidates[key] = candidates
+        _kept_candidates[key] = (
+            _probe_candidates(target, side, n_words) if side.detector == PROBE else _grid(target, side, n_words, masked)
+        )
     return _kept_candidates[key]
+
+
+def _grid(target: Target, side: Side, n_words: int | None, masked: str | None) -> Candidates:
+    grid = {name: value if isinstance(value, list) else [value] for name, value in side.resolved_options().items()}
+    needs = get_detector(side.detector).needs
+    inputs, document = _load(target, n_words, needs, side.part, masked)
+    candidates = score_grid(inputs, side.detector, grid)
+    if side.part == "all":
+        means = np.stack([per_document(scores, document) for scores in candidates.scores])
+        candidates = Candidates(candidates.options, means)
+    elif side.part is not None:  # of the tail's two snippets the last, so that no place has a mean's advantage
+        candidates = candidates.take(last_of_each(document))
+    return candidates
+
+
+def _probe_candidates(target: Target, side: Side, n_words: int | None) -> Candidates:
+    benchmark = load_benchmark(target.benchmark, n_words)
+    unseen = load_unseen(side.training, benchmark, side.n_training)
+    collected = collect(target.model, benchmark.texts, unseen)
+    return probe_candidates(fit_probes(collected.proxies, collected.coin), collected.target)
 
 
 @cache
 def _load(
-    target: Target, n_words: int | None, needs: tuple[str, ...], part: str | None
+    target: Target, n_words: int | None, needs: tuple[str, ...], part: str | None, masked: str | None
 ) -> tuple[Inputs, NDArray[np.int64] | None]:
     """A target's texts, whole or cut, or a part of its documents, with the number of each snippet's document."""
     if part is not None:
         return snippet_inputs(target, n_words, needs, part)
     inputs = load_inputs(target, needs)
-    return (inputs if n_words is None else cut_inputs(inputs, n_words)[0]), None
+    inputs = inputs if n_words is None else cut_inputs(inputs, n_words)[0]
+    return (with_neighbors(inputs, masked, N_NEIGHBORS) if masked and "neighbors" in needs else inputs), None
 
 
 def judge(claim: Claim, setting: str, place: Setting, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:

@@ -54,7 +54,6 @@ class Target:
     reference: str | None = None  # a smaller model, for Small Ref
     corpus: str | None = None  # a reference corpus, for DC-PDD
     published: str | None = None  # the published table's column that stands beside it
-    masked: str | None = None  # a masked language model, for Neighbor
 
     @property
     def column(self) -> str:
@@ -121,7 +120,6 @@ def targets(
     references: str | Sequence[str | None] | None = None,
     corpora: str | Sequence[str | None] | None = None,
     published: str | Sequence[str | None] | None = None,
-    masked: str | Sequence[str | None] | None = None,
 ) -> list[Target]:
     """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is
     empty.
@@ -137,7 +135,6 @@ def targets(
         "reference": references,
         "corpus": corpora,
         "published": published,
-        "masked": masked,
     }.items():
         entries = [None if entry in ("", "-", None) else entry for entry in as_list(value)] or [None]
         if len(entries) not in (1, len(names)):
@@ -157,8 +154,8 @@ def targets(
 def load_inputs(target: Target, needs: Iterable[str] = PASSES) -> Inputs:
     """Load the benchmark and score it, or load its scores: the texts, lowercased, and under the reference model.
 
-    The last two only where `needs` has them; reading less is quicker where it is known which detectors run. The texts'
-    neighbors only where `needs` has "neighbors", which it has not by default: they take a hundred passes.
+    The last two only where `needs` has them; reading less is quicker where it is known which detectors run. Neighbors
+    take a hundred passes, and `with_neighbors` adds them where they are wanted.
     """
     return inputs_of(target, load_benchmark(target.benchmark), needs)
 
@@ -174,13 +171,17 @@ def inputs_of(target: Target, benchmark: Benchmark, needs: Iterable[str] = PASSE
         lowercase=score_or_load(target.model, lowered(benchmark)) if has_lowercase else None,
         reference=score_or_load(target.reference, texts) if target.reference and has_reference else None,
         frequency=None,
-        neighbors=_neighbors(target, benchmark) if target.masked and "neighbors" in needs else None,
     )
     return with_corpus(inputs, target.corpus) if target.corpus else inputs
 
 
-def _neighbors(target: Target, benchmark: Benchmark) -> FloatArray:
-    return neighbor_log_probs_or_load(target.model, benchmark.texts, target.masked, language=benchmark.language)
+def with_neighbors(inputs: Inputs, masked_lm: str, n_neighbors: int = 100) -> Inputs:
+    """The same inputs with the log-probs of each text's neighbors, which a masked language model makes."""
+    benchmark = inputs.benchmark
+    neighbors = neighbor_log_probs_or_load(
+        inputs.target.model, benchmark.texts, masked_lm, n_neighbors=n_neighbors, language=benchmark.language
+    )
+    return replace(inputs, neighbors=neighbors)
 
 
 def with_corpus(inputs: Inputs, corpus: str) -> Inputs:
@@ -207,7 +208,10 @@ def lowered(benchmark: Benchmark) -> list[str]:
 
 
 def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
-    """The same inputs with each text cut to `n_words` words, and how many texts needed no new forward pass."""
+    """The same inputs with each text cut to `n_words` words, and how many texts needed no new forward pass.
+
+    Without neighbors: those of a cut text are others.
+    """
     cut = inputs.benchmark.cut(n_words)
     target = inputs.target
     stats, n_reused = score_cut_texts(target.model, inputs.stats, cut.texts)
@@ -216,8 +220,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
         lowercase, _ = score_cut_texts(target.model, lowercase, lowered(cut))
     if reference is not None:
         reference, _ = score_cut_texts(target.reference, reference, cut.texts)
-    neighbors = None if inputs.neighbors is None else _neighbors(target, cut)
-    made = replace(inputs, benchmark=cut, stats=stats, lowercase=lowercase, reference=reference, neighbors=neighbors)
+    made = replace(inputs, benchmark=cut, stats=stats, lowercase=lowercase, reference=reference, neighbors=None)
     return made, n_reused
 
 

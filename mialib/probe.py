@@ -40,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 SAMPLE = "[SAMPLE]"
 PROMPT = f"Here is a statement: {SAMPLE} \n Is the above statement correct? Answer:"  # Section 3.3
-LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # the paper searches a grid, too, and does not print it
+# The paper prints no grid; the authors' scripts try 8e-4 to 1e-3 for TinyLLaMA and 2.5e-3 to 3.5e-3 for OpenLLaMA.
+LEARNING_RATES = (1e-3, 3e-3, 1e-2)
+N_TRAINING = 200  # texts to learn from, of which half are called members (Figure 3)
 EPOCHS = 2  # each of them one batch of all member texts (Section 5.4)
 TRAINING_TOKENS_AT_ONCE = 1024  # of that batch, with their logits and gradients in memory
 TokenIds = list[int]

@@ -226,7 +226,10 @@ def _describe_place(judgement: Judgement) -> str:
         for group in (claim.positive, claim.negative)
     ]
     is_usual = groups == ["members", "non-members"]
-    return f"{judgement.setting}: {model} on {place.benchmark}" + ("" if is_usual else f" ({' − '.join(groups)})")
+    length = f" at {place.n_words} words" if place.n_words else ""
+    return f"{judgement.setting}: {model} on {place.benchmark}{length}" + (
+        "" if is_usual else f" ({' − '.join(groups)})"
+    )
 
 
 def verdicts(judgements: Sequence[Judgement]) -> Styler | Markdown:
@@ -246,7 +249,9 @@ def _describe(side: Side, setting: str) -> str:
     parts += [{"all": "mean over snippets"}.get(side.part, side.part)] if side.part else []
     parts += [f"{side.n_words[setting]} words"] if setting in side.n_words else []
     parts += [f"corpus {side.corpus}"] if side.corpus else []
-    return f"{DETECTORS[side.detector].label}" + (f" ({', '.join(parts)})" if parts else "")
+    parts += [f"from {side.n_training} texts of {side.training}"] if side.training else []
+    label = "Probe" if side.training else DETECTORS[side.detector].label
+    return label + (f" ({', '.join(parts)})" if parts else "")
 
 
 def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:

@@ -347,10 +347,42 @@ def test_wikimia_has_as_many_texts_as_its_paper_says(length, n_texts, published_
 
 
 def test_arxiv_mia_loads_and_can_be_cut(published_copy):
-    assert len(load_benchmark("arxiv_mia")) == 1600
+    bench = load_benchmark("arxiv_mia")
+    assert len(bench) == 2000 and bench.labels.sum() == 1000
+    assert [bench.domains.count(field) for field in ("cs", "math")] == [800, 1200]
+    assert len(bench.validation) == 400, "the published split is 2:8"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert max(map(count_words, load_benchmark("arxiv_mia", length=64).texts)) == 64
+
+
+def test_validation_texts_keep_their_place_when_others_are_taken(tmp_path):
+    rows = [{"text": f"text {i}", "label": i % 2, "split": "dev" if i in (1, 4) else "test"} for i in range(6)]
+    bench = load_benchmark(write(tmp_path / "b.jsonl", rows))
+    assert bench.validation == (1, 4) == bench.cut(1).validation
+    taken = bench.take([4, 3, 2, 1], "some")
+    assert [taken.texts[i] for i in taken.validation] == ["text 4", "text 1"]
+
+
+def test_the_splits_of_a_published_benchmark_are_joined_and_its_training_texts_left_out(monkeypatch):
+    from types import SimpleNamespace
+
+    import datasets
+    import huggingface_hub
+
+    rows = {
+        name: datasets.Dataset.from_list([{"text": f"{name} {i}", "label": i, "field": "cs"} for i in range(2)])
+        for name in ("train_real", "dev", "test")
+    }
+    api = SimpleNamespace(dataset_info=lambda *_, **__: SimpleNamespace(sha="abc"))
+    monkeypatch.delenv("MIALIB_BENCHMARKS", raising=False)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows)
+    bench = load_benchmark("arxiv_mia")
+    assert bench.texts == ("dev 0", "dev 1", "test 0", "test 1") and bench.validation == (0, 1)
+    assert bench.revision == "abc" and set(bench.domains) == {"cs"}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: {"train": rows["test"]})
+    assert load_benchmark("arxiv_mia").texts == ("test 0", "test 1")
 
 
 @pytest.mark.parametrize("length", [None, 33])

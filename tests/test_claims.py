@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mialib import claims as claims_module
-from mialib import documents, evaluate, lab, tables
+from mialib import documents, evaluate, lab, probe, tables
 from mialib.choose import GRIDS, folds
 from mialib.claims import Group, SeedScores, Setting, judge, judge_on, load_claims, load_recorded, record, score_claim
 from mialib.config import Training, Unlearning, load_profile
@@ -42,6 +42,11 @@ def load_written(written, tmp_path):
 # --- the file ---
 
 
+def trained_corpora(model):
+    recipe = lab.lab_recipe(model)
+    return trained_corpora(recipe.base) if isinstance(recipe, Unlearning) else lab.corpora_of_recipe(recipe)
+
+
 def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
     claims, profile = load_claims(), load_profile(ROOT / "data" / "profiles" / "lab.yml")
     ids = [claim.id for claim in claims.claims]
@@ -51,19 +56,25 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
         corpora = lab.corpora_of(setting.benchmark)
         assert set(corpora) <= set(profile.corpora)
         assert len({profile.corpora[corpus].language for corpus in corpora}) == 1
-        assert lab.lab_model_corpus(setting.model) in corpora
+        assert set(trained_corpora(setting.model)) & set(corpora)
+        assert setting.masked is None or profile.models[setting.masked].masked
     for claim, setting in claims.tests():
         assert (claim.margin is not None) == (claim.expect == "equivalent")
         for side in claim.sides:
             if side == "chance":
                 continue
-            assert set(side.resolved_options()) <= set(DETECTORS[side.detector].hyperparameters), claim.id
+            if side.detector == "probe":
+                source = side.training.removeprefix("sampled:").removesuffix(":reference")
+                assert source in {**profile.models, **profile.corpora}, claim.id
+            else:
+                assert set(side.resolved_options()) <= set(DETECTORS[side.detector].hyperparameters), claim.id
+            assert side.detector != "neighbor" or claims.settings[setting].masked
             assert set(side.model.values()) <= set(profile.models)
             assert {*side.model, *side.n_words} <= set(claim.where), "a setting that it is not tested in"
             assert side.part is None or setting in side.n_words, "a part of a document has a number of words"
             place = claims.settings[setting]
             model = side.model.get(setting, place.model)
-            assert lab.lab_model_corpus(model) in lab.corpora_of(place.benchmark), "members are of its training set"
+            assert set(trained_corpora(model)) & set(lab.corpora_of(place.benchmark)), "members are of its training set"
 
 
 def test_groups_of_members_are_those_that_the_recipes_treat_alike():
@@ -323,6 +334,41 @@ def test_single_options_are_not_chosen_and_no_text_is_held_out(tmp_path, here):
     texts = np.argsort(-here[1].labels, kind="stable")
     assert len(labels) == 16
     np.testing.assert_allclose(found.scores[0, 0], evaluate.scores_of(here[1], "min_k", k=50)[texts])
+
+
+def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, benchmark_file):
+    """Learning rate and layer are chosen like any grid, and both sides are judged on the same texts."""
+    unseen = tmp_path / "unseen.txt"
+    unseen.write_text("".join(f"The stone number {i} stands {7 * i} miles behind the old mill\n" for i in range(12)))
+    folder = tiny_model("gpt_neox", max_position_embeddings=512)
+    here = {"here": {"model": folder, "benchmark": benchmark_file, "n_words": 4}}
+    written = claim_of(settings=here, a={"detector": "probe", "training": str(unseen), "n_training": 8})
+    claims = load_written(written, tmp_path)
+    labels, found = score_claim(claims, claims.claims[0], "here", 0)
+    assert found.scores.shape == (2, 5, len(labels))
+    benchmark = evaluate.load_benchmark(benchmark_file, 4)
+    texts = claims_module.load_unseen(str(unseen), benchmark, 8)
+    candidates = probe.probe_candidates(*fitted(probe.collect(folder, benchmark.texts, texts)))
+    order = np.argsort(-benchmark.labels, kind="stable")  # members first
+    for f, (chosen_on, judged_on) in enumerate(folds(labels)):
+        expected = candidates.take(order).scores[candidates.take(order).best(labels, chosen_on)]
+        np.testing.assert_array_equal(found.scores[0, f, judged_on], expected[judged_on])
+        assert np.isnan(found.scores[:, f, chosen_on]).all()
+
+
+def fitted(collected):
+    return probe.fit_probes(collected.proxies, collected.coin), collected.target
+
+
+def test_neighbors_are_those_of_the_cut_texts(tmp_path, model_folder, masked_folder, benchmark_file, monkeypatch):
+    monkeypatch.setattr(claims_module, "N_NEIGHBORS", 3)
+    here = {"here": {"model": model_folder, "benchmark": benchmark_file, "n_words": 4, "masked": masked_folder}}
+    claims = load_written(claim_of(settings=here, a={"detector": "neighbor"}), tmp_path)
+    _, found = score_claim(claims, claims.claims[0], "here", 0)
+    inputs, _ = evaluate.cut_inputs(evaluate.load_inputs(evaluate.targets(model_folder, benchmark_file)[0]), 4)
+    inputs = evaluate.with_neighbors(inputs, masked_folder, 3)
+    order = np.argsort(-inputs.labels, kind="stable")
+    np.testing.assert_array_equal(found.scores[0, 0], evaluate.scores_of(inputs, "neighbor")[order])
 
 
 @pytest.mark.parametrize("part", ["head", "middle", "tail", "all", None])

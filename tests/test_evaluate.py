@@ -62,21 +62,20 @@ def test_a_detector_without_its_input_is_none_not_an_error(model_folder, benchma
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
     passes = []
 
-    def log_probs(model, texts, masked_lm, *, language):
-        passes.append((model, masked_lm, language, len(texts)))
+    def log_probs(model, texts, masked_lm, *, n_neighbors, language):
+        passes.append((model, masked_lm, n_neighbors, language, len(texts)))
         return np.arange(2.0 * len(texts)).reshape(-1, 2) - 40
 
     monkeypatch.setattr(evaluate, "neighbor_log_probs_or_load", log_probs)
-    [target] = evaluate.targets(model_folder, benchmark_file, masked=masked_folder)
+    [target] = evaluate.targets(model_folder, benchmark_file)
     without = evaluate.load_inputs(target)
     assert not passes and "neighbor" not in evaluate.score_all(without)
     assert evaluate.score_all(without, ["neighbor"]) == {"neighbor": None}
-    found = evaluate.load_inputs(target, ["neighbors"])
-    assert passes == [(model_folder, masked_folder, "en", 16)]
+    found = evaluate.with_neighbors(without, masked_folder, 2)
+    assert passes == [(model_folder, masked_folder, 2, "en", 16)]
     assert evaluate.score_all(found)["neighbor"].shape == (16,)
     np.testing.assert_array_equal(found.take([3, 0], "two").neighbors, found.neighbors[[3, 0]])
-    evaluate.cut_inputs(found, 4)
-    assert len(passes) == 2, "cut texts have neighbors of their own"
+    assert evaluate.cut_inputs(found, 4)[0].neighbors is None, "cut texts have neighbors of their own"
 
 
 def test_chinese_has_no_lowercase_pass(model_folder, tmp_path):

@@ -1,0 +1,118 @@
+"""The probe beside the likelihood detectors: same texts, rows as the paper prints them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mialib import evaluate, probe, probed
+from mialib.metrics import auc, tpr_at_fpr
+
+N = 40
+RATES = (1e-3, 1e-2)
+
+
+@pytest.fixture
+def target(tmp_path, tiny_model):
+    rows = [
+        {"text": f"The river number {i} runs {7 * i} miles", "label": i % 2, "field": "cs" if i < 24 else "math"}
+        for i in range(N)
+    ]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tiny_model("gpt_neox", max_position_embeddings=512)
+    return evaluate.targets(folder, str(path), folder)[0]
+
+
+@pytest.fixture
+def unseen_file(tmp_path):
+    path = tmp_path / "unseen.txt"
+    path.write_text("".join(f"The stone number {i} stands {3 * i} miles off\n" for i in range(20)))
+    return str(path)
+
+
+@pytest.fixture
+def made(target, unseen_file, masked_folder):
+    inputs = probed.load(target, masked=masked_folder, n_neighbors=2)
+    return probed.probe_inputs(inputs, {probed.REAL: unseen_file}, n_training=10, learning_rates=RATES)
+
+
+def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
+    assert len(made.test) == 0.8 * N and not set(made.test) & set(made.probes[probed.REAL].validation)
+    results = probed.measure(made, "here", {"auc": "table-2", "tpr_at_5_fpr": "table-3"})
+    rows = list(dict.fromkeys(result.row for result in results))
+    assert rows[:6] == list(probed.BASELINES.values()) and rows[-1] == probed.REAL
+    assert [r.row for r in results if r.ours is None] == ["DC-PDD"] * 2, "no reference corpus is given"
+    for result in (r for r in results if r.ours is not None):
+        labels, scores = made.inputs.labels[made.test], made.on_test(result.row)
+        expected = auc(labels, scores) if result.metric == "auc" else tpr_at_fpr(labels, scores, 0.05)
+        assert result.ours == pytest.approx(expected)
+
+
+def test_published_numbers_stand_beside_ours_by_the_papers_own_rows(made):
+    column = "ArxivMIA / TinyLLaMA-1.1B"
+    results = {r.row: r for r in probed.measure(made, "here", {"auc": "table-2"}, column)}
+    assert results["Loss Attack"].published == 0.451 and results[probed.REAL].published == 0.571
+    assert results["Smaller Model"].published is None and results["DC-PDD"].ours is None
+
+
+def test_a_field_is_judged_on_its_test_texts_alone(made):
+    cs = np.flatnonzero(np.array(made.inputs.benchmark.domains) == "cs")
+    [result] = [r for r in probed.measure(made, "cs", {"auc": "table-2"}, texts=cs) if r.row == probed.REAL]
+    judged = np.intersect1d(cs, made.test)
+    assert result.ours == pytest.approx(auc(made.inputs.labels[judged], made.scores[probed.REAL][judged]))
+
+
+def test_a_benchmarks_own_validation_texts_are_chosen_on(target, unseen_file):
+    inputs = probed.load(target)
+    chosen_on = (0, 1, 2, 3, 17)
+    inputs = replace(inputs, benchmark=replace(inputs.benchmark, validation=chosen_on))
+    found = probed.probe_inputs(inputs, {probed.REAL: unseen_file}, n_training=10, learning_rates=RATES)
+    assert found.probes[probed.REAL].validation.tolist() == list(chosen_on)
+    assert not set(found.test) & set(chosen_on) and len(found.test) == N - 5
+
+
+def test_texts_set_apart_are_in_no_score(target):
+    found = probed.probe_inputs(probed.load(target), {probed.REAL: "apart"}, n_training=8, learning_rates=RATES)
+    assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
+    assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
+    assert found.scores["Neighbor Attack"] is None
+
+
+def test_comparisons_are_on_the_test_texts(made):
+    found = probed.against_baselines(made)
+    labels = made.inputs.labels[made.test]
+    difference = auc(labels, made.on_test(probed.REAL)) - auc(labels, made.on_test("Loss Attack"))
+    assert found[f"{probed.REAL} − Loss Attack"].difference.estimate == pytest.approx(difference)
+    result = made.probes[probed.REAL]
+    leak = auc(labels, result.leaking.scores[made.test]) - auc(labels, result.scores[made.test])
+    assert probed.leak(made).difference.estimate == pytest.approx(leak)
+
+
+def test_controls_have_a_row_a_layer_and_a_column_a_rate_and_one_that_is_told(made):
+    results = probed.measure_controls(made, "here")
+    assert {r.row for r in results} == {"layer 1", "layer 2"}
+    assert list(dict.fromkeys(r.column for r in results)) == [
+        "here: membership, told",
+        "here: the coin, rate 0.001",
+        "here: the coin, rate 0.01",
+    ]
+
+
+def test_fewer_neighbors_are_the_first_ones(made):
+    results = probed.by_neighbors(made, [1, 2, 5])
+    assert [r.row for r in results] == ["1", "2"], "there are two neighbors a text"
+    own = evaluate.score_all(made.inputs, ["ppl"])["ppl"]
+    first = own - made.inputs.neighbors[:, 0]
+    assert results[0].ours == pytest.approx(auc(made.labels, first[made.test]))
+    assert results[1].ours == pytest.approx(auc(made.labels, made.on_test("Neighbor Attack")))
+
+
+def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, monkeypatch):
+    seen = []
+    whole = probed.probe_scores
+    monkeypatch.setattr(probed, "probe_scores", lambda *given, **more: seen.append(given[3]) or whole(*given, **more))
+    found = probed.by_number_of_texts(probed.load(target), unseen_file, [10, 4], learning_rates=RATES)
+    assert list(found) == [4, 10] and [len(texts) for texts in seen] == [4, 10] and seen[0] == seen[1][:4]
+    assert isinstance(found[4], probe.ProbeScores)

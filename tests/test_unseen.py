@@ -1,0 +1,94 @@
+"""Where the probe's training texts come from."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mialib import cache, synthetic, unseen
+from mialib.benchmarks import Benchmark
+from mialib.unseen import load_unseen, set_apart
+
+N_MEMBERS, N_NON_MEMBERS = 6, 10
+BENCHMARK = Benchmark(
+    name="b",
+    texts=tuple(f"text {i} of the old mill" for i in range(N_MEMBERS + N_NON_MEMBERS)),
+    labels=np.repeat([1, 0], [N_MEMBERS, N_NON_MEMBERS]),
+    revision="r",
+)
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    path = tmp_path / "unseen.jsonl"
+    path.write_text("".join(json.dumps({"text": f"line {i} of a file that is long"}) + "\n" for i in range(12)))
+    return str(path)
+
+
+def test_texts_of_a_file_are_cut_to_the_benchmarks_longest_text_and_drawn_by_the_seed(texts_file):
+    texts = load_unseen(texts_file, BENCHMARK, 5)
+    assert len(set(texts)) == 5 and all(len(text.split()) == 6 for text in texts)
+    assert texts == load_unseen(texts_file, BENCHMARK, 5) != load_unseen(texts_file, BENCHMARK, 5, seed=1)
+    assert texts == load_unseen(texts_file, BENCHMARK, 12)[:5], "a smaller set is part of a larger one"
+    assert load_unseen(texts_file, BENCHMARK.cut(2), 1)[0].split()[0] == "line"
+    assert len(load_unseen(texts_file, BENCHMARK.cut(2), 1)[0].split()) == 2
+
+
+def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
+    with pytest.raises(ValueError, match=r"unseen\.jsonl holds 12 distinct texts, 13 unseen ones are asked for"):
+        load_unseen(texts_file, BENCHMARK, 13)
+    with pytest.raises(ValueError, match="holds 1 distinct texts"):
+        load_unseen(texts_file, BENCHMARK.cut(1), 2)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("lab/en:member", ValueError, "the lab's models are trained on these; use lab/en:reference"),
+        ("lab/en:background", ValueError, "use lab/en:reference"),
+        (
+            "nothing",
+            ValueError,
+            "no unseen texts 'nothing'; known: a file .*lab/en:reference.*sampled:MODEL, apart.*arxiv_mia",
+        ),
+        ("wikimia", FileNotFoundError, "unseen texts of wikimia: it comes with none"),
+        ("arxiv_mia", FileNotFoundError, "set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"),
+    ],
+)
+def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, message, monkeypatch):
+    monkeypatch.delenv("MIALIB_BENCHMARKS", raising=False)
+    with pytest.raises(error, match=message):
+        load_unseen(source, BENCHMARK, 2)
+
+
+def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_path, monkeypatch):
+    (tmp_path / "arxiv_mia").mkdir()
+    rows = [{"text": f"abstract {i}", "label": i % 2, "field": "cs"} for i in range(4)]
+    (tmp_path / "arxiv_mia" / "arxiv_mia_train_real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    assert set(load_unseen("arxiv_mia", BENCHMARK, 4)) == {row["text"] for row in rows}
+
+
+def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
+    kept, apart = set_apart(BENCHMARK, 4, seed=1)
+    assert len(apart) == 4 and len(kept) == len(BENCHMARK) - 4
+    rest = BENCHMARK.take(kept, "rest")
+    assert not set(apart) & set(rest.texts) and set(apart) | set(rest.texts) == set(BENCHMARK.texts)
+    assert rest.labels.sum() == N_MEMBERS, "no member is set apart"
+    with pytest.raises(ValueError, match="b has 10 non-members; setting 6 apart would leave fewer"):
+        set_apart(BENCHMARK, 6)
+
+
+def test_sampled_texts_begin_like_the_benchmarks_and_are_sampled_once(monkeypatch, model_folder):
+    calls = []
+
+    def sample(model, texts, n, **given):
+        calls.append((model, tuple(texts), n, given))
+        return ["a sampled text"] * n
+
+    monkeypatch.setattr(synthetic, "sample_synthetic", sample)
+    for _ in range(2):
+        assert load_unseen(f"sampled:{model_folder}", BENCHMARK, 3) == ["a sampled text"] * 3
+    given = {"n_words": 6, "seed": 0, "known": [], "language": "en"}
+    assert calls == [(model_folder, BENCHMARK.texts, 3, given)]
+    assert unseen.sample_or_load is cache.sample_or_load
