@@ -30,18 +30,21 @@ def detect(
     detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that can")] = None,
     reference: Annotated[str | None, typer.Option(help="a smaller model, for the detector ref")] = None,
     corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
+    masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
+    n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely."""
     from mialib.benchmarks import excerpt, load_texts
-    from mialib.cache import count_or_load, score_or_load
+    from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
     from mialib.detectors import DETECTORS, get_detector
     from mialib.detectors import detect as run
 
     for name in detector or []:
         get_detector(name)  # an unknown one is an error before anything is scored
     loaded = load_texts(texts)
-    can = {"texts", "lowercase"} | ({"reference"} if reference else set()) | ({"frequency"} if corpus else set())
+    extra = {"reference": reference, "frequency": corpus, "neighbors": masked}
+    can = {"texts", "lowercase", *(need for need, source in extra.items() if source)}
     names = detector or [name for name, known in DETECTORS.items() if set(known.needs) <= can]
     needs = {need for name in names for need in DETECTORS[name].needs}
     given = {
@@ -49,6 +52,9 @@ def detect(
         "lowercase": score_or_load(model, [text.lower() for text in loaded]) if "lowercase" in needs else None,
         "reference": score_or_load(reference, loaded) if reference and "reference" in needs else None,
         "frequency": count_or_load(corpus, model) if corpus and "frequency" in needs else None,
+        "neighbors": neighbor_log_probs_or_load(model, loaded, masked, n_neighbors=n_neighbors)
+        if masked and "neighbors" in needs
+        else None,
     }
     stats = score_or_load(model, loaded)
     scores = {name: run(name, stats, **given) for name in names}

@@ -114,6 +114,19 @@ def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
     return list(value) if isinstance(value, Sequence) else [value]
 
 
+def optional(value: Any) -> Any:
+    """A notebook parameter that may be none: "-" and the empty string are."""
+    return None if value in ("", "-", None) else value
+
+
+def one_for_each(value: Any, n: int, name: str) -> list[Any]:
+    """A notebook parameter with an entry for each of `n` things, or one for all of them; None for an empty or "-"."""
+    entries = [optional(entry) for entry in as_list(value)] or [None]
+    if len(entries) not in (1, n):
+        raise ValueError(f"{name}: {len(entries)} entries for {n}; give one for each, or one for all")
+    return entries * n if len(entries) == 1 else entries
+
+
 def targets(
     models: str | Sequence[str],
     benchmarks: str | Sequence[str],
@@ -136,12 +149,7 @@ def targets(
         "corpus": corpora,
         "published": published,
     }.items():
-        entries = [None if entry in ("", "-", None) else entry for entry in as_list(value)] or [None]
-        if len(entries) not in (1, len(names)):
-            raise ValueError(
-                f"{field}: {len(entries)} entries for {len(names)} models; give one for each, or one for all"
-            )
-        columns[field] = entries * len(names) if len(entries) == 1 else entries
+        columns[field] = one_for_each(value, len(names), field)
     if None in columns["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
     made = [Target(model, **{field: of[i] for field, of in columns.items()}) for i, model in enumerate(names)]

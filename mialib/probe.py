@@ -248,24 +248,24 @@ def supervised_scores(target: Pass, labels: ArrayLike, seed: int = 0) -> FloatAr
     return np.stack([_out_of_fold(layer, labels, seed) for layer in target.values[1:]])
 
 
-def own_texts_scores(collected: Collected, seed: int = 0) -> dict[float, FloatArray]:
+def own_texts_scores(proxies: Mapping[float, FloatArray], coin: ArrayLike, seed: int = 0) -> dict[float, FloatArray]:
     """Whether a proxy tells the texts that it was fine-tuned on from the others, by learning rate: (L, M) logits.
 
     Out of fold, on the proxy itself: what the probe learns, judged where it learned it.
     """
     return {
-        rate: np.stack([_out_of_fold(layer, collected.coin, seed) for layer in of_proxy[1:]])
-        for rate, of_proxy in collected.proxies.items()
+        rate: np.stack([_out_of_fold(layer, coin, seed) for layer in of_proxy[1:]])
+        for rate, of_proxy in proxies.items()
     }
 
 
 def _out_of_fold(activations_layer: FloatArray, labels: ArrayLike, seed: int) -> FloatArray:
-    """Logits of each text from a probe fitted on the other four fifths, (N,)."""
+    """Logits of each text from a probe fitted on the other four fifths, (N,); in fewer parts where a class is tiny."""
     from sklearn.model_selection import StratifiedKFold
 
     labels, values = np.asarray(labels), np.asarray(activations_layer, np.float64)
-    scores = np.empty(len(labels))
-    for fitted_on, judged in StratifiedKFold(5, shuffle=True, random_state=seed).split(values, labels):
+    scores, n_folds = np.empty(len(labels)), min(5, *np.bincount(labels))
+    for fitted_on, judged in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(values, labels):
         scores[judged] = fit_probe(values[fitted_on], labels[fitted_on]).decision_function(values[judged])
     return scores
 

@@ -9,12 +9,17 @@ The probe needs texts to choose on and unseen texts to learn from, so everything
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from mialib.benchmarks import Benchmark
+from mialib.blind import blind_scores
 from mialib.choose import Indices
 from mialib.detectors import DETECTORS
 from mialib.evaluate import (
@@ -22,12 +27,15 @@ from mialib.evaluate import (
     FloatArray,
     Inputs,
     Target,
+    as_list,
     cut_inputs,
     load_inputs,
+    optional,
     score_all,
     with_neighbors,
 )
-from mialib.metrics import Comparison, auc, auc_interval, compare_auc
+from mialib.metrics import Comparison, auc, auc_interval, aucs, compare_auc
+from mialib.models import load_tokenizer
 from mialib.probe import (
     LEARNING_RATES,
     N_TRAINING,
@@ -36,10 +44,9 @@ from mialib.probe import (
     choose_probe,
     collect,
     own_texts_scores,
-    probe_scores,
     supervised_scores,
 )
-from mialib.published import published_along
+from mialib.published import load_published, published_along
 from mialib.results import Result
 from mialib.unseen import APART, load_unseen, set_apart
 
@@ -81,12 +88,65 @@ class Probed:
         return None if scores is None else scores[self.test]
 
 
+def lengths_of(value: Any) -> list[int | None]:
+    """A notebook parameter as lengths in words, None for whole texts: "-"."""
+    return [None if optional(n) is None else int(n) for n in as_list(value)] or [None]
+
+
+def sources_of(real: str, synthetic: str) -> dict[str, str]:
+    """The unseen texts of each row of the probe; "-" for a row that is left out."""
+    named = {row: source for row, source in ((REAL, optional(real)), (SYNTHETIC, optional(synthetic))) if source}
+    if not named:
+        raise ValueError("real and synthetic are both empty; the probe needs unseen texts to learn from")
+    return named
+
+
 def load(target: Target, n_words: int | None = None, masked: str | None = None, n_neighbors: int = 100) -> Inputs:
     """The target's texts, whole or cut, with their neighbors where a masked model is named."""
     inputs = load_inputs(target)
     if n_words is not None:
         inputs, _ = cut_inputs(inputs, n_words)
-    return inputs if masked is None else with_neighbors(inputs, masked, n_neighbors)
+    return with_neighbors(inputs, masked, n_neighbors) if optional(masked) else inputs
+
+
+def probe_columns(
+    wanted: Iterable[Target],
+    lengths: Sequence[int | None],
+    sources: Mapping[str, str],
+    *,
+    masked: str | None = None,
+    n_neighbors: int = 100,
+    n_training: int = N_TRAINING,
+) -> dict[str, Probed]:
+    """Each target at each length, by what to head its column with; with neighbors at the first length alone."""
+    columns = {}
+    for n_words, target in product(lengths, wanted):
+        name = target.column if n_words is None else f"{target.column}, {n_words} words"
+        inputs = load(target, n_words, masked if n_words == lengths[0] else None, n_neighbors)
+        columns[name] = probe_inputs(inputs, sources, n_training=n_training)
+    return columns
+
+
+def texts_of_field(probed: Probed, field: str) -> Indices:
+    """The numbers of the texts of one domain; ValueError where there are none."""
+    domains = np.array(probed.inputs.benchmark.domains)
+    if field not in domains:
+        known = ", ".join(sorted(set(domains.tolist()))) or "none"
+        raise ValueError(f"{probed.inputs.benchmark.name} has no texts of {field!r}; it has: {known}")
+    return np.flatnonzero(domains == field)
+
+
+def unseen_texts(
+    benchmark: Benchmark, sources: Mapping[str, str], n: int, seed: int = 0
+) -> tuple[Indices, dict[str, list[str]]]:
+    """`n` unseen texts of each source, and the numbers of the benchmark's texts that were not set apart for that."""
+    kept, apart = np.arange(len(benchmark)), []
+    if APART in sources.values():
+        kept, apart = set_apart(benchmark, n, seed)
+        benchmark = benchmark.take(kept, benchmark.name)
+    return kept, {
+        row: apart if source == APART else load_unseen(source, benchmark, n, seed) for row, source in sources.items()
+    }
 
 
 def probe_inputs(
@@ -101,26 +161,22 @@ def probe_inputs(
 
     The validation texts are the benchmark's own where it has some, else a fifth that `seed` deals out.
     """
-    training = {}
-    if APART in sources.values():
-        kept, apart = set_apart(inputs.benchmark, n_training, seed)
-        training = {row: apart for row, source in sources.items() if source == APART}
-        inputs = inputs.take(kept, inputs.benchmark.name)
-    training |= {
-        row: load_unseen(source, inputs.benchmark, n_training, seed)
-        for row, source in sources.items()
-        if source != APART
-    }
-    validation = np.array(inputs.benchmark.validation) if inputs.benchmark.validation else None
+    kept, training = unseen_texts(inputs.benchmark, sources, n_training, seed)
+    inputs = inputs.take(kept, inputs.benchmark.name)
     model, texts, collected, probes = inputs.target.model, inputs.benchmark.texts, {}, {}
     for row, unseen in training.items():
         collected[row] = collect(model, texts, unseen, learning_rates=learning_rates, seed=seed)
-        probes[row] = choose_probe(*collected[row], inputs.labels, seed, validation)
+        probes[row] = choose_probe(*collected[row], inputs.labels, seed, validation_of(inputs.benchmark))
     likelihoods = {BASELINES.get(name, DETECTORS[name].label): of for name, of in score_all(inputs).items()}
     likelihoods.setdefault(BASELINES["neighbor"], None)
     in_order = dict.fromkeys([*BASELINES.values(), *likelihoods])
     scores = {row: likelihoods[row] for row in in_order} | {row: probes[row].scores for row in sources}
     return Probed(inputs, probes, collected, scores)
+
+
+def validation_of(benchmark: Benchmark) -> Indices | None:
+    """The texts that the benchmark says to choose on; None where it does not say."""
+    return np.array(benchmark.validation) if benchmark.validation else None
 
 
 def measure(
@@ -174,7 +230,8 @@ def measure_controls(probed: Probed, column: str, row: str = REAL) -> list[Resul
     columns = {
         "membership, told": (probed.inputs.labels, supervised_scores(collected.target, probed.inputs.labels)),
         **{
-            f"the coin, rate {rate:g}": (collected.coin, scores) for rate, scores in own_texts_scores(collected).items()
+            f"the coin, rate {rate:g}": (collected.coin, scores)
+            for rate, scores in own_texts_scores(collected.proxies, collected.coin).items()
         },
     }
     return [
@@ -209,14 +266,52 @@ def by_number_of_texts(
     *,
     learning_rates: Sequence[float] = LEARNING_RATES,
     seed: int = 0,
-) -> dict[int, ProbeScores]:
+) -> dict[int, tuple[Collected, ProbeScores]]:
     """The probe with each number of training texts, a smaller set part of every larger one (Figure 3)."""
     benchmark = inputs.benchmark
     unseen = load_unseen(source, benchmark, max(sizes), seed)
-    validation = np.array(benchmark.validation) if benchmark.validation else None
-    given = {"validation": validation, "learning_rates": learning_rates, "seed": seed}
+    found = {}
+    for n in sorted(sizes):
+        collected = collect(inputs.target.model, benchmark.texts, unseen[:n], learning_rates=learning_rates, seed=seed)
+        found[n] = collected, choose_probe(*collected, inputs.labels, seed, validation_of(benchmark))
+    return found
+
+
+def measure_by_number(inputs: Inputs, found: Mapping[int, tuple[Collected, ProbeScores]]) -> list[Result]:
+    """AUC from each number of texts, a column each: on the test texts, and of the second control at its best."""
+    results = []
+    for n, (collected, probe) in found.items():
+        own = np.concatenate(list(own_texts_scores(collected.proxies, collected.coin).values()))
+        best = own[aucs(collected.coin, own).argmax()]
+        for row, labels, scores in (
+            ("on the benchmark", inputs.labels[probe.test], probe.scores[probe.test]),
+            ("on its own texts", collected.coin, best),
+        ):
+            results.append(Result.of(row=row, column=f"{n}", metric="auc", interval=auc_interval(labels, scores)))
+    return results
+
+
+def compare_numbers(
+    inputs: Inputs, found: Mapping[int, tuple[Collected, ProbeScores]], number: int
+) -> dict[str, Comparison]:
+    """The AUC from one number of texts, or the smallest where that was not run, minus that from each other number."""
+    number = number if number in found else min(found)
+    test = found[number][1].test
+    labels, scores = inputs.labels[test], found[number][1].scores[test]
     return {
-        n: probe_scores(inputs.target.model, benchmark.texts, inputs.labels, unseen[:n], **given) for n in sorted(sizes)
+        f"{number} − {n} texts": compare_auc(labels, scores, probe.scores[test])
+        for n, (_, probe) in found.items()
+        if n != number
+    }
+
+
+def compare_models(of: Probed, other: Probed, rows: Sequence[str]) -> dict[str, Comparison | None]:
+    """One target's AUC minus another's on the same test texts, for each method that both have."""
+    return {
+        row: None
+        if of.scores[row] is None or other.scores[row] is None
+        else compare_auc(of.labels, of.on_test(row), other.on_test(row))
+        for row in rows
     }
 
 
@@ -233,3 +328,38 @@ def describe_choice(probed: Probed) -> dict[str, dict[str, str]]:
             "as the authors' code standardizes": f"{auc(probed.labels, probe.leaking.scores[probe.test]):.3f}",
         }
     return rows
+
+
+def describe_data(benchmark: Benchmark, tokenizer: str, unseen: Mapping[str, Sequence[str]], name: str) -> list[Result]:
+    """Table 1's row of a benchmark: tokens a text, examples, and how many unseen texts of each kind there are."""
+    encoded = load_tokenizer(tokenizer)(list(benchmark.texts), add_special_tokens=False, verbose=False)["input_ids"]
+    n_members = int(benchmark.labels.sum())
+    facts = {
+        "Avg. Tokens": float(np.mean([len(ids) for ids in encoded])),
+        "Members": n_members,
+        "Non-Members": len(benchmark) - n_members,
+        "Total": len(benchmark),
+        **{kind: len(texts) for kind, texts in unseen.items()},
+    }
+    return [
+        Result(row=name, column=fact, metric="size", ours=float(value), low=float(value), high=float(value))
+        for fact, value in facts.items()
+    ]
+
+
+def non_members(benchmark: Benchmark) -> list[str]:
+    """The texts that the benchmark says were not trained on."""
+    return [benchmark.texts[i] for i in np.flatnonzero(benchmark.labels == 0)]
+
+
+def tell_apart(texts: Sequence[str], others: Sequence[str], row: str, column: str) -> Result:
+    """AUC of a classifier that sees no model, told which texts are which: 0.5 where the two are one distribution."""
+    labels = np.repeat([1, 0], [len(texts), len(others)])
+    interval = auc_interval(labels, blind_scores([*texts, *others], labels))
+    return Result.of(row=row, column=column, metric="auc", interval=interval)
+
+
+def printed_data() -> pd.DataFrame:
+    """Table 1 as the paper prints it."""
+    cells = load_published(PAPER, "table-1")
+    return cells.pivot(index="row", columns="column", values="value")[list(dict.fromkeys(cells["column"]))]

@@ -287,6 +287,11 @@ def frequency_table(corpora: Mapping[str, Inputs], beside: Mapping[str, str]) ->
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def text_table(rows: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
+    """Rows of named cells, as they are."""
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
     """Counts and sizes, which have no interval, as a table of rows and columns."""
     cells: dict[str, dict[str, str]] = {}

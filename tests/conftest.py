@@ -272,6 +272,7 @@ def page_parameters(models, folder):
 
     texts, shifted = write("texts.jsonl", ("near", "behind")), write("shifted.jsonl", ("near", "under"))
     (folder / "corpus.txt").write_text("The river runs behind the mill\nThe old engine stands near the market\n" * 50)
+    (folder / "unseen.txt").write_text("".join(f"The old Mill {i} stands {2 * i} miles off\n" for i in range(8)))
     return {
         "models": models[0],
         "benchmarks": texts,
@@ -281,9 +282,17 @@ def page_parameters(models, folder):
         "lengths": "4, 8",
         "segment_words": "4, 6",
         "repeats": "1, 4",
+        "masked": "-",
+        "real": "apart",
+        "synthetic": "-",
+        "n_training": "12",
+        "n_words": "8",
+        "fields": "",
         "out": str(folder / "results.json"),
     }, {
-        "min_k_figure_1": {"n_words": 8},
+        "probe_table_1": {"lengths": "-"},
+        "probe_tables_2_3": {"lengths": "-"},
+        "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "surp_deduplicated": {"models": ", ".join(models)},
         "surp_figure_2": {"entropy_threshold": "9", "k": "80"},  # a random model is nowhere sure of the next token

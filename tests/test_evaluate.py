@@ -39,7 +39,7 @@ def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
     [
         (("", "x"), "at least one model"),
         (("a", ""), "each model needs one"),
-        (("a, b, c", "x, y"), "benchmark: 2 entries for 3 models"),
+        (("a, b, c", "x, y"), "benchmark: 2 entries for 3; give one for each"),
     ],
 )
 def test_targets_that_do_not_fit_are_an_error(arguments, message):

@@ -331,16 +331,12 @@ def test_controls_find_a_planted_direction_out_of_fold_and_nothing_in_noise():
     proxies, coin, target = made_up(signal=3)
     by_layer = probe.supervised_scores(target, LABELS)
     assert by_layer.shape == (2, N) and max(auc(LABELS, scores) for scores in by_layer) > 0.95
-    own = probe.own_texts_scores(probe.Collected(proxies, coin, target))
+    own = probe.own_texts_scores(proxies, coin)
     assert list(own) == list(proxies) and max(auc(coin, scores) for of in own.values() for scores in of) > 0.95
     noise, coin, target = made_up(signal=0)
     for scores in probe.supervised_scores(target, LABELS):
         assert auc(LABELS, scores) < 0.65  # fitted and judged on the same texts it would be near 1
-    assert all(
-        auc(coin, scores) < 0.7
-        for of in probe.own_texts_scores(probe.Collected(noise, coin, target)).values()
-        for scores in of
-    )
+    assert all(auc(coin, scores) < 0.7 for of in probe.own_texts_scores(noise, coin).values() for scores in of)
 
 
 def test_labels_of_another_number_are_refused():

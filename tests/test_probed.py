@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mialib import evaluate, probe, probed
+from mialib import evaluate, probed
 from mialib.metrics import auc, tpr_at_fpr
 
 N = 40
@@ -111,8 +111,49 @@ def test_fewer_neighbors_are_the_first_ones(made):
 
 def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, monkeypatch):
     seen = []
-    whole = probed.probe_scores
-    monkeypatch.setattr(probed, "probe_scores", lambda *given, **more: seen.append(given[3]) or whole(*given, **more))
-    found = probed.by_number_of_texts(probed.load(target), unseen_file, [10, 4], learning_rates=RATES)
-    assert list(found) == [4, 10] and [len(texts) for texts in seen] == [4, 10] and seen[0] == seen[1][:4]
-    assert isinstance(found[4], probe.ProbeScores)
+    whole = probed.collect
+    monkeypatch.setattr(probed, "collect", lambda *given, **more: seen.append(given[2]) or whole(*given, **more))
+    inputs = probed.load(target)
+    found = probed.by_number_of_texts(inputs, unseen_file, [12, 6], learning_rates=RATES)
+    assert list(found) == [6, 12] and [len(texts) for texts in seen] == [6, 12] and seen[0] == seen[1][:6]
+    test, labels = found[6][1].test, inputs.labels[found[6][1].test]
+    by_row = {(r.row, r.column): r.ours for r in probed.measure_by_number(inputs, found)}
+    assert set(by_row) == {(row, n) for row in ("on the benchmark", "on its own texts") for n in ("6", "12")}
+    assert by_row["on the benchmark", "6"] == pytest.approx(auc(labels, found[6][1].scores[test]))
+    [(name, comparison)] = probed.compare_numbers(inputs, found, 200).items()
+    assert name == "6 − 12 texts", "the smallest number stands in for one that was not run"
+    expected = by_row["on the benchmark", "6"] - by_row["on the benchmark", "12"]
+    assert comparison.difference.estimate == pytest.approx(expected)
+
+
+def test_models_are_compared_on_the_same_texts(made):
+    [(row, same)] = probed.compare_models(made, made, ["Loss Attack"]).items()
+    assert row == "Loss Attack" and same.difference.estimate == 0
+    assert probed.compare_models(made, made, ["DC-PDD"]) == {"DC-PDD": None}
+
+
+def test_data_are_counted_without_the_texts_set_apart(target):
+    benchmark = evaluate.load_benchmark(target.benchmark)
+    kept, unseen = probed.unseen_texts(benchmark, {"Real": "apart"}, 8)
+    rest = benchmark.take(kept, "rest")
+    facts = {r.column: r.ours for r in probed.describe_data(rest, target.model, unseen, "rest")}
+    assert (facts["Members"], facts["Non-Members"], facts["Total"], facts["Real"]) == (20, 12, 32, 8)
+    n_tokens = [len(row.token_ids) for row in probed.load(target).stats.take(kept)]
+    assert facts["Avg. Tokens"] == pytest.approx(np.mean(n_tokens))
+
+
+def test_the_papers_table_of_data_is_as_published():
+    printed = probed.printed_data()
+    assert printed.loc["WikiMIA", "Total"] == 676 and printed.loc["ArxivMIA-Math", "Synthetic"] == 120
+
+
+@pytest.mark.parametrize(("value", "expected"), [("-", [None]), ("32, -", [32, None]), ([16], [16]), ("", [None])])
+def test_lengths_may_be_whole_texts(value, expected):
+    assert probed.lengths_of(value) == expected
+
+
+def test_a_probe_without_unseen_texts_and_an_unknown_field_are_named(made):
+    with pytest.raises(ValueError, match="needs unseen texts"):
+        probed.sources_of("-", "")
+    with pytest.raises(ValueError, match="no texts of 'physics'; it has: cs, math"):
+        probed.texts_of_field(made, "physics")
