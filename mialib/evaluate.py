@@ -72,6 +72,7 @@ class Inputs:
     reference: TokenStats | None
     frequency: TokenFrequency | None
     neighbors: FloatArray | None = None  # (N, M): mean log p of each text's neighbors, nats
+    masked: str | None = None  # the masked language model that made them
 
     @property
     def labels(self) -> NDArray[np.int8]:
@@ -189,7 +190,7 @@ def with_neighbors(inputs: Inputs, masked_lm: str, n_neighbors: int = 100) -> In
     neighbors = neighbor_log_probs_or_load(
         inputs.target.model, benchmark.texts, masked_lm, n_neighbors=n_neighbors, language=benchmark.language
     )
-    return replace(inputs, neighbors=neighbors)
+    return replace(inputs, neighbors=neighbors, masked=masked_lm)
 
 
 def with_corpus(inputs: Inputs, corpus: str) -> Inputs:
@@ -228,7 +229,9 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
         lowercase, _ = score_cut_texts(target.model, lowercase, lowered(cut))
     if reference is not None:
         reference, _ = score_cut_texts(target.reference, reference, cut.texts)
-    made = replace(inputs, benchmark=cut, stats=stats, lowercase=lowercase, reference=reference, neighbors=None)
+    made = replace(
+        inputs, benchmark=cut, stats=stats, lowercase=lowercase, reference=reference, neighbors=None, masked=None
+    )
     return made, n_reused
 
 

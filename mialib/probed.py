@@ -35,7 +35,7 @@ from mialib.evaluate import (
     with_neighbors,
 )
 from mialib.metrics import Comparison, auc, auc_interval, aucs, compare_auc
-from mialib.models import load_tokenizer
+from mialib.models import load_tokenizer, model_revision
 from mialib.probe import (
     LEARNING_RATES,
     N_TRAINING,
@@ -48,6 +48,7 @@ from mialib.probe import (
 )
 from mialib.published import load_published, published_along
 from mialib.results import Result
+from mialib.store import hash_texts
 from mialib.unseen import APART, load_unseen, set_apart
 
 PAPER = "probe"
@@ -68,7 +69,8 @@ class Probed:
     """One column of Tables 2 to 4: all texts, and the probes of each source of unseen ones."""
 
     inputs: Inputs  # without the texts that were set apart
-    probes: dict[str, ProbeScores]  # by the row that they stand in
+    unseen: dict[str, list[str]]  # what each probe learned from, by the row that it stands in
+    probes: dict[str, ProbeScores]
     collected: dict[str, Collected]
     scores: dict[str, FloatArray | None]  # (N,) by row: the baselines, our other detectors, the probes
 
@@ -86,6 +88,18 @@ class Probed:
         """A method's scores of the texts to judge on; None where it is not applicable."""
         scores = self.scores[row]
         return None if scores is None else scores[self.test]
+
+    def provenance(self) -> list[dict[str, Any]]:
+        """What ran: each pass over texts, the neighbors, and the proxies with a hash of what they learned from."""
+        passes = [stats.provenance for stats in self.inputs.passes()]
+        same = {name: passes[0][name] for name in ("dtype", "device", "mialib")}
+        if self.inputs.masked:
+            made = {"model": f"neighbors by {self.inputs.masked}", "revision": model_revision(self.inputs.masked)}
+            passes.append(made | same | {"texts": passes[0]["texts"], "n_texts": self.inputs.neighbors.size})
+        for row, texts in self.unseen.items():
+            made = {"model": f"proxies of {passes[0]['model']}, {row}", "revision": passes[0]["revision"]}
+            passes.append(made | same | {"texts": hash_texts(texts), "n_texts": len(texts)})
+        return passes
 
 
 def lengths_of(value: Any) -> list[int | None]:
@@ -171,7 +185,7 @@ def probe_inputs(
     likelihoods.setdefault(BASELINES["neighbor"], None)
     in_order = dict.fromkeys([*BASELINES.values(), *likelihoods])
     scores = {row: likelihoods[row] for row in in_order} | {row: probes[row].scores for row in sources}
-    return Probed(inputs, probes, collected, scores)
+    return Probed(inputs, training, probes, collected, scores)
 
 
 def validation_of(benchmark: Benchmark) -> Indices | None:

@@ -1,13 +1,16 @@
 """The probe beside the likelihood detectors: same texts, rows as the paper prints them."""
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mialib import evaluate, probed
+from mialib import evaluate, probed, tables
 from mialib.metrics import auc, tpr_at_fpr
+from mialib.store import hash_texts
 
 N = 40
 RATES = (1e-3, 1e-2)
@@ -78,6 +81,14 @@ def test_texts_set_apart_are_in_no_score(target):
     assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
     assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
     assert found.scores["Neighbor Attack"] is None
+
+
+def test_provenance_names_the_neighbors_and_what_the_proxies_learned_from(made, masked_folder):
+    passes = {p["model"]: p for p in made.provenance()}
+    assert passes[f"neighbors by {masked_folder}"]["n_texts"] == 2 * N
+    [proxies] = [p for name, p in passes.items() if name.startswith("proxies of ")]
+    assert proxies["texts"] == hash_texts(made.unseen[probed.REAL]) and proxies["n_texts"] == 10
+    assert len(tables.provenance_table(made.provenance())) == 3
 
 
 def test_comparisons_are_on_the_test_texts(made):
@@ -157,3 +168,23 @@ def test_a_probe_without_unseen_texts_and_an_unknown_field_are_named(made):
         probed.sources_of("-", "")
     with pytest.raises(ValueError, match="no texts of 'physics'; it has: cs, math"):
         probed.texts_of_field(made, "physics")
+
+
+@pytest.mark.slow
+def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_folder, monkeypatch, tmp_path):
+    """The published split is what is chosen and judged on, its own unseen texts are what the probe learns from."""
+    folder = os.environ.get("MIALIB_BENCHMARKS") or Path(__file__).parents[2] / "shared" / "benchmarks"
+    if not (Path(folder) / "arxiv_mia" / "arxiv_mia_train_real.jsonl").is_file():
+        pytest.skip(f"no benchmark texts at {folder}; set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/")
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(folder))
+    (tmp_path / "corpus.txt").write_text("We study a problem.\n" * 50)
+    model = tiny_model("gpt_neox", max_position_embeddings=2048)
+    [target] = evaluate.targets(model, "arxiv_mia", model, str(tmp_path / "corpus.txt"))
+    inputs = probed.load(target, 16, masked_folder, 2)
+    found = probed.probe_inputs(inputs, {probed.REAL: "arxiv_mia"}, n_training=200, learning_rates=(1e-3,))
+    assert len(found.test) == 1600 and len(found.probes[probed.REAL].validation) == 400
+    results = probed.measure(found, "here", {"auc": "table-2"}, "ArxivMIA / TinyLLaMA-1.1B")
+    assert {r.row for r in results} >= {*probed.BASELINES.values(), "DC-PDD", "SURP", probed.REAL}
+    assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in results)
+    fields = [probed.texts_of_field(found, field) for field in ("cs", "math")]
+    assert [len(np.intersect1d(found.test, of_field)) for of_field in fields] == [640, 960]
