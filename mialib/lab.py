@@ -272,6 +272,16 @@ def lab_model_corpus(name: str) -> str:
     return lab_model_corpus(recipe.base) if isinstance(recipe, Unlearning) else recipe.corpus
 
 
+def member_corpora(name: str) -> list[str]:
+    """The lab corpora whose members a lab model was trained on: what it may be attacked with."""
+    recipe = lab_recipe(name)
+    if isinstance(recipe, Unlearning):
+        return member_corpora(recipe.base)
+    if isinstance(recipe, Masked):
+        return []
+    return [*([recipe.corpus] if recipe.member_times or recipe.member_repeats else []), *recipe.injected]
+
+
 def member_times(recipe: Training, n_members: int) -> list[int]:
     """How often each member is seen: the same for all, or, with `member_repeats`, by equal consecutive groups."""
     return by_group(recipe.member_repeats or (recipe.member_times,), n_members)

@@ -194,7 +194,8 @@ def _times_seen(recipe: Mapping[str, Any]) -> str:
         return f"0 / {recipe['epochs']} times"
     repeats = recipe["member_repeats"] or [recipe["member_times"]]
     of_members = f"{min(repeats)}–{max(repeats)}" if len(repeats) > 1 else f"{repeats[0]}"
-    return f"{of_members} / {recipe['background_times']} times"
+    injected = "".join(f", {corpus} {n}" for corpus, n in recipe["injected"].items())
+    return f"{of_members} / {recipe['background_times']} times{injected}"
 
 
 def claims_table(judgements: Sequence[Judgement]) -> Styler:

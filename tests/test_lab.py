@@ -233,6 +233,7 @@ def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_n
     texts, times = lab.trained_on(recipe)
     assert texts == members + background + quiz[0] and not set(texts) & set(quiz[1])
     assert times == [2] * len(members) + [1] * len(background) + [3] * len(quiz[0])
+    assert lab.member_corpora("lab/tiny-5k") == ["lab/tiny"] and lab.member_corpora("lab/tiny-masked") == []
     alone, _ = lab.trained_on(recipe.model_copy(update={"member_times": 0}))
     assert alone == background + quiz[0]
 
@@ -578,3 +579,10 @@ def test_a_wrong_profile_is_an_error_that_names_file_and_key(tmp_path, change, m
     with pytest.raises(ValueError, match=message) as caught:
         load_profile(tmp_path / "wrong.yml")
     assert "wrong.yml" in str(caught.value)
+
+
+def test_the_table_of_models_says_how_often_each_text_was_seen():
+    card = lab.lab_model_card("lab/tiny-5k")
+    recipe = card["recipe"] | {"member_times": 0, "injected": {"lab/quiz": 2}}
+    seen = tables.model_table([card, card | {"name": "contaminated", "recipe": recipe}])["members / background seen"]
+    assert seen.tolist() == ["2 / 1 times", "0 / 1 times, lab/quiz 2"]
