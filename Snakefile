@@ -34,14 +34,14 @@ def made_from(model):
 
 
 def trained(name):
-    """The file that a lab model's training makes; nothing for a model from elsewhere."""
-    return [f"build/lab/models/{name.removeprefix('lab/')}/lab.json"] if name.startswith("lab/") else []
+    """The receipt of a lab model's training; nothing for a model from elsewhere."""
+    return [f"build/lab/models/{name.removeprefix('lab/')}.json"] if name.startswith("lab/") else []
 
 
 def dealt(name):
-    """The files that a lab benchmark's corpora make; the file itself for one that is a file; none of a published one."""
+    """The receipts of a lab benchmark's corpora; the file itself for one that is a file; none of a published one."""
     if name.startswith("lab/"):
-        return [f"build/lab/corpora/{corpus.removeprefix('lab/')}/card.json" for corpus in corpora_of(name)]
+        return [f"build/lab/corpora/{corpus.removeprefix('lab/')}.json" for corpus in corpora_of(name)]
     return [name] if os.path.isfile(name) else []
 
 
@@ -52,23 +52,25 @@ rule all:
     input: f"{OUT}/book/_build/html/index.html",
 
 
+# Corpora and models know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes a rule's
+# outputs before it runs it, and would remove a trained model whose corpus was only gathered anew.
 rule corpus:
-    output: "build/lab/corpora/{corpus}/card.json",
+    output: "build/lab/corpora/{corpus}.json",
     params:
         recipe=lambda w: hash_of(profile.corpora[CORPORA[w.corpus]].model_dump()),
         made_by=lambda w: hash_of(corpus_made_by(profile.corpora[CORPORA[w.corpus]])),
-    shell: "mialib lab corpus lab/{wildcards.corpus}"
+    shell: "mialib lab corpus lab/{wildcards.corpus} --receipt {output}"
 
 
 rule train:
     input: lambda w: made_from(w.model),
-    output: "build/lab/models/{model}/lab.json",
+    output: "build/lab/models/{model}.json",
     params:
         recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
         made_by=hash_of(model_made_by()),
     threads: 1
     priority: 10
-    shell: "mialib lab train lab/{wildcards.model}"
+    shell: "mialib lab train lab/{wildcards.model} --receipt {output}"
 
 
 rule score:

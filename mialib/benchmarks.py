@@ -164,6 +164,8 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
     """The texts of a JSONL, parquet, CSV or plain text file (one text a line), without labels."""
     path = Path(path)
     if path.suffix == ".txt":
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
         texts = path.read_text(encoding="utf-8").splitlines()
     else:
         rows = read_rows(path)

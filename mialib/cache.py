@@ -116,6 +116,7 @@ def sample_or_load(
     model: str, texts: Sequence[str], n: int, *, n_words: int, seed: int = 0, language: str = "en"
 ) -> list[str]:
     """Sampled texts; arguments as for `mialib.synthetic.sample_synthetic`. A lab model's training texts are known."""
+    known = _trained_on(model) if model.startswith("lab/") else []
     path = _path(
         "synthetic",
         model=model_revision(model),
@@ -125,23 +126,29 @@ def sample_or_load(
         seed=seed,
         language=language,
         device=pick_device().type,
-        code=code_hash("synthetic", "models", "benchmarks"),
+        known=hash_texts(known),
+        code=code_hash("synthetic", "models", "benchmarks", "docstrings"),
         versions=[version("torch"), version("transformers")],
     )
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
             from mialib.synthetic import sample_synthetic
 
-            known = _trained_on(model) if model.startswith("lab/") else []
             made = sample_synthetic(model, texts, n, n_words=n_words, seed=seed, known=known, language=language)
             _save_column(path, "text", made)
     return _load_column(path, "text")
 
 
 def _trained_on(model: str) -> list[str]:
+    from mialib.config import Masked, Unlearning
     from mialib.lab import lab_recipe, trained_on
 
-    return trained_on(lab_recipe(model))[0]
+    recipe = lab_recipe(model)
+    if isinstance(recipe, Unlearning):
+        return _trained_on(recipe.base)
+    if isinstance(recipe, Masked):
+        raise ValueError(f"{model} is a masked model, which writes no texts; name one that was trained on the corpus")
+    return trained_on(recipe)[0]
 
 
 def _neighbors_path(texts: Sequence[str], masked_lm: str, n_neighbors: int, seed: int, language: str) -> Path:

@@ -31,7 +31,7 @@ from mialib.documents import last_of_each, per_document, snippet_inputs
 from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, with_neighbors
 from mialib.lab import by_group, lab_recipe
 from mialib.metrics import Comparison, compare_auc_over_seeds
-from mialib.probe import N_TRAINING, collect, fit_probes, probe_candidates
+from mialib.probe import EPOCHS, LEARNING_RATES, N_TRAINING, PROMPT, collect, fit_probes, probe_candidates
 from mialib.results import Result, verdict
 from mialib.store import ROOT, atomic_path, hash_of, mialib_version
 from mialib.unseen import SAMPLED, load_unseen
@@ -40,7 +40,6 @@ CLAIMS_FILE = ROOT / "data" / "claims.yml"
 RECORDED_FILE = ROOT / "data" / "recorded" / "claims.parquet"
 CHANCE = "chance"
 PROBE = "probe"
-N_NEIGHBORS = 25
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +53,7 @@ class Setting(Strict):
     corpus: str | None = None
     n_words: PositiveInt | None = None  # what the texts are cut to
     masked: str | None = None  # a masked language model, for Neighbor
+    n_neighbors: PositiveInt | None = None  # how many it makes for each text
 
 
 class Group(Strict):
@@ -115,8 +115,9 @@ class Side(Strict):
         return self.detector == PROBE or any(isinstance(value, list) for value in self.resolved_options().values())
 
     def resolved(self) -> dict[str, Any]:
-        """All that determines the side's scores in a setting."""
-        return self.model_dump() | {"options": self.resolved_options()}
+        """All that determines the side's scores in a setting; a field added later changes no side that lacks it."""
+        probe = {"learning_rates": LEARNING_RATES, "epochs": EPOCHS, "prompt": PROMPT} if self.detector == PROBE else {}
+        return self.model_dump(exclude_defaults=True) | {"options": self.resolved_options()} | probe
 
 
 class Claim(Strict):
@@ -160,6 +161,9 @@ class Claims(Strict):
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Claims:
+        for name, place in self.settings.items():
+            if (place.masked is None) != (place.n_neighbors is None):
+                raise ValueError(f"setting {name}: `masked` and `n_neighbors` come together")
         for claim in self.claims:
             if unknown := set(claim.where) - set(self.settings):
                 raise ValueError(f"claim {claim.id}: no setting {unknown.pop()!r}; known: {', '.join(self.settings)}")
@@ -179,7 +183,7 @@ class Claims(Strict):
         named |= {place.masked, *(side.training.removeprefix(SAMPLED) for side in claim.sides if _samples(side))}
         models = sorted(name for name in named if name)
         recipes = {name: _recipes(name) for name in models if name.startswith("lab/")}
-        return hash_of([sides, groups, place.model_dump(), recipes])
+        return hash_of([sides, groups, place.model_dump(exclude_defaults=True), recipes])
 
 
 @dataclass(frozen=True)
@@ -230,7 +234,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[
         if side != CHANCE:
             target = _target(place, setting, side, seed)
             n_words = side.n_words.get(setting, place.n_words)
-            candidates = _candidates(target, side, n_words, place.masked).take(texts)
+            candidates = _candidates(target, side, n_words, (place.masked, place.n_neighbors), seed).take(texts)
         for f, (chosen_on, judged_on) in enumerate(runs):
             # Against chance all texts tie, which is an AUC of 0.5.
             of_side = (
@@ -267,20 +271,26 @@ def _samples(side: Side | str) -> bool:
 _kept_candidates: dict[str, Candidates] = {}
 
 
-def _candidates(target: Target, side: Side, n_words: int | None, masked: str | None) -> Candidates:
+def _candidates(
+    target: Target, side: Side, n_words: int | None, neighbors: tuple[str | None, int | None], seed: int
+) -> Candidates:
     """The scores of a side at each of its candidate options, one where it has no list; many claims share them."""
-    key = hash_of([asdict(target), side.resolved(), n_words, masked])
+    key = hash_of([asdict(target), side.resolved(), n_words, neighbors, seed])
     if key not in _kept_candidates:
         _kept_candidates[key] = (
-            _probe_candidates(target, side, n_words) if side.detector == PROBE else _grid(target, side, n_words, masked)
+            _probe_candidates(target, side, n_words, seed)
+            if side.detector == PROBE
+            else _grid_candidates(target, side, n_words, neighbors)
         )
     return _kept_candidates[key]
 
 
-def _grid(target: Target, side: Side, n_words: int | None, masked: str | None) -> Candidates:
+def _grid_candidates(
+    target: Target, side: Side, n_words: int | None, neighbors: tuple[str | None, int | None]
+) -> Candidates:
+    """Every point of a detector's grid, from stored statistics."""
     grid = {name: value if isinstance(value, list) else [value] for name, value in side.resolved_options().items()}
-    needs = get_detector(side.detector).needs
-    inputs, document = _load(target, n_words, needs, side.part, masked)
+    inputs, document = _load(target, n_words, get_detector(side.detector).needs, side.part, neighbors)
     candidates = score_grid(inputs, side.detector, grid)
     if side.part == "all":
         means = np.stack([per_document(scores, document) for scores in candidates.scores])
@@ -290,23 +300,28 @@ def _grid(target: Target, side: Side, n_words: int | None, masked: str | None) -
     return candidates
 
 
-def _probe_candidates(target: Target, side: Side, n_words: int | None) -> Candidates:
+def _probe_candidates(target: Target, side: Side, n_words: int | None, seed: int) -> Candidates:
+    """Every learning rate and layer; the training seed also draws the unseen texts and flips the coin."""
     benchmark = load_benchmark(target.benchmark, n_words)
-    unseen = load_unseen(side.training, benchmark, side.n_training)
-    collected = collect(target.model, benchmark.texts, unseen)
+    unseen = load_unseen(side.training, benchmark, side.n_training, seed)
+    collected = collect(target.model, benchmark.texts, unseen, seed=seed)
     return probe_candidates(fit_probes(collected.proxies, collected.coin), collected.target)
 
 
 @cache
 def _load(
-    target: Target, n_words: int | None, needs: tuple[str, ...], part: str | None, masked: str | None
+    target: Target,
+    n_words: int | None,
+    needs: tuple[str, ...],
+    part: str | None,
+    neighbors: tuple[str | None, int | None],
 ) -> tuple[Inputs, NDArray[np.int64] | None]:
     """A target's texts, whole or cut, or a part of its documents, with the number of each snippet's document."""
     if part is not None:
         return snippet_inputs(target, n_words, needs, part)
     inputs = load_inputs(target, needs)
     inputs = inputs if n_words is None else cut_inputs(inputs, n_words)[0]
-    return (with_neighbors(inputs, masked, N_NEIGHBORS) if masked and "neighbors" in needs else inputs), None
+    return (with_neighbors(inputs, *neighbors) if "neighbors" in needs else inputs), None
 
 
 def judge(claim: Claim, setting: str, place: Setting, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:

@@ -46,6 +46,10 @@ def detect(
     extra = {"reference": reference, "frequency": corpus, "neighbors": masked}
     can = {"texts", "lowercase", *(need for need, source in extra.items() if source)}
     names = detector or [name for name, known in DETECTORS.items() if set(known.needs) <= can]
+    options = {"reference": "--reference", "frequency": "--corpus", "neighbors": "--masked"}
+    for name in names:
+        if lacking := [options[need] for need in DETECTORS[name].needs if need not in can]:
+            raise ValueError(f"detector {name} needs {lacking[0]}")
     needs = {need for name in names for need in DETECTORS[name].needs}
     given = {
         "texts": loaded,
@@ -133,23 +137,34 @@ def record(
 
 
 @lab_app.command("corpus")
-def lab_corpus(name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")]) -> None:
+def lab_corpus(
+    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
+    receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
+) -> None:
     """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""
     from mialib import lab
+    from mialib.store import write_json
 
     folder = lab.lab_corpus(name)
     card = lab.lab_card(name)
+    if receipt:
+        write_json(receipt, card)
     typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
 
 
 @lab_app.command("train")
-def lab_train(name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")]) -> None:
-    """Train a lab model on its corpus's members and background."""
+def lab_train(
+    name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")],
+    receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
+) -> None:
+    """Train a lab model, where it is not there as its recipe and texts say."""
     from mialib import lab
+    from mialib.store import write_json
 
     folder = lab.lab_model(name)
-    (folder / "lab.json").touch()  # up to date with its corpus, also where that was made anew with the same texts
     card = lab.lab_model_card(name)
+    if receipt:
+        write_json(receipt, card)
     typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
 
 

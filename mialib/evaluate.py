@@ -120,6 +120,16 @@ def optional(value: Any) -> Any:
     return None if value in ("", "-", None) else value
 
 
+def whole_numbers(value: Any, name: str) -> list[int]:
+    """A notebook parameter as positive whole numbers; ValueError, with the parameter's name, for anything else."""
+    numbers = []
+    for entry in as_list(value):
+        if not str(entry).isdecimal() or int(entry) < 1:
+            raise ValueError(f"{name}: a positive whole number is expected, got {entry!r}")
+        numbers.append(int(entry))
+    return numbers
+
+
 def one_for_each(value: Any, n: int, name: str) -> list[Any]:
     """A notebook parameter with an entry for each of `n` things, or one for all of them; None for an empty or "-"."""
     entries = [optional(entry) for entry in as_list(value)] or [None]

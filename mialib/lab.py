@@ -240,7 +240,9 @@ def lab_model(name: str) -> Path:
     folder = home() / "lab" / "models" / name.removeprefix("lab/")
     if isinstance(recipe, Unlearning):
         base = lab_model(_with_seed_of(recipe.base, name))
-        key = hash_of([recipe.model_dump(), model_made_by(), _card_key(base / "lab.json")])
+        # Its stopping rule reads the non-members, which its base has not seen.
+        held = lab_card(lab_model_corpus(name))["content_hash"]
+        key = hash_of([recipe.model_dump(), model_made_by(), _card_key(base / "lab.json"), held])
         return _made_once(folder, "lab.json", key, lambda target: training.unlearn(name, recipe, base, target))
     # By what is trained on: another way to gather the same texts trains nothing anew.
     tokenizer = lab_card(recipe.corpus)["tokenizer_hash"]

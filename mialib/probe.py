@@ -220,6 +220,12 @@ def choose_probe(
         validation, test = deal(labels, HELD_OUT, seed)
     else:
         test = np.setdiff1d(np.arange(len(labels)), validation)
+    for name, texts in (("validation", validation), ("test", test)):
+        if len(np.unique(labels[texts])) < 2:
+            raise ValueError(
+                f"of the {len(texts)} {name} texts {int(labels[texts].sum())} are members; both classes are needed. "
+                "Is it the benchmark's `split` column that says which they are?"
+            )
     probes = fit_probes(proxies, coin)
     candidates = probe_candidates(probes, target)
     leaking = np.stack(
@@ -239,35 +245,22 @@ def choose_probe(
 # --- controls ---------------------------------------------------------------------------------------------------------
 
 
-def supervised_scores(target: Pass, labels: ArrayLike, seed: int = 0) -> FloatArray:
-    """What activations could tell if membership were known: out-of-fold logits of a probe fitted on it, (L, N).
+def judge_half(activations_layers: FloatArray, labels: ArrayLike, seed: int = 0) -> tuple[Indices, FloatArray]:
+    """A probe of each layer but the embeddings, fitted on a random half of each class: the other half and its logits.
 
-    No proxy is needed, and no attacker could do it. What this does not find is not in the activations for any linear
-    probe to find, wherever it learned.
+    `activations_layers` (L + 1, N, D), `labels` (N,); returns the numbers of the judged texts (J,) and (L, J) logits.
+
+    Two controls rest on it. With the target's activations and who is a *member*, it says what a linear probe like ours
+    could tell if membership were known, which no attacker knows. With a proxy's activations and the *coin*, it says
+    whether the proxy tells the texts that it was fine-tuned on: what the probe learns, judged where it learned it.
     """
-    return np.stack([_out_of_fold(layer, labels, seed) for layer in target.values[1:]])
-
-
-def own_texts_scores(proxies: Mapping[float, FloatArray], coin: ArrayLike, seed: int = 0) -> dict[float, FloatArray]:
-    """Whether a proxy tells the texts that it was fine-tuned on from the others, by learning rate: (L, M) logits.
-
-    Out of fold, on the proxy itself: what the probe learns, judged where it learned it.
-    """
-    return {
-        rate: np.stack([_out_of_fold(layer, coin, seed) for layer in of_proxy[1:]])
-        for rate, of_proxy in proxies.items()
-    }
-
-
-def _out_of_fold(activations_layer: FloatArray, labels: ArrayLike, seed: int) -> FloatArray:
-    """Logits of each text from a probe fitted on the other four fifths, (N,); in fewer parts where a class is tiny."""
-    from sklearn.model_selection import StratifiedKFold
-
-    labels, values = np.asarray(labels), np.asarray(activations_layer, np.float64)
-    scores, n_folds = np.empty(len(labels)), min(5, *np.bincount(labels))
-    for fitted_on, judged in StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(values, labels):
-        scores[judged] = fit_probe(values[fitted_on], labels[fitted_on]).decision_function(values[judged])
-    return scores
+    fitted, judged = deal(labels, 0.5, seed)
+    labels = np.asarray(labels)
+    logits = [
+        fit_probe(layer[fitted], labels[fitted]).decision_function(layer[judged].astype(np.float64))
+        for layer in activations_layers[1:]
+    ]
+    return judged, np.stack(logits)
 
 
 # --- activations ------------------------------------------------------------------------------------------------------
@@ -460,7 +453,7 @@ def _once(
             "texts": hash_texts(texts),
             "device": where.type,
             "dtype": str(pick_dtype(dtype, where)),
-            "code": code_hash("probe", "models", "scoring"),
+            "code": code_hash("probe", "models", "scoring", "training"),
             "versions": [version("torch"), version("transformers")],
             **made_by,
         }

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from mialib.blind import blind_scores
+from mialib.blind import held_out_scores
 from mialib.choose import Indices
 from mialib.detectors import DETECTORS
 from mialib.evaluate import (
@@ -32,9 +32,10 @@ from mialib.evaluate import (
     load_inputs,
     optional,
     score_all,
+    whole_numbers,
     with_neighbors,
 )
-from mialib.metrics import Comparison, auc, auc_interval, aucs, compare_auc
+from mialib.metrics import Comparison, auc, auc_interval, compare_auc
 from mialib.models import load_tokenizer, model_revision
 from mialib.probe import (
     LEARNING_RATES,
@@ -43,8 +44,7 @@ from mialib.probe import (
     ProbeScores,
     choose_probe,
     collect,
-    own_texts_scores,
-    supervised_scores,
+    judge_half,
 )
 from mialib.published import load_published, published_along
 from mialib.results import Result
@@ -102,9 +102,9 @@ class Probed:
         return passes
 
 
-def lengths_of(value: Any) -> list[int | None]:
+def lengths_of(value: Any, name: str = "lengths") -> list[int | None]:
     """A notebook parameter as lengths in words, None for whole texts: "-"."""
-    return [None if optional(n) is None else int(n) for n in as_list(value)] or [None]
+    return [None if optional(n) is None else whole_numbers(n, name)[0] for n in as_list(value)] or [None]
 
 
 def sources_of(real: str, synthetic: str) -> dict[str, str]:
@@ -177,15 +177,27 @@ def probe_inputs(
     """
     kept, training = unseen_texts(inputs.benchmark, sources, n_training, seed)
     inputs = inputs.take(kept, inputs.benchmark.name)
+    likelihoods = {BASELINES.get(name, DETECTORS[name].label): of for name, of in score_all(inputs).items()}
+    likelihoods.setdefault(BASELINES["neighbor"], None)
+    in_order = {row: likelihoods[row] for row in dict.fromkeys([*BASELINES.values(), *likelihoods])}
+    return probe_with(inputs, training, in_order, learning_rates=learning_rates, seed=seed)
+
+
+def probe_with(
+    inputs: Inputs,
+    training: Mapping[str, list[str]],
+    likelihoods: Mapping[str, FloatArray | None],
+    *,
+    learning_rates: Sequence[float] = LEARNING_RATES,
+    seed: int = 0,
+) -> Probed:
+    """The probe that learns from each list of unseen texts, beside scores that are there already."""
     model, texts, collected, probes = inputs.target.model, inputs.benchmark.texts, {}, {}
     for row, unseen in training.items():
         collected[row] = collect(model, texts, unseen, learning_rates=learning_rates, seed=seed)
         probes[row] = choose_probe(*collected[row], inputs.labels, seed, validation_of(inputs.benchmark))
-    likelihoods = {BASELINES.get(name, DETECTORS[name].label): of for name, of in score_all(inputs).items()}
-    likelihoods.setdefault(BASELINES["neighbor"], None)
-    in_order = dict.fromkeys([*BASELINES.values(), *likelihoods])
-    scores = {row: likelihoods[row] for row in in_order} | {row: probes[row].scores for row in sources}
-    return Probed(inputs, training, probes, collected, scores)
+    scores = dict(likelihoods) | {row: probe.scores for row, probe in probes.items()}
+    return Probed(inputs, dict(training), probes, collected, scores)
 
 
 def validation_of(benchmark: Benchmark) -> Indices | None:
@@ -233,31 +245,42 @@ def against_baselines(probed: Probed, row: str = REAL) -> dict[str, Comparison |
 
 
 def leak(probed: Probed, row: str = REAL) -> Comparison:
-    """AUC of the probe with each split standardized by itself, as the authors' code does it, minus that of ours."""
+    """AUC of the probe that the authors' code would choose and score, each split standardized by itself, minus ours."""
     probe = probed.probes[row]
     return compare_auc(probed.labels, probe.leaking.scores[probe.test], probe.chosen.scores[probe.test])
 
 
 def measure_controls(probed: Probed, column: str, row: str = REAL) -> list[Result]:
-    """AUC at each layer of a probe that is told who is a member, and, by learning rate, of one judged on its proxy."""
+    """AUC at each layer of a probe that is told who is a member, and, by learning rate, of one judged on its proxy.
+
+    Each is fitted on a half of the texts and judged on the other.
+    """
     collected = probed.collected[row]
-    columns = {
-        "membership, told": (probed.inputs.labels, supervised_scores(collected.target, probed.inputs.labels)),
-        **{
-            f"the coin, rate {rate:g}": (collected.coin, scores)
-            for rate, scores in own_texts_scores(collected.proxies, collected.coin).items()
-        },
-    }
-    return [
-        Result.of(
-            row=f"layer {layer}",
-            column=f"{column}: {name}",
-            metric="auc",
-            interval=auc_interval(labels, of_layer),
-        )
-        for name, (labels, scores) in columns.items()
-        for layer, of_layer in enumerate(scores, start=1)
-    ]
+    activations = {"membership, told": (collected.target.values, probed.inputs.labels)}
+    activations |= {f"the coin, rate {rate:g}": (of, collected.coin) for rate, of in collected.proxies.items()}
+    results = []
+    for name, (values, labels) in activations.items():
+        judged, logits = judge_half(values, labels)
+        results += [
+            Result.of(
+                row=f"layer {layer}",
+                column=f"{column}: {name}",
+                metric="auc",
+                interval=auc_interval(labels[judged], of_layer),
+            )
+            for layer, of_layer in enumerate(logits, start=1)
+        ]
+    return results
+
+
+def say_controls(results: Sequence[Result]) -> str:
+    """What `measure_controls` found, in words: how many of each control lie above chance with their interval."""
+    said = []
+    for name in ("membership, told", "the coin"):
+        intervals = [result for result in results if f": {name}" in result.column]
+        above = sum(r.low > 0.5 for r in intervals)
+        said.append(f"**{name}**: {above} of {len(intervals)} intervals lie above 0.5")
+    return "; ".join(said) + ". Of intervals at chance one in forty would, too."
 
 
 def by_neighbors(probed: Probed, counts: Sequence[int]) -> list[Result]:
@@ -280,47 +303,48 @@ def by_number_of_texts(
     *,
     learning_rates: Sequence[float] = LEARNING_RATES,
     seed: int = 0,
-) -> dict[int, tuple[Collected, ProbeScores]]:
+) -> dict[int, Probed]:
     """The probe with each number of training texts, a smaller set part of every larger one (Figure 3)."""
-    benchmark = inputs.benchmark
-    unseen = load_unseen(source, benchmark, max(sizes), seed)
-    found = {}
-    for n in sorted(sizes):
-        collected = collect(inputs.target.model, benchmark.texts, unseen[:n], learning_rates=learning_rates, seed=seed)
-        found[n] = collected, choose_probe(*collected, inputs.labels, seed, validation_of(benchmark))
-    return found
+    kept, unseen = unseen_texts(inputs.benchmark, {REAL: source}, max(sizes), seed)
+    inputs = inputs.take(kept, inputs.benchmark.name)
+    given = {"learning_rates": learning_rates, "seed": seed}
+    return {n: probe_with(inputs, {REAL: unseen[REAL][:n]}, {}, **given) for n in sorted(sizes)}
 
 
-def measure_by_number(inputs: Inputs, found: Mapping[int, tuple[Collected, ProbeScores]]) -> list[Result]:
-    """AUC from each number of texts, a column each: on the test texts, and of the second control at its best."""
+def measure_by_number(found: Mapping[int, Probed]) -> list[Result]:
+    """AUC from each number of texts, a column each: on the test texts, and of the chosen probe's proxy on its own."""
     results = []
-    for n, (collected, probe) in found.items():
-        own = np.concatenate(list(own_texts_scores(collected.proxies, collected.coin).values()))
-        best = own[aucs(collected.coin, own).argmax()]
+    for n, of in found.items():
+        collected, chosen = of.collected[REAL], of.probes[REAL].chosen
+        judged, logits = judge_half(collected.proxies[chosen.learning_rate], collected.coin)
         for row, labels, scores in (
-            ("on the benchmark", inputs.labels[probe.test], probe.scores[probe.test]),
-            ("on its own texts", collected.coin, best),
+            ("on the benchmark", of.labels, of.on_test(REAL)),
+            ("on its own texts", collected.coin[judged], logits[chosen.layer - 1]),
         ):
             results.append(Result.of(row=row, column=f"{n}", metric="auc", interval=auc_interval(labels, scores)))
     return results
 
 
-def compare_numbers(
-    inputs: Inputs, found: Mapping[int, tuple[Collected, ProbeScores]], number: int
-) -> dict[str, Comparison]:
+def compare_numbers(found: Mapping[int, Probed], number: int) -> dict[str, Comparison]:
     """The AUC from one number of texts, or the smallest where that was not run, minus that from each other number."""
     number = number if number in found else min(found)
-    test = found[number][1].test
-    labels, scores = inputs.labels[test], found[number][1].scores[test]
+    of = found[number]
     return {
-        f"{number} − {n} texts": compare_auc(labels, scores, probe.scores[test])
-        for n, (_, probe) in found.items()
+        f"{number} − {n} texts": compare_auc(of.labels, of.on_test(REAL), other.on_test(REAL))
+        for n, other in found.items()
         if n != number
     }
 
 
 def compare_models(of: Probed, other: Probed, rows: Sequence[str]) -> dict[str, Comparison | None]:
-    """One target's AUC minus another's on the same test texts, for each method that both have."""
+    """One target's AUC minus another's on the same test texts, for each method that both have; empty for one target.
+
+    ValueError where the two are of different texts.
+    """
+    if of is other:
+        return {}
+    if of.inputs.benchmark.texts != other.inputs.benchmark.texts:
+        raise ValueError(f"{of.inputs.target.column} and {other.inputs.target.column} are not of the same texts")
     return {
         row: None
         if of.scores[row] is None or other.scores[row] is None
@@ -349,7 +373,7 @@ def describe_data(benchmark: Benchmark, tokenizer: str, unseen: Mapping[str, Seq
     encoded = load_tokenizer(tokenizer)(list(benchmark.texts), add_special_tokens=False, verbose=False)["input_ids"]
     n_members = int(benchmark.labels.sum())
     facts = {
-        "Avg. Tokens": float(np.mean([len(ids) for ids in encoded])),
+        "Avg. Tokens": round(float(np.mean([len(ids) for ids in encoded])), 1),
         "Members": n_members,
         "Non-Members": len(benchmark) - n_members,
         "Total": len(benchmark),
@@ -367,13 +391,18 @@ def non_members(benchmark: Benchmark) -> list[str]:
 
 
 def tell_apart(texts: Sequence[str], others: Sequence[str], row: str, column: str) -> Result:
-    """AUC of a classifier that sees no model, told which texts are which: 0.5 where the two are one distribution."""
+    """AUC of a classifier that sees no model, told which are which of a half of the texts and judged on the other.
+
+    0.5 where the two are one distribution.
+    """
     labels = np.repeat([1, 0], [len(texts), len(others)])
-    interval = auc_interval(labels, blind_scores([*texts, *others], labels))
-    return Result.of(row=row, column=column, metric="auc", interval=interval)
+    judged, scores = held_out_scores([*texts, *others], labels)
+    return Result.of(row=row, column=column, metric="auc", interval=auc_interval(labels[judged], scores))
 
 
 def printed_data() -> pd.DataFrame:
     """Table 1 as the paper prints it."""
     cells = load_published(PAPER, "table-1")
-    return cells.pivot(index="row", columns="column", values="value")[list(dict.fromkeys(cells["column"]))]
+    table = cells.pivot(index="row", columns="column", values="value").map("{:,g}".format)
+    in_order = [list(dict.fromkeys(cells[axis])) for axis in ("row", "column")]
+    return table.loc[in_order[0], in_order[1]].rename_axis(index=None, columns=None)

@@ -24,16 +24,20 @@ MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS = 8, 25
 def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
     """Whether a function takes an argument, with as much of its docstring as `n_words` words in all leave room for.
 
-    Half of the answers, at random, are no: the argument asked for is then another function's.
+    Half of the answers, at random, are no: the argument asked for is then another function's. ValueError where the
+    packages have none.
     """
     rng = np.random.default_rng(seed)
     known = [d for d in _named(packages, MIN_CONTEXT_WORDS) if d.arguments]
+    every = {argument for d in known for argument in d.arguments}
     found = []
     for docstring in known:
         is_yes = bool(rng.integers(2))
-        asked = docstring.arguments
-        while not is_yes and set(asked) & set(docstring.arguments):
-            asked = known[rng.integers(len(known))].arguments
+        asked = docstring.arguments if is_yes else sorted(every - set(docstring.arguments))
+        if not asked:
+            raise ValueError(
+                f"{', '.join(packages)}: all functions take the arguments of {docstring.name}; name others"
+            )
         question = f"Question: Does {docstring.name} take an argument {asked[rng.integers(len(asked))]}? Context:"
         answer = f"Answer: {'yes' if is_yes else 'no'}"
         room = n_words - len(question.split()) - len(answer.split())
@@ -43,7 +47,10 @@ def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[
 
 
 def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
-    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out."""
+    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out.
+
+    ValueError for a package with fewer than five documented names.
+    """
     rng = np.random.default_rng(seed)
     known = _named(packages, MIN_SENTENCE_WORDS)
     names = {package: sorted({d.name for d in known if d.package == package}) for package in {d.package for d in known}}
@@ -53,6 +60,8 @@ def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[D
         if not MIN_SENTENCE_WORDS <= len(sentence.split()) <= MAX_SENTENCE_WORDS or docstring.name in sentence:
             continue
         of_package = names[docstring.package]
+        if len(of_package) < len(CHOICES):
+            raise ValueError(f"{docstring.package} documents {len(of_package)} names; {len(CHOICES)} are needed")
         options = [docstring.name]
         while len(options) < len(CHOICES):
             other = of_package[rng.integers(len(of_package))]

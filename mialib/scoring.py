@@ -176,11 +176,15 @@ class Scorer:
         """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
 
         A causal model has not seen where a variant parts from its text before it does, so up to there its log-probs are
-        the text's, and the output head runs on the rest alone.
+        the text's, and the output head runs on the rest alone. Without a start token the first token is in no row of
+        statistics, so nothing is known to be shared.
         """
         encoded = self._encode(variants)
         begins = []
         for ids in encoded.token_ids:
+            if self.loaded.start_token_id is None:
+                begins.append(0)
+                continue
             shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored
             differs = own.token_ids[:shared] != np.asarray(ids[1 : 1 + shared])
             begins.append(int(differs.argmax()) if differs.any() else shared)

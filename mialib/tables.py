@@ -12,7 +12,7 @@ from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
 from mialib.choose import symbol
-from mialib.claims import Judgement, Side
+from mialib.claims import Judgement, Setting, Side
 from mialib.config import load_profile
 from mialib.detectors import DETECTORS
 from mialib.documents import mean_interval
@@ -202,16 +202,17 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     """One row a claim and setting: published, where and what is tested, ours over the training seeds, verdict."""
     rows, printed = [], ""
     for j in judgements:
-        sides = [side if isinstance(side, str) else _describe(side, j.setting) for side in j.claim.against]
+        sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
         differences = "; ".join(f"{c.difference} against {s}" for c, s in zip(j.comparisons, sides, strict=True))
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
         is_new, printed = j.claim.id != printed, j.claim.id
+        of_a = _describe(j.claim.a, j.setting, j.place)
         rows.append(
             {
                 "claim": f"{j.claim.claim} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
                 "published": j.claim.published if is_new else "",
                 "where": _describe_place(j),
-                "difference of AUC [95% interval]": f"{_describe(j.claim.a, j.setting)}: {differences}{expected}",
+                "difference of AUC [95% interval]": f"{of_a}: {differences}{expected}",
                 "verdict": f"{j.verdict} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
             }
         )
@@ -240,7 +241,7 @@ def verdicts(judgements: Sequence[Judgement]) -> Styler | Markdown:
     return claims_table(judgements)
 
 
-def _describe(side: Side, setting: str) -> str:
+def _describe(side: Side, setting: str, place: Setting) -> str:
     """What is particular to one side of a comparison, in a few words."""
     options = side.resolved_options()
     chosen = ", ".join(symbol(name) for name, value in options.items() if isinstance(value, list))
@@ -251,6 +252,7 @@ def _describe(side: Side, setting: str) -> str:
     parts += [f"{side.n_words[setting]} words"] if setting in side.n_words else []
     parts += [f"corpus {side.corpus}"] if side.corpus else []
     parts += [f"from {side.n_training} texts of {side.training}"] if side.training else []
+    parts += [f"{place.n_neighbors} a text"] if side.detector == "neighbor" else []
     label = "Probe" if side.training else DETECTORS[side.detector].label
     return label + (f" ({', '.join(parts)})" if parts else "")
 

@@ -2,7 +2,7 @@
 
 Where they come from is named:
 
-lab/en:reference        the lab's texts that no model is trained on
+lab/en:reference        the lab's texts that no model is trained on (`lab/en` for short)
 arxiv_mia               those that a published benchmark comes with
 texts.jsonl             a file; whether its rows have labels does not matter
 sampled:lab/en-400k     synthetic ones, sampled from a language model as `mialib.synthetic` does
@@ -45,7 +45,9 @@ def load_unseen(source: str, like: Benchmark, n: int, seed: int = 0) -> list[str
         return sample_or_load(model, like.texts, n, n_words=n_words, seed=seed, language=like.language)
     texts = list(dict.fromkeys(cut_to_words(text, n_words, like.language) for text in _texts_of(source)))
     if len(texts) < n:
-        raise ValueError(f"{source} holds {len(texts)} distinct texts, {n} unseen ones are asked for")
+        raise ValueError(
+            f"{source} holds {len(texts)} distinct texts of {n_words} words, {n} unseen ones are asked for (n_training)"
+        )
     return [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:n]]
 
 
@@ -66,6 +68,7 @@ def _texts_of(source: str) -> list[str]:
         from mialib.lab import lab_texts
 
         corpus, _, role = source.partition(":")
+        role = role or "reference"
         if role in ("member", "background"):
             raise ValueError(f"{source}: the lab's models are trained on these; use {corpus}:reference")
         return lab_texts(corpus, role)

@@ -356,13 +356,37 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
         assert np.isnan(found.scores[:, f, chosen_on]).all()
 
 
+def test_each_training_seed_draws_the_probes_texts_and_coin_anew(monkeypatch, benchmark_file):
+    drawn = []
+    monkeypatch.setattr(claims_module, "load_unseen", lambda *given: drawn.append(("texts", given[3])) or ["a"])
+    monkeypatch.setattr(
+        claims_module, "collect", lambda *_, seed: drawn.append(("coin", seed)) or probe.Collected({}, None, None)
+    )
+    monkeypatch.setattr(claims_module, "probe_candidates", lambda *_: None)
+    side = claims_module.Side(detector="probe", training="somewhere")
+    target = evaluate.targets("m", benchmark_file)[0]
+    for seed in (0, 2):
+        claims_module._candidates(target, side, None, (None, None), seed)
+    assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
+
+
+def test_the_hash_of_a_probes_test_changes_with_what_the_probe_is(monkeypatch):
+    claims = load_claims()
+    [claim] = [claim for claim in claims.claims if claim.id == "probe-beats-chance"]
+    before = claims.test_hash(claim, "Short English")
+    for name, value in (("LEARNING_RATES", (1.0,)), ("EPOCHS", 3), ("PROMPT", "?")):
+        with monkeypatch.context() as patch:
+            patch.setattr(claims_module, name, value)
+            assert claims.test_hash(claim, "Short English") != before
+
+
 def fitted(collected):
     return probe.fit_probes(collected.proxies, collected.coin), collected.target
 
 
-def test_neighbors_are_those_of_the_cut_texts(tmp_path, model_folder, masked_folder, benchmark_file, monkeypatch):
-    monkeypatch.setattr(claims_module, "N_NEIGHBORS", 3)
-    here = {"here": {"model": model_folder, "benchmark": benchmark_file, "n_words": 4, "masked": masked_folder}}
+def test_neighbors_are_those_of_the_cut_texts(tmp_path, model_folder, masked_folder, benchmark_file):
+    here = {"model": model_folder, "benchmark": benchmark_file, "n_words": 4, "masked": masked_folder, "n_neighbors": 3}
+    here = {"here": here}
     claims = load_written(claim_of(settings=here, a={"detector": "neighbor"}), tmp_path)
     _, found = score_claim(claims, claims.claims[0], "here", 0)
     inputs, _ = evaluate.cut_inputs(evaluate.load_inputs(evaluate.targets(model_folder, benchmark_file)[0]), 4)

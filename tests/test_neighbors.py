@@ -222,6 +222,15 @@ def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, m
     assert sum(counted) == sum(n_new) < sum(map(len, alone)) / 2
 
 
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_a_variant_with_another_first_token_shares_nothing(model_folder, start_token):
+    scorer = Scorer(model_folder, start_token=start_token)
+    own = scorer.score(["the mill stands near the river"], progress=False)[0]
+    variant = "week mill stands near the river"
+    [found] = scorer.log_probs_of_variants(own, [variant])
+    np.testing.assert_allclose(found, scorer.score([variant], progress=False)[0].log_prob, atol=1e-5)
+
+
 def test_a_second_call_runs_no_model(masked_folder, model_folder, made, monkeypatch):
     options = {"n_neighbors": N}
     first = cache.neighbor_log_probs_or_load(model_folder, TEXTS, masked_folder, **options)

@@ -327,16 +327,32 @@ def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
     np.testing.assert_array_equal(candidates.scores[at], result.scores)
 
 
-def test_controls_find_a_planted_direction_out_of_fold_and_nothing_in_noise():
+def test_controls_find_a_planted_direction_on_the_other_half_and_nothing_in_noise():
     proxies, coin, target = made_up(signal=3)
-    by_layer = probe.supervised_scores(target, LABELS)
-    assert by_layer.shape == (2, N) and max(auc(LABELS, scores) for scores in by_layer) > 0.95
-    own = probe.own_texts_scores(proxies, coin)
-    assert list(own) == list(proxies) and max(auc(coin, scores) for of in own.values() for scores in of) > 0.95
-    noise, coin, target = made_up(signal=0)
-    for scores in probe.supervised_scores(target, LABELS):
-        assert auc(LABELS, scores) < 0.65  # fitted and judged on the same texts it would be near 1
-    assert all(auc(coin, scores) < 0.7 for of in probe.own_texts_scores(noise, coin).values() for scores in of)
+    judged, by_layer = probe.judge_half(target.values, LABELS)
+    assert by_layer.shape == (2, N // 2) and LABELS[judged].sum() == N // 4
+    assert max(auc(LABELS[judged], scores) for scores in by_layer) > 0.95
+    judged, own = probe.judge_half(max(proxies.values(), key=np.std), coin)
+    assert max(auc(coin[judged], scores) for scores in own) > 0.9
+
+
+def test_intervals_of_the_controls_cover_chance_as_often_as_they_say():
+    """Where an out-of-fold AUC's would be too narrow: forty draws of noise, one layer each."""
+    covered = 0
+    for seed in range(40):
+        values = np.random.default_rng(seed).normal(size=(2, N, D))
+        judged, [scores] = probe.judge_half(values, LABELS, seed)
+        interval = auc_interval(LABELS[judged], scores)
+        covered += interval.low <= 0.5 <= interval.high
+    assert covered >= 35
+
+
+@pytest.mark.parametrize("chosen_on", [np.flatnonzero(LABELS == 1)[:9], np.arange(N)])
+def test_validation_texts_that_leave_a_class_out_are_refused(chosen_on):
+    with pytest.raises(
+        ValueError, match=r"of the \d+ (validation|test) texts \d+ are members; both classes are needed"
+    ):
+        choose_probe(*made_up(signal=1), LABELS, validation=chosen_on)
 
 
 def test_labels_of_another_number_are_refused():

@@ -120,27 +120,36 @@ def test_fewer_neighbors_are_the_first_ones(made):
     assert results[1].ours == pytest.approx(auc(made.labels, made.on_test("Neighbor Attack")))
 
 
-def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, monkeypatch):
-    seen = []
-    whole = probed.collect
-    monkeypatch.setattr(probed, "collect", lambda *given, **more: seen.append(given[2]) or whole(*given, **more))
-    inputs = probed.load(target)
-    found = probed.by_number_of_texts(inputs, unseen_file, [12, 6], learning_rates=RATES)
-    assert list(found) == [6, 12] and [len(texts) for texts in seen] == [6, 12] and seen[0] == seen[1][:6]
-    test, labels = found[6][1].test, inputs.labels[found[6][1].test]
-    by_row = {(r.row, r.column): r.ours for r in probed.measure_by_number(inputs, found)}
+def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file):
+    found = probed.by_number_of_texts(probed.load(target), unseen_file, [12, 6], learning_rates=RATES)
+    unseen = [of.unseen[probed.REAL] for of in found.values()]
+    assert list(found) == [6, 12] and [len(texts) for texts in unseen] == [6, 12] and unseen[0] == unseen[1][:6]
+    by_row = {(r.row, r.column): r.ours for r in probed.measure_by_number(found)}
     assert set(by_row) == {(row, n) for row in ("on the benchmark", "on its own texts") for n in ("6", "12")}
-    assert by_row["on the benchmark", "6"] == pytest.approx(auc(labels, found[6][1].scores[test]))
-    [(name, comparison)] = probed.compare_numbers(inputs, found, 200).items()
+    assert by_row["on the benchmark", "6"] == pytest.approx(auc(found[6].labels, found[6].on_test(probed.REAL)))
+    [(name, comparison)] = probed.compare_numbers(found, 200).items()
     assert name == "6 − 12 texts", "the smallest number stands in for one that was not run"
     expected = by_row["on the benchmark", "6"] - by_row["on the benchmark", "12"]
     assert comparison.difference.estimate == pytest.approx(expected)
 
 
+def test_any_number_of_training_texts_may_be_set_apart(target):
+    found = probed.by_number_of_texts(probed.load(target), "apart", [4, 8], learning_rates=RATES[:1])
+    assert [len(of.unseen[probed.REAL]) for of in found.values()] == [4, 8]
+    assert all(len(of.inputs.labels) == N - 8 for of in found.values()), "all numbers are judged on the same texts"
+
+
 def test_models_are_compared_on_the_same_texts(made):
-    [(row, same)] = probed.compare_models(made, made, ["Loss Attack"]).items()
-    assert row == "Loss Attack" and same.difference.estimate == 0
-    assert probed.compare_models(made, made, ["DC-PDD"]) == {"DC-PDD": None}
+    other = replace(made, scores=made.scores | {"Loss Attack": -made.scores["Loss Attack"]})
+    found = probed.compare_models(made, other, ["Loss Attack", "DC-PDD"])
+    assert found["Loss Attack"].difference.estimate == pytest.approx(
+        2 * auc(made.labels, made.on_test("Loss Attack")) - 1
+    )
+    assert found["DC-PDD"] is None
+    assert probed.compare_models(made, made, ["Loss Attack"]) == {}, "one model has nothing to be compared with"
+    shorter = replace(made, inputs=made.inputs.take(range(N - 1), "shorter"))
+    with pytest.raises(ValueError, match="are not of the same texts"):
+        probed.compare_models(made, shorter, ["Loss Attack"])
 
 
 def test_data_are_counted_without_the_texts_set_apart(target):
@@ -150,17 +159,33 @@ def test_data_are_counted_without_the_texts_set_apart(target):
     facts = {r.column: r.ours for r in probed.describe_data(rest, target.model, unseen, "rest")}
     assert (facts["Members"], facts["Non-Members"], facts["Total"], facts["Real"]) == (20, 12, 32, 8)
     n_tokens = [len(row.token_ids) for row in probed.load(target).stats.take(kept)]
-    assert facts["Avg. Tokens"] == pytest.approx(np.mean(n_tokens))
+    assert facts["Avg. Tokens"] == pytest.approx(np.mean(n_tokens), abs=0.05)
 
 
 def test_the_papers_table_of_data_is_as_published():
     printed = probed.printed_data()
-    assert printed.loc["WikiMIA", "Total"] == 676 and printed.loc["ArxivMIA-Math", "Synthetic"] == 120
+    assert printed.loc["WikiMIA", "Total"] == "676" and printed.loc["ArxivMIA-Math", "Synthetic"] == "120"
+    assert (printed.index[0], printed.columns[0]) == ("WikiMIA", "Avg. Tokens")
+
+
+def test_two_samples_of_one_distribution_are_not_told_apart_and_two_kinds_are():
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(50)]
+    texts = [" ".join(rng.choice(words, 20)) for _ in range(300)]
+    same = probed.tell_apart(texts[:100], texts[100:200], "row", "column")
+    assert same.low <= 0.5 <= same.high
+    assert probed.tell_apart(texts[:100], [f"{text} another" for text in texts[200:]], "row", "column").ours > 0.95
 
 
 @pytest.mark.parametrize(("value", "expected"), [("-", [None]), ("32, -", [32, None]), ([16], [16]), ("", [None])])
 def test_lengths_may_be_whole_texts(value, expected):
     assert probed.lengths_of(value) == expected
+
+
+@pytest.mark.parametrize("value", ["x", "0", -1, 2.5])
+def test_a_length_that_is_no_number_of_words_is_named(value):
+    with pytest.raises(ValueError, match="lengths: a positive whole number is expected"):
+        probed.lengths_of(value)
 
 
 def test_a_probe_without_unseen_texts_and_an_unknown_field_are_named(made):

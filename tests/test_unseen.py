@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mialib import cache, synthetic, unseen
+from mialib import synthetic
 from mialib.benchmarks import Benchmark
 from mialib.unseen import load_unseen, set_apart
 
@@ -35,7 +35,7 @@ def test_texts_of_a_file_are_cut_to_the_benchmarks_longest_text_and_drawn_by_the
 
 
 def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
-    with pytest.raises(ValueError, match=r"unseen\.jsonl holds 12 distinct texts, 13 unseen ones are asked for"):
+    with pytest.raises(ValueError, match=r"unseen\.jsonl holds 12 distinct texts of 6 words, 13 unseen"):
         load_unseen(texts_file, BENCHMARK, 13)
     with pytest.raises(ValueError, match="holds 1 distinct texts"):
         load_unseen(texts_file, BENCHMARK.cut(1), 2)
@@ -69,6 +69,16 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
     assert set(load_unseen("arxiv_mia", BENCHMARK, 4)) == {row["text"] for row in rows}
 
 
+def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
+    from mialib import cache
+
+    with pytest.raises(ValueError, match="lab/en-masked is a masked model, which writes no texts"):
+        cache._trained_on("lab/en-masked")
+    asked = []
+    monkeypatch.setattr("mialib.lab.trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
+    assert cache._trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
+
+
 def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
     kept, apart = set_apart(BENCHMARK, 4, seed=1)
     assert len(apart) == 4 and len(kept) == len(BENCHMARK) - 4
@@ -91,4 +101,3 @@ def test_sampled_texts_begin_like_the_benchmarks_and_are_sampled_once(monkeypatc
         assert load_unseen(f"sampled:{model_folder}", BENCHMARK, 3) == ["a sampled text"] * 3
     given = {"n_words": 6, "seed": 0, "known": [], "language": "en"}
     assert calls == [(model_folder, BENCHMARK.texts, 3, given)]
-    assert unseen.sample_or_load is cache.sample_or_load
