@@ -174,7 +174,7 @@ def test_two_samples_of_one_distribution_are_not_told_apart_and_two_kinds_are():
     texts = [" ".join(rng.choice(words, 20)) for _ in range(300)]
     same = probed.tell_apart(texts[:100], texts[100:200], "row", "column")
     assert same.low <= 0.5 <= same.high
-    assert probed.tell_apart(texts[:100], [f"{text} another" for text in texts[200:]], "row", "column").ours > 0.95
+    assert probed.tell_apart(texts[:100], [f"{text} another" for text in texts[200:]], "row", "column").low > 0.7
 
 
 @pytest.mark.parametrize(("value", "expected"), [("-", [None]), ("32, -", [32, None]), ([16], [16]), ("", [None])])
