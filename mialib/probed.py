@@ -234,6 +234,16 @@ def measure(
     return results
 
 
+def measure_fields(columns: Iterable[tuple[str, Probed]], fields: Sequence[str]) -> list[Result]:
+    """Each method's AUC on the test texts of each domain, a column for each target and domain."""
+    return [
+        result
+        for name, of in columns
+        for field in fields
+        for result in measure(of, f"{name}: {field}", {"auc": "table-2"}, texts=texts_of_field(of, field))
+    ]
+
+
 def against_baselines(probed: Probed, row: str = REAL) -> dict[str, Comparison | None]:
     """A probe's AUC minus each baseline's on the test texts."""
     return {

@@ -62,7 +62,8 @@ def test_published_numbers_stand_beside_ours_by_the_papers_own_rows(made):
 
 def test_a_field_is_judged_on_its_test_texts_alone(made):
     cs = np.flatnonzero(np.array(made.inputs.benchmark.domains) == "cs")
-    [result] = [r for r in probed.measure(made, "cs", {"auc": "table-2"}, texts=cs) if r.row == probed.REAL]
+    [result] = [r for r in probed.measure_fields([("here", made)], ["cs"]) if r.row == probed.REAL]
+    assert result.column == "here: cs"
     judged = np.intersect1d(cs, made.test)
     assert result.ours == pytest.approx(auc(made.inputs.labels[judged], made.scores[probed.REAL][judged]))
 
