@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -293,6 +294,12 @@ def frequency_table(corpora: Mapping[str, Inputs], beside: Mapping[str, str]) ->
 def text_table(rows: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
     """Rows of named cells, as they are."""
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def quoted(texts: Mapping[str, str]) -> Markdown:
+    """Texts by name, as they are: nothing in them is taken for Markdown."""
+    blocks = [f"`{name}`\n\n~~~~text\n{fill(text, 96)}\n~~~~" for name, text in texts.items()]
+    return Markdown("\n\n".join(blocks) or "There are none.")
 
 
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:

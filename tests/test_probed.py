@@ -214,3 +214,9 @@ def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_
     assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in results)
     fields = [probed.texts_of_field(found, field) for field in ("cs", "math")]
     assert [len(np.intersect1d(found.test, of_field)) for of_field in fields] == [640, 960]
+
+
+def test_quoted_texts_are_no_markdown():
+    shown = tables.quoted({"a": "# no heading `x` [link](y) " + "word " * 40}).data
+    assert shown.startswith("`a`") and "~~~~text\n# no heading `x` [link](y)" in shown
+    assert max(map(len, shown.splitlines())) <= 96
