@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,13 +32,20 @@ def detect(
     corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
     masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
     n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
+    calibrate: Annotated[Path | None, typer.Option(help="a file of known non-members like the texts")] = None,
+    fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
-    """Score texts: was each in the model's training data? Higher means more likely."""
+    """Score texts: was each in the model's training data? Higher means more likely.
+
+    With --calibrate a p-value stands beside each score, the share of known non-members that score as high, and a star
+    where it is at most --fpr.
+    """
     from mialib.benchmarks import excerpt, load_texts
     from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
     from mialib.detectors import DETECTORS, get_detector
     from mialib.detectors import detect as run
+    from mialib.metrics import p_values
 
     for name in detector or []:
         get_detector(name)  # an unknown one is an error before anything is scored
@@ -51,27 +58,49 @@ def detect(
         if lacking := [options[need] for need in DETECTORS[name].needs if need not in can]:
             raise ValueError(f"detector {name} needs {lacking[0]}")
     needs = {need for name in names for need in DETECTORS[name].needs}
-    given = {
-        "texts": loaded,
-        "lowercase": score_or_load(model, [text.lower() for text in loaded]) if "lowercase" in needs else None,
-        "reference": score_or_load(reference, loaded) if reference and "reference" in needs else None,
-        "frequency": count_or_load(corpus, model) if corpus and "frequency" in needs else None,
-        "neighbors": neighbor_log_probs_or_load(model, loaded, masked, n_neighbors=n_neighbors)
-        if masked and "neighbors" in needs
-        else None,
-    }
-    stats = score_or_load(model, loaded)
-    scores = {name: run(name, stats, **given) for name in names}
+
+    def score_texts(some: list[str]) -> dict[str, Any]:
+        given = {
+            "texts": some,
+            "lowercase": score_or_load(model, [text.lower() for text in some]) if "lowercase" in needs else None,
+            "reference": score_or_load(reference, some) if reference and "reference" in needs else None,
+            "frequency": count_or_load(corpus, model) if corpus and "frequency" in needs else None,
+            "neighbors": neighbor_log_probs_or_load(model, some, masked, n_neighbors=n_neighbors)
+            if masked and "neighbors" in needs
+            else None,
+        }
+        stats = score_or_load(model, some)
+        return {name: run(name, stats, **given) for name in names}
+
+    known = load_texts(calibrate) if calibrate else []
+    if calibrate and 1 / (len(known) + 1) > fpr:
+        raise ValueError(
+            f"{calibrate} holds {len(known)} texts; the smallest p-value is then {1 / (len(known) + 1):.3g}, and "
+            f"nothing could be called a member at --fpr {fpr:g}: give more known non-members"
+        )
+    scores = score_texts(loaded)
+    p = {name: p_values(scores[name], of_known) for name, of_known in score_texts(known).items()} if known else {}
     if as_json:
         for i in range(len(loaded)):
-            typer.echo(json.dumps({"text": i} | {name: float(values[i]) for name, values in scores.items()}))
+            row = {"text": i} | {name: float(values[i]) for name, values in scores.items()}
+            row |= {"p_values": {name: float(values[i]) for name, values in p.items()}} if p else {}
+            row |= {"members": [name for name, values in p.items() if values[i] <= fpr]} if p else {}
+            typer.echo(json.dumps(row))
         return
-    typer.echo("  ".join([f"{'text':>5}", *(f"{name:>10}" for name in names), "beginning"]))
+    width = 20 if p else 10
+    typer.echo("  ".join([f"{'text':>5}", *(f"{name:>{width}}" for name in names), "beginning"]))
     for i, text in enumerate(loaded):
-        numbers = (f"{values[i]:10.4f}" for values in scores.values())
-        typer.echo("  ".join([f"{i:5d}", *numbers, excerpt(text, 50)]))
+        cells = [f"{scores[name][i]:.4f}" for name in names]
+        if p:
+            calls = [(p[name][i], "*" if p[name][i] <= fpr else " ") for name in names]
+            cells = [f"{cell} (p {value:.3f}){star}" for cell, (value, star) in zip(cells, calls, strict=True)]
+        typer.echo("  ".join([f"{i:5d}", *(f"{cell:>{width}}" for cell in cells), excerpt(text, 50)]))
     typer.echo(
-        "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members."
+        f"* at most {fpr:.0%} of non-members like those of {calibrate} would score as high. One detector, chosen "
+        "beforehand: of several that are looked at, one calls more."
+        if p
+        else "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members "
+        "(--calibrate)."
     )
     if "surp" in scores and (scores["surp"] == 0).any():
         typer.echo("surp 0.0000: the text has no surprising token, so it holds no evidence for surp.")

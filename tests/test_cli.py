@@ -9,6 +9,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
+import mialib
+from mialib.benchmarks import load_texts
 from mialib.cli import app, main
 from mialib.config import Profile
 from mialib.notebooks import run_notebook
@@ -42,6 +44,49 @@ def test_detect_as_json_gives_the_same_scores_to_machines(model_folder, texts_fi
     found = CliRunner().invoke(app, command)
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert [row["text"] for row in rows] == [0, 1] and rows[0]["min_k"] < 0
+
+
+@pytest.fixture
+def non_members_file(tmp_path):
+    path = tmp_path / "non_members.txt"
+    path.write_text("".join(f"The stone number {i} stands near the river\n" for i in range(19)))
+    return path
+
+
+def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_file, non_members_file):
+    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "min_k", "--detector", "zlib"]
+    command += ["--calibrate", str(non_members_file)]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, found.output
+    assert "(p 0." in found.stdout.splitlines()[1] and "at most 5% of non-members" in found.stdout
+    rows = [json.loads(line) for line in CliRunner().invoke(app, [*command, "--json"]).stdout.splitlines()]
+    known = load_texts(non_members_file)
+    scorer = mialib.Scorer(model_folder)
+    of_known = mialib.detect("min_k", scorer.score(known, progress=False))
+    for row in rows:
+        expected = (1 + int((of_known >= row["min_k"]).sum())) / 20
+        assert row["p_values"]["min_k"] == pytest.approx(expected)
+        assert row["members"] == [name for name, p in row["p_values"].items() if p <= 0.05]
+
+
+def test_too_few_known_non_members_for_the_fpr_are_an_error_before_anything_is_scored(texts_file, non_members_file):
+    command = ["detect", str(texts_file), "--model", "nowhere", "--calibrate", str(non_members_file), "--fpr", "0.01"]
+    found = CliRunner().invoke(app, command)
+    assert isinstance(found.exception, ValueError)
+    assert "holds 19 texts; the smallest p-value is then 0.05, and nothing could be called" in str(found.exception)
+
+
+def test_a_detector_without_its_source_names_the_option(texts_file):
+    for name, option in (("neighbor", "--masked"), ("ref", "--reference"), ("dc_pdd", "--corpus")):
+        found = CliRunner().invoke(app, ["detect", str(texts_file), "--model", "nowhere", "--detector", name])
+        assert f"detector {name} needs {option}" in str(found.exception)
+
+
+def test_neighbors_on_the_command_line(model_folder, masked_folder, texts_file):
+    command = ["detect", str(texts_file), "--model", model_folder, "--masked", masked_folder, "--n-neighbors", "3"]
+    found = CliRunner().invoke(app, [*command, "--json"])
+    assert found.exit_code == 0, found.output
+    assert all("neighbor" in json.loads(line) for line in found.stdout.splitlines())
 
 
 def test_score_fills_the_cache_and_writes_a_receipt(model_folder, tmp_path):
