@@ -25,6 +25,7 @@ START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt")
 NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+HUB_TIMEOUT_SECONDS = 3
 HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 
 
@@ -48,7 +49,25 @@ def local_path(name: str) -> Path | None:
         from mialib.lab import lab_model
 
         return lab_model(name)
-    return Path(name) if Path(name).is_dir() else None
+    if Path(name).is_dir():
+        return Path(name)
+    work_offline_without_the_hub()
+    return None
+
+
+@cache
+def work_offline_without_the_hub() -> None:
+    """Where the Hugging Face hub can't be reached, look into its cache alone, instead of trying for half a minute."""
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        httpx.head(constants.ENDPOINT, timeout=HUB_TIMEOUT_SECONDS)
+    except httpx.TransportError as error:
+        logger.warning("%s can't be reached (%s); using what is cached of it", constants.ENDPOINT, error)
+        constants.HF_HUB_OFFLINE = True
 
 
 def pick_device(device: str = "auto") -> torch.device:
@@ -134,6 +153,13 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
+    from huggingface_hub import constants
+
+    if not Path(name).is_dir() and constants.HF_HUB_OFFLINE:
+        return OSError(
+            f"model {name!r} is no folder here and not in the Hugging Face cache, and the hub can't be reached; "
+            "give a folder saved by save_pretrained instead"
+        )
     if Path(name).is_dir():
         problem = f"is a folder, but not one that save_pretrained wrote for a {kind} language model and its tokenizer"
     else:
