@@ -298,7 +298,7 @@ def text_table(rows: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
 
 def quoted(texts: Mapping[str, str]) -> Markdown:
     """Texts by name, as they are: nothing in them is taken for Markdown."""
-    blocks = [f"`{name}`\n\n~~~~text\n{fill(text, 96)}\n~~~~" for name, text in texts.items()]
+    blocks = [f"`{name}`\n\n~~~~text\n{fill(text, 76)}\n~~~~" for name, text in texts.items()]
     return Markdown("\n\n".join(blocks) or "There are none.")
 
 
