@@ -54,9 +54,9 @@ def blind_scores(
 
 
 def held_out_scores(
-    texts: Sequence[str], labels: ArrayLike, kind: str = "tfidf", seed: int = 0
+    texts: Sequence[str], labels: ArrayLike, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The numbers of a random half of each class, and the scores of a classifier that was fitted on the other half.
+    """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
 
     One classifier judged on texts that it has nothing to do with: an interval over them is what it says, where one over
     out-of-fold scores is too narrow, because the folds' classifiers share most of their texts.
@@ -65,5 +65,5 @@ def held_out_scores(
 
     labels = np.asarray(labels)
     fitted, judged = deal(labels, 0.5, seed)
-    classifier = BLIND[kind]().fit([texts[i] for i in fitted], labels[fitted])
+    classifier = _tfidf().fit([texts[i] for i in fitted], labels[fitted])
     return judged, classifier.decision_function([texts[i] for i in judged])

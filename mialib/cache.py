@@ -7,7 +7,7 @@ of the code that computes, so editing any of them misses the cache instead of fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -74,14 +74,13 @@ def neighbors_or_load(
     texts: Sequence[str], masked_lm: str, *, n_neighbors: int = 100, seed: int = 0, language: str = "en"
 ) -> list[list[str]]:
     """The neighbors of each text; arguments as for `mialib.neighbors.make_neighbors`."""
-    path = _neighbors_path(texts, masked_lm, n_neighbors, seed, language)
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            from mialib.neighbors import make_neighbors
 
-            made = make_neighbors(texts, masked_lm, n_neighbors=n_neighbors, seed=seed, language=language)
-            _save_column(path, "neighbors", made)
-    return _load_column(path, "neighbors")
+    def make() -> list[list[str]]:
+        from mialib.neighbors import make_neighbors
+
+        return make_neighbors(texts, masked_lm, n_neighbors=n_neighbors, seed=seed, language=language)
+
+    return _column_once(_neighbors_path(texts, masked_lm, n_neighbors, seed, language), "neighbors", make)
 
 
 def neighbor_log_probs_or_load(
@@ -101,15 +100,15 @@ def neighbor_log_probs_or_load(
         code=code_hash(*MADE_BY, "neighbors"),
         versions=[version("torch"), version("transformers")],
     )
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            from mialib.neighbors import neighbor_log_probs
-            from mialib.scoring import Scorer
 
-            made = neighbors_or_load(texts, masked_lm, n_neighbors=n_neighbors, seed=seed, language=language)
-            own = score_or_load(model, texts)
-            _save_column(path, "log_prob", neighbor_log_probs(Scorer(model), own, made).tolist())
-    return np.array(_load_column(path, "log_prob"), np.float64)
+    def make() -> list[list[float]]:
+        from mialib.neighbors import neighbor_log_probs
+        from mialib.scoring import Scorer
+
+        made = neighbors_or_load(texts, masked_lm, n_neighbors=n_neighbors, seed=seed, language=language)
+        return neighbor_log_probs(Scorer(model), score_or_load(model, texts), made).tolist()
+
+    return np.array(_column_once(path, "log_prob", make), np.float64)
 
 
 def sample_or_load(
@@ -130,13 +129,13 @@ def sample_or_load(
         code=code_hash("synthetic", "models", "benchmarks", "docstrings"),
         versions=[version("torch"), version("transformers")],
     )
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            from mialib.synthetic import sample_synthetic
 
-            made = sample_synthetic(model, texts, n, n_words=n_words, seed=seed, known=known, language=language)
-            _save_column(path, "text", made)
-    return _load_column(path, "text")
+    def make() -> list[str]:
+        from mialib.synthetic import sample_synthetic
+
+        return sample_synthetic(model, texts, n, n_words=n_words, seed=seed, known=known, language=language)
+
+    return _column_once(path, "text", make)
 
 
 def _trained_on(model: str) -> list[str]:
@@ -165,17 +164,16 @@ def _neighbors_path(texts: Sequence[str], masked_lm: str, n_neighbors: int, seed
     )
 
 
-def _save_column(path: Path, name: str, rows: list[Any]) -> None:
+def _column_once(path: Path, name: str, make: Callable[[], list[Any]]) -> list[Any]:
+    """A column of one row a text, made and written where the file is not there."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.table({name: rows}), temporary, compression="zstd")
-
-
-def _load_column(path: Path, name: str) -> list[Any]:
-    import pyarrow.parquet as pq
-
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            rows = make()
+            with atomic_path(path) as temporary:
+                pq.write_table(pa.table({name: rows}), temporary, compression="zstd")
     return pq.read_table(path).column(name).to_pylist()
 
 

@@ -59,14 +59,16 @@ def detect(
             raise ValueError(f"detector {name} needs {lacking[0]}")
     needs = {need for name in names for need in DETECTORS[name].needs}
 
+    frequency = count_or_load(corpus, model) if "frequency" in needs else None
+
     def score_texts(some: list[str]) -> dict[str, Any]:
         given = {
             "texts": some,
             "lowercase": score_or_load(model, [text.lower() for text in some]) if "lowercase" in needs else None,
-            "reference": score_or_load(reference, some) if reference and "reference" in needs else None,
-            "frequency": count_or_load(corpus, model) if corpus and "frequency" in needs else None,
+            "reference": score_or_load(reference, some) if "reference" in needs else None,
+            "frequency": frequency,
             "neighbors": neighbor_log_probs_or_load(model, some, masked, n_neighbors=n_neighbors)
-            if masked and "neighbors" in needs
+            if "neighbors" in needs
             else None,
         }
         stats = score_or_load(model, some)

@@ -314,10 +314,20 @@ def describe(benchmark: Benchmark, tokenizers: Iterable[str]) -> list[Result]:
         "members (%)": 100 * benchmark.labels.mean(),
     }
     for model in tokenizers:
-        encoded = load_tokenizer(model)(list(benchmark.texts), add_special_tokens=False, verbose=False)["input_ids"]
-        facts[f"tokens of {model} (median)"] = np.median([len(ids) for ids in encoded])
+        facts[f"tokens of {model} (median)"] = np.median(tokens_a_text(benchmark, model))
+    return sizes_of(benchmark.name, facts)
+
+
+def tokens_a_text(benchmark: Benchmark, tokenizer: str) -> list[int]:
+    """How many tokens of a model each text has, without a start token."""
+    encoded = load_tokenizer(tokenizer)(list(benchmark.texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [len(ids) for ids in encoded]
+
+
+def sizes_of(row: str, facts: Mapping[str, float]) -> list[Result]:
+    """Counts and sizes as results, a column each: they have no interval."""
     return [
-        Result(row=benchmark.name, column=name, metric="size", ours=float(value), low=float(value), high=float(value))
+        Result(row=row, column=name, metric="size", ours=float(value), low=float(value), high=float(value))
         for name, value in facts.items()
     ]
 

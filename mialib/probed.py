@@ -32,11 +32,14 @@ from mialib.evaluate import (
     load_inputs,
     optional,
     score_all,
+    scores_of,
+    sizes_of,
+    tokens_a_text,
     whole_numbers,
     with_neighbors,
 )
 from mialib.metrics import Comparison, auc, auc_interval, compare_auc
-from mialib.models import load_tokenizer, model_revision
+from mialib.models import model_revision
 from mialib.probe import (
     LEARNING_RATES,
     N_TRAINING,
@@ -300,7 +303,7 @@ def by_neighbors(probed: Probed, counts: Sequence[int]) -> list[Result]:
         return []
     results = []
     for n in sorted(n for n in counts if n <= inputs.neighbors.shape[1]):
-        scores = score_all(replace(inputs, neighbors=inputs.neighbors[:, :n]), ["neighbor"])["neighbor"]
+        scores = scores_of(replace(inputs, neighbors=inputs.neighbors[:, :n]), "neighbor")
         interval = auc_interval(probed.labels, scores[probed.test])
         results.append(Result.of(row=f"{n}", column=inputs.target.column, metric="auc", interval=interval))
     return results
@@ -380,19 +383,15 @@ def describe_choice(probed: Probed) -> dict[str, dict[str, str]]:
 
 def describe_data(benchmark: Benchmark, tokenizer: str, unseen: Mapping[str, Sequence[str]], name: str) -> list[Result]:
     """Table 1's row of a benchmark: tokens a text, examples, and how many unseen texts of each kind there are."""
-    encoded = load_tokenizer(tokenizer)(list(benchmark.texts), add_special_tokens=False, verbose=False)["input_ids"]
     n_members = int(benchmark.labels.sum())
     facts = {
-        "Avg. Tokens": round(float(np.mean([len(ids) for ids in encoded])), 1),
+        "Avg. Tokens": round(float(np.mean(tokens_a_text(benchmark, tokenizer))), 1),
         "Members": n_members,
         "Non-Members": len(benchmark) - n_members,
         "Total": len(benchmark),
         **{kind: len(texts) for kind, texts in unseen.items()},
     }
-    return [
-        Result(row=name, column=fact, metric="size", ours=float(value), low=float(value), high=float(value))
-        for fact, value in facts.items()
-    ]
+    return sizes_of(name, facts)
 
 
 def non_members(benchmark: Benchmark) -> list[str]:
