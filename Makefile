@@ -1,11 +1,14 @@
 # The commands a person types. `make book` and `make test` are all that a newcomer needs.
 PYTHON ?= python3
 PROFILE ?= lab
+ONLY ?=
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 BIN = .venv/bin
 INSTALLED = .venv/installed
 
-.PHONY: help book test test-slow lint record lock clean
+SNAKEMAKE = snakemake --config profile=$(PROFILE) only="$(ONLY)" --max-checksum-file-size 0 --quiet rules
+
+.PHONY: help plan book slurm test test-slow lint record lock clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,9 +19,15 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@
 
-book: $(INSTALLED)  ## train the lab, score, run the notebooks, render the book
-	@PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config profile=$(PROFILE) --max-checksum-file-size 0 --quiet rules
+plan: $(INSTALLED)  ## PROFILE=paper: what a run downloads and takes, and what is in its way
+	@MIALIB_PROFILE=data/profiles/$(PROFILE).yml $(BIN)/mialib plan $(ONLY)
+
+book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## train the lab, score, run the notebooks, render the book
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(SNAKEMAKE) --cores $(CORES) --resources gpu=1
 	@echo "The book is ready: open $(CURDIR)/build/$(PROFILE)/book/_build/html/index.html"
+
+slurm: $(INSTALLED)  ## the same on a cluster, a job a column; the partition stands in data/slurm/config.yaml
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(SNAKEMAKE) --workflow-profile data/slurm
 
 test: $(INSTALLED)  ## the fast tests
 	$(BIN)/python -m pytest -m "not slow"

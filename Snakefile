@@ -6,9 +6,11 @@ from glob import glob
 
 PROFILE = config.get("profile", "lab")
 PROFILE_FILE = f"data/profiles/{PROFILE}.yml"
+ONLY = (config.get("only") or "").split()  # models, benchmarks or pages of the papers' tables
 os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+from mialib import paper_tables
 from mialib.config import load_profile
 from mialib.lab import corpora_of, corpora_of_recipe, corpus_made_by, model_made_by
 from mialib.notebooks import NOTEBOOKS
@@ -21,7 +23,16 @@ MODELS = {safe: name for name in profile.models for safe in [name.replace("/", "
 CORPORA = {name.removeprefix("lab/"): name for name in profile.corpora}
 BENCHMARKS = {name.replace("/", "--"): name for model in profile.models.values() for name in model.benchmarks}
 
+COLUMNS = {
+    (page, paper_tables.file_name(name)): (name, column)
+    for page, name, column in paper_tables.choose_columns(profile, ONLY)
+}
 SCORE_CODE = code_hash(*MADE_BY, "benchmarks")
+# What a column's numbers hang on: not how a page shows them, nor how the lab is made.
+COLUMN_CODE = code_hash(
+    *MADE_BY, "benchmarks", "published_benchmarks", "detectors", "evaluate", "metrics", "surp", "probe", "probed",
+    "neighbors", "frequency", "reference", "choose", "unseen", "paper_tables", "hub", "registry",
+)
 NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
 
 
@@ -43,6 +54,24 @@ def dealt(name):
     if name.startswith("lab/"):
         return [f"build/lab/corpora/{corpus.removeprefix('lab/')}.json" for corpus in corpora_of(name)]
     return [name] if os.path.isfile(name) else []
+
+
+def is_paper_table(page):
+    """Whether a page is made of columns that jobs of their own compute."""
+    return profile.notebooks[page].notebook == paper_tables.NOTEBOOK
+
+
+def columns_of(page):
+    """The files of the columns that a page shows: those asked for, and those of earlier runs."""
+    asked = [f"{OUT}/columns/{page}/{column}.json" for of, column in COLUMNS if of == page]
+    return sorted({*asked, *glob(f"{OUT}/columns/{page}/*.json")})
+
+
+# A column that could not be had is tried again each time. Not by the jobs' own Snakemakes, which read this file too.
+if workflow.is_main_process:
+    for path in glob(f"{OUT}/columns/*/*.json"):
+        if paper_tables.load_column(path).unavailable:
+            os.remove(path)
 
 
 localrules: all, toc
@@ -85,9 +114,21 @@ rule score:
     shell: "mialib score {params.model} {params.benchmark} --receipt {output}"
 
 
+rule column:
+    output: f"{OUT}/columns/{{page}}/{{column}}.json",
+    params:
+        name=lambda w: COLUMNS[w.page, w.column][0],
+        made_of=lambda w: hash_of(COLUMNS[w.page, w.column][1].model_dump()),
+        code=COLUMN_CODE,
+    resources:
+        gpu=1,
+    shell: "mialib column {wildcards.page} {params.name:q} {output}"
+
+
 rule notebook:
     input:
-        f"{NOTEBOOKS}/{{notebook}}.ipynb",
+        lambda w: f"{NOTEBOOKS}/{profile.notebooks[w.notebook].notebook}.ipynb",
+        lambda w: columns_of(w.notebook),
         "data/published.csv",
         "data/claims.yml",
         glob("data/recorded/*.parquet"),
@@ -102,25 +143,28 @@ rule notebook:
         results=f"{OUT}/results/{{notebook}}.json",
     params:
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
-        parameters=lambda w: hash_of(profile.notebooks[w.notebook]),
+        computed=lambda w: f"--computed {OUT}/columns/{w.notebook}" if is_paper_table(w.notebook) else "",
+        parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
         code=NOTEBOOK_CODE,
-    shell: "mialib notebook {wildcards.notebook} {output.page} --results {output.results} --failed {params.failed}"
+    shell:
+        "mialib notebook {wildcards.notebook} {output.page} --results {output.results} --failed {params.failed}"
+        " {params.computed}"
 
 
 rule toc:
     input: PROFILE_FILE,
-    output: "book/_toc.yml",
+    output: f"{OUT}/_toc.yml",
     shell: "mialib toc {output}"
 
 
 rule book:
     input:
         "_config.yml",
-        "book/_toc.yml",
+        f"{OUT}/_toc.yml",
         [f"book/pages/{name}.ipynb" for name in profile.notebooks],
         [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))],
     output: f"{OUT}/book/_build/html/index.html",
     log: f"{OUT}/logs/book.log",
     shell:
-        "jupyter-book build book --config _config.yml --path-output {OUT}/book"
+        "jupyter-book build book --config _config.yml --toc {input[1]} --path-output {OUT}/book"
         " -n -W --keep-going > {log} 2>&1 || (tail -n 60 {log} && exit 1)"

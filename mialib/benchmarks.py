@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -189,21 +188,22 @@ def load_benchmark(
     the texts of any other. `text_column` and `language` matter for files alone. FileNotFoundError or ValueError
     say which file, line or name is wrong, and what is expected.
     """
+    from mialib.published_benchmarks import is_published, load_published_benchmark
+    from mialib.registry import known_benchmarks
+
     name = str(name)
     if name.startswith("lab/"):
         from mialib.lab import lab_benchmark
 
         benchmark = lab_benchmark(name)
-    elif name in PUBLISHED_BENCHMARKS:
-        return load_published_benchmark(name, length)
-    elif (parts := re.fullmatch(r"(\w+)-(\d+)", name)) and parts[1] in PUBLISHED_BENCHMARKS:
-        return load_published_benchmark(parts[1], int(parts[2]))
     elif Path(name).suffix in READERS:
         rows = read_rows(Path(name))
         benchmark = benchmark_of_rows(rows, name, text_column=text_column, label_column=label_column, language=language)
+    elif is_published(name):
+        return load_published_benchmark(name, length)
     else:
         raise ValueError(
-            f"unknown benchmark {name!r}; known: {', '.join(PUBLISHED_BENCHMARKS)}, the lab's (lab/en, lab/zh), "
+            f"unknown benchmark {name!r}; known: {', '.join(known_benchmarks())}, the lab's (lab/en, lab/zh), "
             f"or a file ending in {', '.join(READERS)}"
         )
     return benchmark if length is None else benchmark.cut(length)
@@ -304,70 +304,3 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})") from None
     except _reader_errors() as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file ({' '.join(str(error).split())})") from None
-
-
-@dataclass(frozen=True)
-class PublishedBenchmark:
-    """Where a published benchmark lives on the hub, and how a local copy of it is laid out."""
-
-    hub_id: str
-    split: str | None  # on the hub, "{length}" is filled in; None: those that VALIDATION_SPLITS and "test" name, or all
-    local: tuple[str, ...]  # paths under $MIALIB_BENCHMARKS; what a name ends in ("_dev") is the split
-    lengths: tuple[int, ...] = ()  # in words, where the benchmark comes at several
-    language: str = "en"
-    unseen: str | None = None  # a local file of texts that its models have not seen, for the probe
-
-
-PUBLISHED_BENCHMARKS = {
-    "wikimia": PublishedBenchmark(
-        "swj0419/WikiMIA", "WikiMIA_length{length}", ("wikimia/{length}.jsonl",), (32, 64, 128, 256)
-    ),
-    "arxiv_mia": PublishedBenchmark(
-        "zhliu/ArxivMIA",
-        None,
-        ("arxiv_mia/arxiv_mia_dev.jsonl", "arxiv_mia/arxiv_mia_test.jsonl"),
-        unseen="arxiv_mia/arxiv_mia_train_real.jsonl",
-    ),
-}
-
-
-def load_published_benchmark(name: str, length: int | None) -> Benchmark:
-    """A published benchmark, from $MIALIB_BENCHMARKS where that holds a copy, else from the hub."""
-    source = PUBLISHED_BENCHMARKS[name]
-    if source.lengths and length not in source.lengths:
-        raise ValueError(f"{name} comes at lengths {', '.join(map(str, source.lengths))}, not {length}")
-    full_name = f"{name}-{length}" if source.lengths else name
-    local = [local_copy(path.format(length=length)) for path in source.local]
-    if all(path and path.is_file() for path in local):
-        rows = [{SPLIT_COLUMN: path.stem.rpartition("_")[2]} | row for path in local for row in read_rows(path)]
-        revision = None
-    else:
-        rows, revision = _rows_from_hub(source, length)
-    benchmark = benchmark_of_rows(rows, full_name, revision=revision, language=source.language)
-    return benchmark if source.lengths or length is None else benchmark.cut(length)
-
-
-def local_copy(path: str) -> Path | None:
-    """Where a published file lies under $MIALIB_BENCHMARKS; None where that is not set."""
-    folder = os.environ.get("MIALIB_BENCHMARKS")
-    return Path(folder) / path if folder else None
-
-
-def _rows_from_hub(source: PublishedBenchmark, length: int | None) -> tuple[list[dict[str, Any]], str]:
-    from datasets import load_dataset
-    from huggingface_hub import HfApi
-
-    try:
-        revision = HfApi().dataset_info(source.hub_id, timeout=5).sha
-        split = source.split and source.split.format(length=length)
-        data = load_dataset(source.hub_id, split=split, revision=revision)
-    except Exception as error:
-        raise ConnectionError(
-            f"{source.hub_id} could not be loaded from the Hugging Face hub ({type(error).__name__}); "
-            f"for a local copy set MIALIB_BENCHMARKS to a folder that holds "
-            f"{' and '.join(path.format(length=length) for path in source.local)}"
-        ) from error
-    if split:
-        return data.to_list(), revision
-    wanted = [name for name in data if name in (*VALIDATION_SPLITS, "test")] or list(data)
-    return [{SPLIT_COLUMN: name} | row for name in wanted for row in data[name].to_list()], revision

@@ -17,8 +17,16 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from mialib.frequency import TokenFrequency, count_tokens
-from mialib.models import load_tokenizer, model_revision, pick_device, pick_dtype, tokenizer_hash, vocabulary_size
-from mialib.reference import reference_texts
+from mialib.models import (
+    load_tokenizer,
+    model_revision,
+    pick_device,
+    pick_dtype,
+    start_token_of,
+    tokenizer_hash,
+    vocabulary_size,
+)
+from mialib.reference import corpus_identity, reference_texts
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, home
 from mialib.token_stats import MADE_BY, TokenStats
 
@@ -38,8 +46,8 @@ def score_or_load(
         model=model_revision(model),
         texts=hash_texts(texts),
         device=where.type,
-        dtype=str(pick_dtype(dtype, where)),
-        start_token=start_token,
+        dtype=str(pick_dtype(dtype, where, model)),
+        start_token=start_token_of(model, start_token),
         code=code_hash(*MADE_BY),
         versions=[version("torch"), version("transformers")],
     )
@@ -53,11 +61,10 @@ def score_or_load(
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.reference`."""
-    texts = reference_texts(corpus)
     path = _path(
         "token_frequency",
         model=model_revision(model),
-        texts=hash_texts(texts),
+        corpus=corpus_identity(corpus),
         code=code_hash("frequency", "models"),
         versions=[version("tokenizers")],
     )
@@ -65,7 +72,11 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
         if not path.is_file():
             tokenizer = load_tokenizer(model)
             count_tokens(
-                texts, tokenizer, vocabulary_size(model), name=corpus, tokenizer_hash=tokenizer_hash(tokenizer)
+                reference_texts(corpus),
+                tokenizer,
+                vocabulary_size(model),
+                name=corpus,
+                tokenizer_hash=tokenizer_hash(tokenizer),
             ).save(path)
     return TokenFrequency.load(path)
 
@@ -96,7 +107,7 @@ def neighbor_log_probs_or_load(
         model=model_revision(model),
         neighbors=_neighbors_path(texts, masked_lm, n_neighbors, seed, language).stem,
         device=where.type,
-        dtype=str(pick_dtype("auto", where)),
+        dtype=str(pick_dtype("auto", where, model)),
         code=code_hash(*MADE_BY, "neighbors"),
         versions=[version("torch"), version("transformers")],
     )

@@ -132,16 +132,75 @@ def score(
 
 @app.command()
 def notebook(
-    name: Annotated[str, typer.Argument(help="a notebook of the profile, without .ipynb")],
+    name: Annotated[str, typer.Argument(help="a page of the profile that a notebook makes")],
     output: Annotated[Path, typer.Argument(help="where the executed notebook goes")],
     results: Annotated[Path | None, typer.Option(help="where its results go, as JSON")] = None,
     failed: Annotated[Path, typer.Option(help="where the partial copy goes if a cell fails")] = Path("failed.ipynb"),
+    computed: Annotated[Path | None, typer.Option(help="a folder of a paper's columns that are computed")] = None,
 ) -> None:
-    """Execute a notebook with the profile's parameters; one that the notebook does not have is an error."""
+    """Make a page: execute its notebook with the profile's parameters; one that it does not have is an error."""
     from mialib.config import load_profile
     from mialib.notebooks import run_notebook
 
-    run_notebook(name, load_profile(), output=output, failed=failed, results=results)
+    run_notebook(name, load_profile(), output=output, failed=failed, results=results, computed=computed)
+
+
+@app.command()
+def column(
+    page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
+    name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],
+    output: Annotated[Path, typer.Argument(help="where its numbers go, as JSON")],
+) -> None:
+    """Compute one column of a paper's table, or write down why that can't be done here."""
+    from mialib import paper_tables
+    from mialib.config import load_profile
+
+    profile = load_profile()
+    columns = {(of, printed): column for of, printed, column in paper_tables.columns_of(profile)}
+    if (page, name) not in columns:
+        known = "; ".join(f"{of}: {printed}" for of, printed in columns)
+        raise ValueError(f"profile {profile.name} has no column {name!r} on a page {page!r}; it has: {known}")
+    given = profile.notebooks[page].parameters
+    measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[page, name])
+    paper_tables.save_column(output, measured)
+    done = sum(result.ours is not None for result in measured.results)
+    typer.echo(f"{page}, {name}: {measured.unavailable or f'{done} numbers'}")
+
+
+@app.command()
+def plan(
+    only: Annotated[list[str] | None, typer.Argument(help="models, benchmarks or pages; default: all")] = None,
+) -> None:
+    """Say what the papers' tables of the profile take before anything is fetched or run."""
+    from mialib.config import load_profile
+    from mialib.plan import describe, plan_columns, plan_downloads
+
+    profile = load_profile()
+    columns = plan_columns(profile, only or [])
+    if not columns:
+        typer.echo(f"profile {profile.name} has no tables of the papers' own models")
+        return
+    typer.echo(describe(columns, plan_downloads(profile, only or [])))
+
+
+@app.command()
+def lock() -> None:
+    """Ask the hub for the commit of each model and data set of the registry and pin it in data/revisions.yml."""
+    from mialib.hub import PINS
+    from mialib.hub import lock as pin
+    from mialib.registry import API, known_benchmarks, known_models
+
+    pins, lacking = pin(
+        {
+            "model": [name for name in known_models() if not name.startswith(API)],
+            "dataset": [known.hub_id for known in known_benchmarks().values() if known.hub_id],
+        }
+    )
+    for problem in lacking:
+        typer.echo(f"not pinned: {problem}", err=True)
+    if not pins:
+        raise ConnectionError("nothing could be pinned")
+    typer.echo(f"{sum(map(len, pins.values()))} commits in {PINS}; {len(lacking)} names could not be had")
 
 
 @app.command()

@@ -128,20 +128,21 @@ class Page(Strict):
 
     page: str | None = None
     notebook: str | None = None
+    name: str | None = None  # of a notebook's page, where it is another: one notebook then makes several pages
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> Page:
         if (self.page is None) == (self.notebook is None):
             raise ValueError("a page is either `page: FILE` or `notebook: NAME`")
-        if self.parameters and self.notebook is None:
-            raise ValueError(f"page {self.page}: only a notebook takes parameters")
+        if (self.parameters or self.name) and self.notebook is None:
+            raise ValueError(f"page {self.page}: only a notebook takes a name and parameters")
         return self
 
     @property
     def file(self) -> str:
         """The page's path under `book/`, without suffix; executed notebooks lie in `book/pages/`."""
-        return self.page or f"pages/{self.notebook}"
+        return self.page or f"pages/{self.name or self.notebook}"
 
 
 class Chapter(Strict):
@@ -156,7 +157,7 @@ class Profile(Strict):
 
     name: str
     corpora: dict[str, Corpus] = Field(default_factory=dict)
-    models: dict[str, Model]
+    models: dict[str, Model] = Field(default_factory=dict)
     landing: Page
     book: tuple[Chapter, ...]
 
@@ -182,10 +183,10 @@ class Profile(Strict):
         return self
 
     @property
-    def notebooks(self) -> dict[str, dict[str, Any]]:
-        """Each notebook of the book and its parameters."""
+    def notebooks(self) -> dict[str, Page]:
+        """Each page of the book that a notebook makes, by its name."""
         pages = [self.landing, *(page for chapter in self.book for page in chapter.pages)]
-        return {page.notebook: page.parameters for page in pages if page.notebook}
+        return {page.name or page.notebook: page for page in pages if page.notebook}
 
     def table_of_contents(self) -> dict[str, Any]:
         """The book's table of contents in Jupyter Book's format."""

@@ -182,16 +182,24 @@ def load_inputs(target: Target, needs: Iterable[str] = PASSES) -> Inputs:
 def inputs_of(target: Target, benchmark: Benchmark, needs: Iterable[str] = PASSES) -> Inputs:
     """What `load_inputs` gives, of a benchmark that is loaded already."""
     texts, needs = benchmark.texts, set(needs)
-    has_lowercase, has_reference = "lowercase" in needs and has_case(benchmark), "reference" in needs
+    has_lowercase = "lowercase" in needs and has_case(benchmark)
     inputs = Inputs(
         target=target,
         benchmark=benchmark,
         stats=score_or_load(target.model, texts),
         lowercase=score_or_load(target.model, lowered(benchmark)) if has_lowercase else None,
-        reference=score_or_load(target.reference, texts) if target.reference and has_reference else None,
+        reference=None,
         frequency=None,
     )
+    if target.reference and "reference" in needs:
+        inputs = with_reference(inputs, target.reference)
     return with_corpus(inputs, target.corpus) if target.corpus else inputs
+
+
+def with_reference(inputs: Inputs, model: str) -> Inputs:
+    """The same inputs with the texts' statistics under a smaller model, for Small Ref."""
+    target = replace(inputs.target, reference=model)
+    return replace(inputs, target=target, reference=score_or_load(model, inputs.benchmark.texts))
 
 
 def with_neighbors(inputs: Inputs, masked_lm: str, n_neighbors: int = 100) -> Inputs:

@@ -191,6 +191,29 @@ def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str
     return _closed(figure)
 
 
+def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
+    """Our number over the published one, a point a cell that has both, one colour a method; a diagonal where both are
+    the same."""
+    both = [r for r in results if r.metric == metric and r.ours is not None and r.published is not None]
+    figure, axes = plt.subplots(figsize=(5.2, 4.6))
+    values = [value for r in both for value in (r.published, r.low, r.high)] or [0.5, 1.0]
+    ends = (min(values) - 0.02, max(values) + 0.02)
+    axes.plot(ends, ends, **CHANCE)
+    for position, row in enumerate(dict.fromkeys(r.row for r in both)):
+        of_row = [r for r in both if r.row == row]
+        x, y = [r.published for r in of_row], [r.ours for r in of_row]
+        bars = [[r.ours - r.low for r in of_row], [r.high - r.ours for r in of_row]]
+        style = line_style(row, position)
+        axes.errorbar(x, y, yerr=bars, fmt=style["marker"], color=style["color"], elinewidth=1.2, label=row)
+    if not both:
+        axes.text(0.5, 0.5, "nothing was run", ha="center", transform=axes.transAxes)
+    else:
+        figure.legend(loc="outside right upper", fontsize=9)
+    axes.set(xlim=ends, ylim=ends, xlabel="published AUC", ylabel="ours")
+    axes.set_aspect("equal")
+    return _closed(figure)
+
+
 def heatmaps(
     grids: dict[str, np.ndarray],
     *,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mialib.store import hash_files, hash_of
+from mialib.hub import Unavailable, explain, find_revision, local_copy, split_name
+from mialib.registry import find_model
+from mialib.store import hash_files, hash_of, home, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +28,9 @@ START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt")
 NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-HUB_TIMEOUT_SECONDS = 3
+REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
+SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
+TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 
 
@@ -44,30 +49,45 @@ class LoadedModel:
 
 
 def local_path(name: str) -> Path | None:
-    """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name."""
+    """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name.
+
+    A copy of a hub model under $MIALIB_MODELS takes its place.
+    """
     if name.startswith("lab/"):
         from mialib.lab import lab_model
 
         return lab_model(name)
-    if Path(name).is_dir():
-        return Path(name)
-    work_offline_without_the_hub()
-    return None
+    return Path(name) if Path(name).is_dir() else local_copy(name, "model")
 
 
-@cache
-def work_offline_without_the_hub() -> None:
-    """Where the Hugging Face hub can't be reached, look into its cache alone, instead of trying for half a minute."""
-    import httpx
-    from huggingface_hub import constants
+def source_of(name: str) -> dict[str, Any]:
+    """What a `from_pretrained` is given for a model's name: its folder, or its hub name with the commit.
 
-    if constants.HF_HUB_OFFLINE:
-        return
-    try:
-        httpx.head(constants.ENDPOINT, timeout=HUB_TIMEOUT_SECONDS)
-    except httpx.TransportError as error:
-        logger.warning("%s can't be reached (%s); using what is cached of it", constants.ENDPOINT, error)
-        constants.HF_HUB_OFFLINE = True
+    Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
+    """
+    allowed, known = is_allowed_remote_code(name), find_model(name)
+    if known and known.remote_code and not allowed:
+        raise _needs_remote_code(name)
+    folder = local_path(name)
+    if folder:
+        return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
+    return {
+        "pretrained_model_name_or_path": split_name(name)[0],
+        "revision": find_revision(name, "model"),
+        "trust_remote_code": allowed,
+    }
+
+
+def is_allowed_remote_code(name: str) -> bool:
+    """Whether $MIALIB_REMOTE_CODE names the model."""
+    return name in os.environ.get(REMOTE_CODE_VARIABLE, "").split(",")
+
+
+def _needs_remote_code(name: str) -> Unavailable:
+    return Unavailable(
+        f"model {name} is Python code that its authors publish beside the weights; loading it runs that code here, "
+        f"with all your rights. If you have read and trust it, set {REMOTE_CODE_VARIABLE}={name}"
+    )
 
 
 def pick_device(device: str = "auto") -> torch.device:
@@ -81,15 +101,16 @@ def pick_device(device: str = "auto") -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The weights' type; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
+    """The weights' type; "auto" is float32 on a CPU, on CUDA the type a known model is published in, else bfloat16."""
     import torch
 
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
-    if dtype == "auto":
-        dtype = "bfloat16" if device.type == "cuda" else "float32"
-    return getattr(torch, dtype)
+    if dtype == "auto" and device.type == "cuda":
+        known = find_model(model)
+        dtype = known.dtype if known else "bfloat16"
+    return getattr(torch, "float32" if dtype == "auto" else dtype)
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -97,8 +118,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(local_path(name) or name)
-    except (OSError, ValueError) as error:
+        return AutoTokenizer.from_pretrained(**source_of(name))
+    except Exception as error:
         raise _not_loadable(name, error) from error
 
 
@@ -108,24 +129,25 @@ def load_model(
     """Load a causal language model for scoring.
 
     `start_token` is prepended to each text so that its first token is predicted too (DC-PDD, Eq. 2): "auto" takes the
-    papers' choice for the family, else the tokenizer's start token, else its end token; None prepends nothing.
+    papers' choice for the model or its family, else the tokenizer's start token, else its end token; None prepends
+    nothing. Unavailable, in one sentence, for a model that can't be had or does not fit.
     """
     from transformers import AutoModelForCausalLM
 
     where = pick_device(device)
-    torch_dtype = pick_dtype(dtype, where)
-    folder = local_path(name)
+    torch_dtype = pick_dtype(dtype, where, name)
     tokenizer = load_tokenizer(name)
+    check_fits(name, where, torch_dtype.itemsize)
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder or name, dtype=torch_dtype)
-    except (OSError, ValueError) as error:
+        model = AutoModelForCausalLM.from_pretrained(**source_of(name), dtype=torch_dtype)
+    except Exception as error:
         raise _not_loadable(name, error) from error
     model.to(where).eval().requires_grad_(False)
     return LoadedModel(
         name=name,
         model=model,
         tokenizer=tokenizer,
-        start_token_id=find_start_token(tokenizer, model.config.model_type, start_token),
+        start_token_id=find_start_token(tokenizer, model.config.model_type, start_token_of(name, start_token)),
         revision=model_revision(name),
         tokenizer_hash=tokenizer_hash(tokenizer),
         max_tokens=getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length,
@@ -140,8 +162,8 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
     tokenizer = load_tokenizer(name)
     try:
-        model = AutoModelForMaskedLM.from_pretrained(local_path(name) or name, dtype=torch.float32)
-    except (OSError, ValueError) as error:
+        model = AutoModelForMaskedLM.from_pretrained(**source_of(name), dtype=torch.float32)
+    except Exception as error:
         raise _not_loadable(name, error, "masked") from error
     if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
@@ -153,21 +175,45 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
-    from huggingface_hub import constants
-
-    if not Path(name).is_dir() and constants.HF_HUB_OFFLINE:
-        return OSError(
-            f"model {name!r} is no folder here and not in the Hugging Face cache, and the hub can't be reached; "
-            "give a folder saved by save_pretrained instead"
-        )
-    if Path(name).is_dir():
-        problem = f"is a folder, but not one that save_pretrained wrote for a {kind} language model and its tokenizer"
-    else:
-        problem = "is neither a folder here nor could it be loaded from the Hugging Face hub"
+    if isinstance(error, Unavailable):
+        return error
+    if "trust_remote_code" in str(error):
+        return _needs_remote_code(name)
+    folder = local_path(name)
+    if folder is None:
+        return explain(name, "model", error)
     return OSError(
-        f"model {name!r} {problem} ({type(error).__name__}: {str(error).splitlines()[0]}); "
-        "give a folder saved by save_pretrained instead"
+        f"model {name!r} is a folder ({folder}), but not one that save_pretrained wrote for a {kind} language model "
+        f"and its tokenizer ({type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}); give one that is"
     )
+
+
+def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
+    """Unavailable where a model from elsewhere, told by its config before its weights are downloaded, needs more memory
+    than is free."""
+    if name.startswith("lab/"):
+        return
+    needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
+    free = free_bytes(device)
+    if needed > free:
+        raise Unavailable(
+            f"model {name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, and "
+            f"{device} has {free / 1e9:.1f} GB free; run it on a larger machine"
+        )
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a model could still take on the device."""
+    import psutil
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
+    """The start token that "auto" stands for, where the registry knows the model: its papers' choice."""
+    known = find_model(name)
+    return known.start_token or start_token if known and start_token == "auto" else start_token
 
 
 def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:
@@ -193,21 +239,30 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hash_of([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
 
 
-def vocabulary_size(name: str) -> int:
-    """|V|, the rows of the model's output, read from its config alone."""
+def load_config(name: str) -> Any:
+    """A model's config: a few kilobytes, without its weights."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(local_path(name) or name).vocab_size
+    try:
+        return AutoConfig.from_pretrained(**source_of(name))
+    except Exception as error:
+        raise _not_loadable(name, error) from error
 
 
-def count_parameters(name: str) -> int:
-    """Parameters outside the embeddings and the output head, from the config alone: nothing is downloaded or filled."""
+def vocabulary_size(name: str) -> int:
+    """|V|, the rows of the model's output, read from its config alone."""
+    return load_config(name).vocab_size
+
+
+def count_parameters(name: str, *, embeddings: bool = False) -> int:
+    """Parameters, with or without embeddings and output head, from the config: no weight is downloaded or filled."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(local_path(name) or name)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(load_config(name), trust_remote_code=False)
+    if embeddings:
+        return model.num_parameters()
     tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
     return model.num_parameters() - sum(tables.values())
 
@@ -216,7 +271,7 @@ def model_revision(name: str) -> str:
     """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
     folder = local_path(name)
     if folder is None:
-        return _hub_commit(name)
+        return f"{split_name(name)[0]}@{find_revision(name, 'model')}"
     files = sorted(p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
@@ -225,16 +280,12 @@ def model_revision(name: str) -> str:
 
 @cache
 def _hash_once(stamped: tuple[tuple[Path, int, int], ...]) -> str:
-    return hash_files(path for path, _, _ in stamped)
-
-
-def _hub_commit(name: str) -> str:
-    from transformers import AutoConfig
-
-    try:
-        return f"{name}@{AutoConfig.from_pretrained(name)._commit_hash}"
-    except OSError as error:
-        raise _not_loadable(name, error) from error
+    """The hash of files, kept by their sizes and times: reading tens of gigabytes for each command takes minutes."""
+    key = hash_of([(str(path.resolve()), size, time) for path, size, time in stamped])
+    kept = home() / "cache" / "hashes" / f"{key}.json"
+    if not kept.is_file():
+        write_json(kept, hash_files(path for path, _, _ in stamped))
+    return json.loads(kept.read_text())
 
 
 def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:

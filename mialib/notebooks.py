@@ -12,22 +12,32 @@ NOTEBOOKS = ROOT / "notebooks"
 
 
 def run_notebook(
-    name: str, profile: Profile, *, output: Path, failed: Path, results: Path | None = None, folder: Path = NOTEBOOKS
+    name: str,
+    profile: Profile,
+    *,
+    output: Path,
+    failed: Path,
+    results: Path | None = None,
+    computed: Path | None = None,
+    folder: Path = NOTEBOOKS,
 ) -> None:
-    """Execute `folder/name.ipynb` with the profile's parameters and write it to `output`, its results to `results`.
+    """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
 
-    ValueError for a notebook that the profile or the folder lacks, and for a parameter that the notebook lacks
-    (papermill itself only warns). When a cell fails, nothing is written to `output`, the partial copy goes to
-    `failed`, and the error names both.
+    Its results go to `results`; a page of the papers' tables finds its columns in `computed`. ValueError for a page
+    that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks (papermill itself
+    only warns). When a cell fails, nothing is written to `output`, the partial copy goes to `failed`, and the error
+    names both.
     """
     import papermill
 
-    source = folder / f"{name}.ipynb"
     if name not in profile.notebooks:
         raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
+    page = profile.notebooks[name]
+    source = folder / f"{page.notebook}.ipynb"
     if not source.is_file():
         raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
-    parameters = profile.notebooks[name] | ({"out": str(results)} if results else {})
+    given = {"out": results, "computed": computed}
+    parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
     known = papermill.inspect_notebook(str(source))
     unknown = sorted(set(parameters) - set(known))
     if unknown:

@@ -28,7 +28,16 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.benchmarks import check_texts, excerpt
 from mialib.choose import HELD_OUT, Candidates, Indices, deal
 from mialib.metrics import FloatArray, aucs
-from mialib.models import LoadedModel, find_head, load_model, model_revision, pick_device, pick_dtype
+from mialib.models import (
+    TRAINING_BYTES,
+    LoadedModel,
+    check_fits,
+    find_head,
+    load_model,
+    model_revision,
+    pick_device,
+    pick_dtype,
+)
 from mialib.scoring import TOKENS_PER_BATCH, token_batches
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, home
 
@@ -379,6 +388,7 @@ def train_proxy(
 
     from mialib.training import one_thread
 
+    check_fits(model, pick_device(device), TRAINING_BYTES)
     loaded = load_model(model, device=device, dtype="float32")
     weights = loaded.model.requires_grad_(True)
     token_ids, _ = encode_prompts(loaded, member_texts)
@@ -396,7 +406,7 @@ def train_proxy(
                     )
                 loss.backward()
             optimizer.step()
-    weights.requires_grad_(False).to(pick_dtype(dtype, weights.device))
+    weights.requires_grad_(False).to(pick_dtype(dtype, weights.device, model))
     recipe = {"of": loaded.revision, "members": hash_texts(member_texts), "rate": learning_rate, "epochs": epochs}
     return replace(loaded, name=f"proxy of {model} at learning rate {learning_rate:g}", revision=hash_of(recipe))
 
@@ -452,7 +462,7 @@ def _once(
             "model": model_revision(model),
             "texts": hash_texts(texts),
             "device": where.type,
-            "dtype": str(pick_dtype(dtype, where)),
+            "dtype": str(pick_dtype(dtype, where, model)),
             "code": code_hash("probe", "models", "scoring", "training"),
             "versions": [version("torch"), version("transformers")],
             **made_by,

@@ -15,9 +15,14 @@ The file has one row per printed number and is keyed by its first five columns:
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mialib.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,3 +81,127 @@ def _along(paper: str, item: str, name: str, metric: str, field: str) -> dict[st
             return dict(zip(found[other], found[field], strict=True))
     known = [*cells["column"].unique(), *cells["row"].unique()]
     raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")
+
+
+# One method's rows in the papers' own spellings, the first being this book's.
+METHODS = (
+    ("PPL", "Loss Attack"),
+    ("Lowercase", "Lower", "Lowercased Text"),
+    ("Zlib", "Zlib Compression"),
+    ("Small Ref", "Ref", "Smaller Model"),
+    ("Neighbor", "Neighbor Attack"),
+    ("Min-K% Prob", "MinK"),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A printed column of AUCs for WikiMIA and one model."""
+
+    label: str
+    paper: str
+    item: str
+    column: str
+    words: int  # length of WikiMIA's texts
+
+
+# The columns of WikiMIA and one model that more than one paper prints. DC-PDD's Table 2 does not name its length; its
+# text says that WikiMIA has 250 examples, which is the number at 128 words.
+PRINTED_TWICE = {
+    "Pythia-6.9B": (
+        Source("DC-PDD, 128 words", "dc-pdd", "table-2", "WikiMIA / Pythia-6.9B", 128),
+        Source("SURP, 128 words", "surp", "table-1", "WikiMIA-128 / Pythia-6.9B", 128),
+        Source("SURP, 32 words", "surp", "table-1", "WikiMIA-32 / Pythia-6.9B", 32),
+    ),
+    "LLaMA-13B": (
+        Source("DC-PDD, 128 words", "dc-pdd", "table-2", "WikiMIA / Llama-13B", 128),
+        Source("SURP, 128 words", "surp", "table-1", "WikiMIA-128 / LLaMA-13B", 128),
+        Source("SURP, 32 words", "surp", "table-1", "WikiMIA-32 / LLaMA-13B", 32),
+    ),
+    "Pythia-2.8B": (
+        Source("SURP, 32 words", "surp", "table-1", "WikiMIA-32 / Pythia-2.8B", 32),
+        Source("Probing, 32 words", "probe", "table-2", "WikiMIA / Pythia-2.8B", 32),
+    ),
+    "OPT-6.7B": (
+        Source("DC-PDD, 128 words", "dc-pdd", "table-2", "WikiMIA / OPT-6.7B", 128),
+        Source("Probing, 32 words", "probe", "table-2", "WikiMIA / OPT-6.7B", 32),
+    ),
+}
+
+
+def printed_twice(model: str) -> dict[str, dict[str, float | None]]:
+    """{method: {source: AUC}} for a model of PRINTED_TWICE; None where the paper prints a dash or no such row.
+
+    A method stands here that at least two of the papers print.
+    """
+    columns = {s.label: published_along(s.paper, s.item, s.column, "auc") for s in PRINTED_TWICE[model]}
+    found = {}
+    for spellings in METHODS:
+        values = {
+            label: next((column[row] for row in spellings if row in column), None) for label, column in columns.items()
+        }
+        printing = {s.paper for s in PRINTED_TWICE[model] if values[s.label] is not None}
+        if len(printing) > 1:
+            found[spellings[0]] = values
+    return found
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The AUCs that two papers print of one model, method and length."""
+
+    model: str
+    method: str
+    source: str
+    auc: float
+    other: str
+    other_auc: float
+
+    @property
+    def difference(self) -> float:
+        """The first AUC minus the other, to the printed digits."""
+        return round(self.auc - self.other_auc, 3)
+
+
+def disagreements() -> list[Disagreement]:
+    """Each number that two papers print of one length, the largest difference first; many are 0."""
+    found = [
+        Disagreement(model, method, one.label, values[one.label], other.label, values[other.label])
+        for model, sources in PRINTED_TWICE.items()
+        for method, values in printed_twice(model).items()
+        for one, other in combinations(sources, 2)
+        if one.paper != other.paper
+        and one.words == other.words
+        and None not in (values[one.label], values[other.label])
+    ]
+    return sorted(found, key=lambda d: -abs(d.difference))
+
+
+def say_disagreements(margin: float) -> str:
+    """How many of the numbers agree, in Markdown."""
+    found = disagreements()
+    alike = sum(d.difference == 0 for d in found)
+    far = [d for d in found if abs(d.difference) > margin]
+    methods = ", ".join(f"{n} {method}" for method, n in Counter(d.method for d in far).items())
+    return (
+        f"Of {len(found)} numbers that two papers print, {alike} are the same to the third digit and {len(far)} differ "
+        f"by more than {margin:g} ({methods}); the largest difference is {found[0].difference:+.3f}, of "
+        f"{found[0].method} with {found[0].model}."
+    )
+
+
+def twice_results() -> list[Result]:
+    """All numbers that two papers print, as results that have no number of ours."""
+    return [
+        Result.of(
+            row=method,
+            column=f"{model}, {source}",
+            metric="auc",
+            interval=None,
+            published=value,
+            published_column=source,
+        )
+        for model in PRINTED_TWICE
+        for method, values in printed_twice(model).items()
+        for source, value in values.items()
+    ]

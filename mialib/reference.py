@@ -6,52 +6,118 @@ A corpus is given by name:
     installed/licences    the licences of the pinned packages: English, but of the law
     texts.jsonl           a file of texts
     lab/en:400k           the first 400,000 characters of any of these
+    c4:15G                the first 15 billion characters of a corpus on the hub, which only so much of is ever read
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
 from mialib.benchmarks import load_texts
-from mialib.store import ROOT
+from mialib.hub import explain, find_revision, local_copy
+from mialib.store import ROOT, hash_texts
 
 LICENCES = "installed/licences"
 MIN_WORDS = 20  # of a paragraph
-PREFIX = re.compile(r"(?P<name>.+):(?P<number>\d+)(?P<unit>[kM]?)")
-UNITS = {"": 1, "k": 1000, "M": 1000_000}
-SAMPLE_CHARACTERS = 200_000  # enough to know a script by
+PREFIX = re.compile(r"(?P<name>.+):(?P<number>\d+)(?P<unit>[kMG]?)")
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to know a script by
 LARGEST_SHARE_APART = 0.3
 
 
-def reference_texts(corpus: str) -> list[str]:
-    """The texts of a reference corpus, by name."""
+@dataclass(frozen=True)
+class HubCorpus:
+    """A corpus of JSONL files on the hub, too large to be held: the text of each row is under "text"."""
+
+    hub_id: str
+    files: str  # with the file's number in braces
+    n_files: int
+
+
+# DC-PDD, Section 4: about 15 Gb of each. The authors' code reads each corpus from its first file on.
+HUB_CORPORA = {
+    "c4": HubCorpus("allenai/c4", "en/c4-train.{:05d}-of-01024.json.gz", 1024),
+    "chinese_web_text": HubCorpus("CASIA-LM/ChineseWebText", "cleaner_subset/2021-43/part-{:04d}.jsonl", 15),
+}
+
+
+def reference_texts(corpus: str) -> Iterator[str]:
+    """The texts of a reference corpus, by name, one after the other: a corpus may be larger than memory.
+
+    Unavailable, in one sentence, for a corpus on the hub that can't be had.
+    """
     prefix = PREFIX.fullmatch(corpus)
     if prefix:
         n_characters = int(prefix["number"]) * UNITS[prefix["unit"]]
-        return first_characters(reference_texts(prefix["name"]), n_characters, prefix["name"])
+        yield from first_characters(_all_texts(prefix["name"]), n_characters, prefix["name"])
+    elif corpus in HUB_CORPORA:
+        raise ValueError(f"{corpus} is larger than anyone counts; say how much of it, in characters: {corpus}:1G")
+    else:
+        yield from _all_texts(corpus)
+
+
+def corpus_identity(corpus: str) -> str:
+    """What determines a corpus's texts: their hash, or the commit and the share of one on the hub."""
+    prefix = PREFIX.fullmatch(corpus)
+    known = HUB_CORPORA.get(prefix["name"]) if prefix else None
+    if known is None:
+        return hash_texts(reference_texts(corpus))
+    copy = local_copy(known.hub_id, "dataset")
+    return f"{corpus} of {copy}" if copy else f"{corpus} of {known.hub_id}@{find_revision(known.hub_id, 'dataset')}"
+
+
+def _all_texts(corpus: str) -> Iterable[str]:
     if corpus.startswith("lab/"):
         from mialib.lab import lab_texts
 
         return lab_texts(corpus, "reference")
+    if corpus in HUB_CORPORA:
+        return _hub_texts(HUB_CORPORA[corpus])
     return read_licences() if corpus == LICENCES else load_texts(corpus)
 
 
-def first_characters(texts: Sequence[str], n_characters: int, name: str) -> list[str]:
-    """The first texts up to `n_characters` in all, the last one cut; ValueError where there are fewer."""
-    kept, left = [], n_characters
-    for text in texts:
-        if left <= 0:
-            break
-        kept.append(text[:left])
+def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
+    """File after file, each fetched when the one before it is read."""
+    for number in range(corpus.n_files):
+        path = _hub_file(corpus, corpus.files.format(number))
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)["text"]
+
+
+def _hub_file(corpus: HubCorpus, name: str) -> Path:
+    folder = local_copy(corpus.hub_id, "dataset")
+    if folder:
+        return folder / name
+    from huggingface_hub import hf_hub_download
+
+    revision = find_revision(corpus.hub_id, "dataset")
+    try:
+        return Path(hf_hub_download(corpus.hub_id, name, repo_type="dataset", revision=revision))
+    except Exception as error:
+        raise explain(corpus.hub_id, "dataset", error) from error
+
+
+def first_characters(texts: Iterable[str], n_characters: int, name: str) -> Iterator[str]:
+    """The first texts up to `n_characters` in all, the last one cut; ValueError, at the end, where there are fewer."""
+    left = n_characters
+    for text in texts if n_characters else ():
+        yield text[:left]
         left -= len(text)
-    if left > 0 or not kept:
+        if left <= 0:
+            return
+    if left or not n_characters:
         raise ValueError(f"{name} has {n_characters - left:,} characters, {n_characters:,} were asked for")
-    return kept
 
 
 def read_licences(seed: int = 0) -> list[str]:
@@ -80,9 +146,9 @@ def _licences_of(package: str) -> list[str]:
     return [path.read_text(encoding="utf-8", errors="replace") for f in found if (path := f.locate()).is_file()]
 
 
-def chinese_share(texts: Sequence[str]) -> float:
+def chinese_share(texts: Iterable[str]) -> float:
     """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
-    sample = " ".join(texts[:: max(1, len(texts) // 1000)])[:SAMPLE_CHARACTERS]
+    sample = " ".join(texts)
     n_letters = len(re.findall(r"[^\W\d_]", sample))
     return len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff]", sample)) / n_letters if n_letters else 0.0
 
@@ -92,7 +158,8 @@ def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None
 
     The paper demands one language (its Limitations); languages of one script are not told apart.
     """
-    theirs, ours = chinese_share(reference_texts(corpus)), chinese_share(texts)
+    theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in islice(reference_texts(corpus), SAMPLE_TEXTS))
+    ours = chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])
     if abs(theirs - ours) > LARGEST_SHARE_APART:
         warnings.warn(
             f"the reference corpus {corpus} is in another language than {name}: {theirs:.0%} of its letters are "

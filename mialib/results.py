@@ -32,6 +32,7 @@ class Result:
     published_column: str | None = None
     marker: str = ""  # "*" where ours is significantly better than what the page's star compares it with
     published_marker: str = ""  # the paper's own
+    why: str = ""  # what to say where ours is None and that is not for want of a meaning: "not run"
 
     @classmethod
     def of(cls, *, interval: Interval | None, **fields: Any) -> Result:
@@ -46,7 +47,7 @@ class Result:
         return None if self.ours is None else Interval(self.ours, self.low, self.high)
 
     def __str__(self) -> str:
-        return f"{self.interval or DASH}{self.marker}"
+        return f"{self.interval or self.why or DASH}{self.marker}"
 
 
 def results_path(name: str) -> Path:

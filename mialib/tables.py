@@ -21,6 +21,8 @@ from mialib.evaluate import Inputs, score_all
 from mialib.examples import ranks
 from mialib.lab import lab_recipe
 from mialib.metrics import Comparison, Interval
+from mialib.paper_tables import Column
+from mialib.published import Disagreement
 from mialib.reference import reference_texts
 from mialib.results import DASH, ONE_SEED, Result, one_seed_says
 from mialib.surp import SurpGrid, VariantResult, printed_cells
@@ -92,7 +94,7 @@ def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:
         row = rows.setdefault(
             p["model"],
             {
-                "weights": p["revision"][:10],
+                "weights": p["revision"].rpartition("@")[2][:10],
                 "training seed": lab_recipe(p["model"]).seed if p["model"].startswith("lab/") else DASH,
                 "dtype, device": f"{p['dtype']}, {p['device']}",
                 "texts": {},
@@ -281,7 +283,7 @@ def frequency_table(corpora: Mapping[str, Inputs], beside: Mapping[str, str]) ->
     """One row a reference corpus: its size, and how much of the vocabulary and of the texts occurs in it."""
     rows = {}
     for name, inputs in corpora.items():
-        counts, texts = inputs.frequency.counts, reference_texts(name)
+        counts, texts = inputs.frequency.counts, list(reference_texts(name))
         rows[name] = {
             "stands beside": beside.get(name, DASH),
             "characters / tokens": f"{sum(map(len, texts)):,} / {inputs.frequency.n_tokens:,}",
@@ -300,6 +302,46 @@ def quoted(texts: Mapping[str, str]) -> Markdown:
     """Texts by name, as they are: nothing in them is taken for Markdown."""
     blocks = [f"`{name}`\n\n~~~~text\n{fill(text, 76)}\n~~~~" for name, text in texts.items()]
     return Markdown("\n\n".join(blocks) or "There are none.")
+
+
+def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Column]) -> pd.DataFrame:
+    """What each printed column of a paper's tables is made of."""
+    rows = {
+        name: {
+            "model": column.model,
+            "benchmark": column.benchmark,
+            "smaller model": column.reference or DASH,
+            "reference corpus": column.corpus or ", ".join(column.corpora.values()) or DASH,
+            "neighbors by": column.masked or DASH,
+        }
+        for name, column in columns.items()
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=f"{paper}, {', '.join(items.values())}")
+    return table.loc[:, (table != DASH).any()]
+
+
+def printed_twice_table(methods: Mapping[str, Mapping[str, float | None]]) -> pd.DataFrame:
+    """AUCs that several papers print: a row a method, a column a source."""
+    cells = {
+        method: {source: DASH if value is None else f"{value:.3f}" for source, value in values.items()}
+        for method, values in methods.items()
+    }
+    return pd.DataFrame.from_dict(cells, orient="index").rename_axis(columns="published AUC")
+
+
+def disagreement_table(found: Iterable[Disagreement]) -> pd.DataFrame:
+    """What two papers print of one thing, and the difference."""
+    rows = [
+        {
+            "model": d.model,
+            "method": d.method,
+            "one": f"{d.auc:.3f} ({d.source})",
+            "other": f"{d.other_auc:.3f} ({d.other})",
+            "difference": f"{d.difference:+.3f}" if d.difference else "0",
+        }
+        for d in found
+    ]
+    return pd.DataFrame(rows).set_index(["model", "method"])
 
 
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:

@@ -17,16 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.benchmarks import (
-    PUBLISHED_BENCHMARKS,
-    READERS,
-    Benchmark,
-    count_words,
-    cut_to_words,
-    load_texts,
-    local_copy,
-)
+from mialib.benchmarks import READERS, Benchmark, count_words, cut_to_words, load_texts
 from mialib.cache import sample_or_load
+from mialib.hub import Unavailable, local_copy
+from mialib.registry import known_benchmarks
 
 logger = logging.getLogger(__name__)
 
@@ -72,16 +66,16 @@ def _texts_of(source: str) -> list[str]:
         if role in ("member", "background"):
             raise ValueError(f"{source}: the lab's models are trained on these; use {corpus}:reference")
         return lab_texts(corpus, role)
-    if source in PUBLISHED_BENCHMARKS:
-        path = PUBLISHED_BENCHMARKS[source].unseen
-        copy = local_copy(path) if path else None
-        if copy is None or not copy.is_file():
+    if source in known_benchmarks():
+        path = known_benchmarks()[source].unseen
+        copy = local_copy(path, "dataset") if path else None
+        if copy is None:
             where = f"set MIALIB_BENCHMARKS to a folder that holds {path}" if path else "it comes with none"
-            raise FileNotFoundError(f"unseen texts of {source}: {where}")
+            raise Unavailable(f"unseen texts of {source}: {where}")
         return load_texts(copy)
     if Path(source).suffix in (*READERS, ".txt"):
         return load_texts(source)
     raise ValueError(
         f"no unseen texts {source!r}; known: a file ({', '.join(READERS)} or .txt), lab/en:reference, "
-        f"{SAMPLED}MODEL, {APART}, or {', '.join(n for n, b in PUBLISHED_BENCHMARKS.items() if b.unseen)}"
+        f"{SAMPLED}MODEL, {APART}, or {', '.join(n for n, b in known_benchmarks().items() if b.unseen)}"
     )

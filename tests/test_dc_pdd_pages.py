@@ -42,21 +42,21 @@ def inputs(model_folder, benchmark_file, corpus_file):
 
 
 def test_a_prefix_is_the_first_characters_of_any_corpus(corpus_file):
-    assert reference.reference_texts(corpus_file) == CORPUS
+    assert list(reference.reference_texts(corpus_file)) == CORPUS
     n = len(CORPUS[0])
-    assert reference.reference_texts(f"{corpus_file}:{n}") == CORPUS[:1]
-    assert reference.reference_texts(f"{corpus_file}:{n + 3}") == [CORPUS[0], "The"]
+    assert list(reference.reference_texts(f"{corpus_file}:{n}")) == CORPUS[:1]
+    assert list(reference.reference_texts(f"{corpus_file}:{n + 3}")) == [CORPUS[0], "The"]
     assert reference.PREFIX.fullmatch("lab/en:2M").groups() == ("lab/en", "2", "M")
 
 
 @pytest.mark.parametrize(("size", "message"), [("1k", r"corpus\.txt has 77 characters, 1,000 were asked"), ("0", "0 ")])
 def test_a_prefix_that_the_corpus_does_not_have_is_an_error(corpus_file, size, message):
     with pytest.raises(ValueError, match=message):
-        reference.reference_texts(f"{corpus_file}:{size}")
+        list(reference.reference_texts(f"{corpus_file}:{size}"))
 
 
 def test_licences_are_distinct_paragraphs_in_a_seeded_order():
-    texts = reference.reference_texts(reference.LICENCES)
+    texts = list(reference.reference_texts(reference.LICENCES))
     assert texts == reference.read_licences() and len(set(texts)) == len(texts)
     assert min(len(text.split()) for text in texts) >= 20
     assert sum(map(len, texts)) > 300_000, "the largest prefix that a page takes"

@@ -46,8 +46,8 @@ def test_conda_environment_installs_the_lock():
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
 def test_profile_names_pages_and_notebooks_that_exist(path):
     profile = load_profile(path)
-    for name in profile.notebooks:
-        assert (ROOT / "notebooks" / f"{name}.ipynb").is_file()
+    for page in profile.notebooks.values():
+        assert (ROOT / "notebooks" / f"{page.notebook}.ipynb").is_file()
     for chapter in profile.book:
         for page in chapter.pages:
             assert page.notebook or (ROOT / "book" / f"{page.page}.md").is_file()

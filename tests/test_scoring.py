@@ -470,7 +470,10 @@ def test_a_folder_without_a_model_is_an_error_that_names_it(tmp_path):
 
 
 def test_a_name_that_cannot_be_loaded_is_an_error_that_says_what_to_give():
-    with pytest.raises(OSError, match=r"'no/such-model' is no folder here and not in the .* cache, .* save_pretrained"):
+    with pytest.raises(
+        OSError,
+        match=r"'no/such-model' is no folder here and not in the .* cache, .* no/such-model under \$MIALIB_MODELS",
+    ):
         mialib.Scorer("no/such-model")
 
 
@@ -488,29 +491,30 @@ def test_columns_are_the_three_numbers_and_the_token(model_folder):
 def test_a_hub_out_of_reach_is_tried_once_and_its_cache_is_used(monkeypatch, caplog):
     from huggingface_hub import constants
 
-    from mialib import models
+    from mialib import hub, models
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
-    models.work_offline_without_the_hub.cache_clear()
+    hub.work_offline_without_the_hub.cache_clear()
     start = time.perf_counter()
     for load in (models.load_tokenizer, models.load_model, models.model_revision):
         with pytest.raises(OSError, match=r"'no/such-model' is no folder here .* and the hub can't be reached"):
             load("no/such-model")
     assert time.perf_counter() - start < 10
     assert constants.HF_HUB_OFFLINE and caplog.text.count("can't be reached (") == 1
-    models.work_offline_without_the_hub.cache_clear()
+    hub.work_offline_without_the_hub.cache_clear()
 
 
 def test_a_hub_within_reach_leaves_the_process_online(monkeypatch):
     import httpx
     from huggingface_hub import constants
 
-    from mialib import models
+    from mialib import hub
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(httpx, "head", lambda *_, **__: httpx.Response(200))
-    models.work_offline_without_the_hub.cache_clear()
-    models.work_offline_without_the_hub()
+    hub.work_offline_without_the_hub.cache_clear()
+    hub.work_offline_without_the_hub()
     assert not constants.HF_HUB_OFFLINE
-    models.work_offline_without_the_hub.cache_clear()
+    hub.work_offline_without_the_hub.cache_clear()

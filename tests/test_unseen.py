@@ -51,8 +51,8 @@ def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
             ValueError,
             "no unseen texts 'nothing'; known: a file .*lab/en:reference.*sampled:MODEL, apart.*arxiv_mia",
         ),
-        ("wikimia", FileNotFoundError, "unseen texts of wikimia: it comes with none"),
-        ("arxiv_mia", FileNotFoundError, "set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"),
+        ("wikimia", OSError, "unseen texts of wikimia: it comes with none"),
+        ("arxiv_mia", OSError, "set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"),
     ],
 )
 def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, message, monkeypatch):
