@@ -184,6 +184,9 @@ def test_parts_of_a_big_file_come_from_another_host_and_break_off(tmp_path):
         assert httpx.get(place, headers={"Range": "bytes=2-3"}).content == b"23"
         assert httpx.get(place, headers={"Range": "bytes=10-"}).status_code == 416
         hub.truncate["o/one"] = 2
+        assert (
+            httpx.get(f"{hub.endpoint}/api/models/o/one/tree/main").json()[0]["path"] == "a.bin"
+        )  # a file alone breaks
         assert httpx.get(place).content == b"0123456789"  # this file has had its turn
 
 
