@@ -166,5 +166,5 @@ rule book:
     output: f"{OUT}/book/_build/html/index.html",
     log: f"{OUT}/logs/book.log",
     shell:
-        "jupyter-book build book --config _config.yml --toc {input[1]} --path-output {OUT}/book"
+        'jupyter-book build book --config _config.yml --toc "$PWD/{input[1]}" --path-output {OUT}/book'
         " -n -W --keep-going > {log} 2>&1 || (tail -n 60 {log} && exit 1)"

@@ -128,7 +128,8 @@ class Page(Strict):
 
     page: str | None = None
     notebook: str | None = None
-    name: str | None = None  # of a notebook's page, where it is another: one notebook then makes several pages
+    name: str | None = None  # of a notebook's page, where one notebook makes several; each has a title too
+    title: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -136,7 +137,9 @@ class Page(Strict):
         if (self.page is None) == (self.notebook is None):
             raise ValueError("a page is either `page: FILE` or `notebook: NAME`")
         if (self.parameters or self.name) and self.notebook is None:
-            raise ValueError(f"page {self.page}: only a notebook takes a name and parameters")
+            raise ValueError(f"page {self.page}: only a notebook takes parameters and a name")
+        if (self.name is None) != (self.title is None):
+            raise ValueError(f"page {self.name or self.notebook}: a `name` comes with a `title`")
         return self
 
     @property

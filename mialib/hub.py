@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -77,16 +77,12 @@ def can_be_reached() -> bool:
 
 def find_revision(name: str, kind: Kind) -> str:
     """The commit that stands for a hub name, 40 hex digits; Unavailable where none can be found out."""
-    repository, asked = split_name(name)
     pinned = read_revisions(PINS).get(kind, {}).get(name)
     recorded = pinned or read_revisions(_recorded()).get(kind, {}).get(name)
     if recorded:
         return recorded
     if not can_be_reached():
-        cached = _cached_commit(repository, asked or "main", kind)
-        if cached is None:
-            raise explain(name, kind, ConnectionError())
-        return cached
+        return _cached_commit(name, kind)
     commit = ask_hub(name, kind).sha
     _record(name, kind, commit)
     return commit
@@ -145,15 +141,26 @@ def _record(name: str, kind: Kind, commit: str) -> None:
         write_revisions(path, revisions, "# The commit that stood for each hub name when this clone first used it.\n")
 
 
-def _cached_commit(repository: str, revision: str, kind: Kind) -> str | None:
-    """The commit that the hub's cache holds for a branch, a tag or a commit; None where it holds none."""
+def _cached_commit(name: str, kind: Kind) -> str:
+    """The commit that the hub's cache holds of a name: by a branch or tag it was fetched under, or the only one."""
     from huggingface_hub import constants
 
+    repository, asked = split_name(name)
     folder = Path(constants.HF_HUB_CACHE) / f"{kind}s--{repository.replace('/', '--')}"
-    if (folder / "snapshots" / revision).is_dir():
-        return revision
-    reference = folder / "refs" / revision
-    return reference.read_text().strip() if reference.is_file() else None
+    commits = [path.name for path in sorted(folder.glob("snapshots/*"))]
+    reference = folder / "refs" / (asked or "main")
+    if asked in commits:
+        return asked
+    if reference.is_file():
+        return reference.read_text().strip()
+    if asked or not commits:
+        raise explain(name, kind, ConnectionError())
+    if len(commits) > 1:
+        raise Unavailable(
+            f"{folder} holds {len(commits)} commits, and the hub can't be asked which is meant; pin one of them in "
+            f"data/revisions.yml: {', '.join(commits)}"
+        )
+    return commits[0]
 
 
 def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
@@ -161,40 +168,48 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
     from huggingface_hub import constants
     from huggingface_hub import errors as hub
 
+    if isinstance(error, Unavailable):
+        return error
     repository, _ = split_name(name)
     thing = {"model": "model", "dataset": "data set"}[kind]
     copy = f"a copy in the folder {repository} under ${LOCAL_FOLDERS[kind]}"
     address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{repository}"
-    for cause in _causes(error):
-        if isinstance(cause, hub.GatedRepoError):
-            return Unavailable(
-                f"{thing} {name} is gated: ask for access at {address}, then set HF_TOKEN to a token of that account; "
-                f"or give {copy}"
-            )
-        if isinstance(cause, hub.RevisionNotFoundError):
-            return Unavailable(
-                f"{thing} {name} has no such revision on the hub; mend the name or the pin in data/revisions.yml "
-                "(`mialib lock` writes it anew)"
-            )
-        if isinstance(cause, hub.RepositoryNotFoundError | hub.HFValidationError):
-            return Unavailable(
-                f"{thing} {name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and "
-                "HF_TOKEN is not its owner's); give a folder"
-            )
+    causes = list(_causes(error))
+    if _has(causes, hub.GatedRepoError):
+        return Unavailable(
+            f"{thing} {name} is gated: ask for access at {address}, then set HF_TOKEN to a token of that account; "
+            f"or give {copy}"
+        )
+    if _has(causes, hub.RevisionNotFoundError):
+        return Unavailable(
+            f"{thing} {name} has no such revision on the hub; mend the name or the pin in data/revisions.yml "
+            "(`mialib lock` writes it anew)"
+        )
+    if _has(causes, hub.RepositoryNotFoundError, hub.HFValidationError):
+        return Unavailable(
+            f"{thing} {name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and HF_TOKEN is "
+            f"not its owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name"
+        )
     if constants.HF_HUB_OFFLINE:
-        why = "is set to offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE") else "can't be reached"
+        why = "is not asked (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else "can't be reached"
         return Unavailable(
             f"{thing} {name!r} is no folder here and not in the Hugging Face cache, and the hub {why}; "
             f"give a folder instead, or {copy}"
         )
-    first = str(error).splitlines()[0] if str(error) else "no message"
+    first = causes[-1]  # the libraries' own messages blame the name where a download broke off
+    says = str(first).splitlines()[0] if str(first) else "no message"
     return Unavailable(
-        f"{thing} {name} could not be had from {address} ({type(error).__name__}: {first}); run again, which goes on "
-        f"from what is downloaded, or give {copy}"
+        f"{thing} {name} could not be loaded from {address} ({type(first).__name__}: {says}); run again, which keeps "
+        f"the files that are whole, or give {copy}"
     )
 
 
+def _has(causes: Sequence[BaseException], *kinds: type[BaseException]) -> bool:
+    return any(isinstance(cause, kinds) for cause in causes)
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, also where a library meant to hide that."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

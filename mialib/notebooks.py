@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
-from mialib.config import Profile
+from mialib.config import Page, Profile
 from mialib.store import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -60,15 +61,23 @@ def run_notebook(
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
             f"the notebook up to there is in {failed}"
         ) from error
-    _show_parameters_once(failed)
+    _finish(failed, page)
     shutil.move(failed, output)
 
 
-def _show_parameters_once(path: Path) -> None:
-    """Where papermill has put the profile's parameters below the defaults, fold its cell and leave the defaults out."""
+def _finish(path: Path, page: Page) -> None:
+    """Where papermill has put the profile's parameters below the defaults, fold its cell and leave the defaults out.
+
+    A page that has a name of its own gets its title, and its figures names that no other page of the notebook has.
+    """
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
+    if page.name:
+        notebook.cells[0].source = re.sub(r"^# .*", f"# {page.title}", notebook.cells[0].source)
+        for cell in notebook.cells:
+            if figure := cell.metadata.get("mystnb", {}).get("figure"):
+                figure["name"] += f"-{page.name.replace('_', '-')}"
     injected = [c for c in notebook.cells if "injected-parameters" in c.metadata.get("tags", [])]
     for cell in injected:
         cell.metadata["tags"].append("hide-input")

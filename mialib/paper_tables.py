@@ -100,20 +100,21 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     """
     inputs, notes = _load(column)
     measured = MEASURE[paper](inputs, items, name, column, notes)
-    names = dict.fromkeys([name, *column.fields])
-    found = [result if result.ours is not None or result.published is None else _not_run(result) for result in measured]
-    for printed in (result for of in names for result in printed_alone(paper, items, of)):
-        if not any((printed.row, printed.column, printed.metric) == (r.row, r.column, r.metric) for r in found):
-            found.append(printed)
+    found = [result if result.ours is not None else _not_run(result) for result in measured]
+    has = {(result.row, result.column, result.metric) for result in found}
+    printed = printed_alone(paper, items, name, column)
+    found += [result for result in printed if (result.row, result.column, result.metric) not in has]
     return Measured(found, notes, [stats.provenance for stats in inputs.passes()])
 
 
-def printed_alone(paper: str, items: Mapping[str, str], name: str) -> list[Result]:
-    """The printed numbers of a column that was not run."""
+def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
+    """The printed numbers of a column, and the AUCs of its fields, with none of ours."""
+    places = [(name, metric, item) for metric, item in items.items()]
+    places += [(field, "auc", items["auc"]) for field in column.fields]
     return [
-        _not_run(Result.of(row=row, column=name, metric=metric, interval=None, published=value, published_column=name))
-        for metric, item in items.items()
-        for row, value in published_along(paper, item, name, metric).items()
+        _not_run(Result.of(row=row, column=of, metric=metric, interval=None, published=value, published_column=of))
+        for of, metric, item in places
+        for row, value in published_along(paper, item, of, metric).items()
     ]
 
 
@@ -218,8 +219,7 @@ def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: 
     try:
         return measure_column(paper, items, name, column)
     except Unavailable as error:
-        printed = [result for of in (name, *column.fields) for result in printed_alone(paper, items, of)]
-        return Measured(printed, [], [], str(error))
+        return Measured(printed_alone(paper, items, name, column), [], [], str(error))
 
 
 def collect(
@@ -234,8 +234,7 @@ def collect(
         elif path.is_file():
             found[name] = load_column(path)
         else:
-            printed = [result for of in (name, *column.fields) for result in printed_alone(paper, items, of)]
-            found[name] = Measured(printed, [], [], "not asked for in this run")
+            found[name] = Measured(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
     return found
 
 

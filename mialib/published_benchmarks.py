@@ -10,11 +10,14 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mialib.benchmarks import SPLIT_COLUMN, Benchmark, benchmark_of_rows, read_rows
 from mialib.hub import Unavailable, explain, find_revision, local_copy
 from mialib.registry import HubPart, KnownBenchmark, known_benchmarks
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,19 @@ def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None)
 
     where = {"path": str(folder)} if folder else {"path": part.known.hub_id, "revision": revision}
     data = load_dataset(**where, name=of.config and part.fill(of.config), split=part.fill(of.split))
+    if not folder:
+        _check_commit(data, revision, part.known.hub_id)
     return [({SPLIT_COLUMN: of.role} if of.role else {}) | row for row in data.to_list()]
+
+
+def _check_commit(data: Dataset, revision: str, hub_id: str) -> None:
+    """Unavailable where `datasets`, which offline takes whatever it prepared last, took another commit."""
+    commit = Path(data.cache_files[0]["filename"]).parent.name
+    if commit != revision:
+        raise Unavailable(
+            f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted (data/revisions.yml, or the one "
+            "that was first used here); fetch it while the hub can be reached"
+        )
 
 
 def _file(name: str, hub_id: str, folder: Path | None, revision: str | None) -> Path:

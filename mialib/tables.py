@@ -58,9 +58,9 @@ def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
 
 def results_in_parts(results: Iterable[Result], metric: str, headings: Mapping[str, str]) -> list[pd.DataFrame]:
     """`results_table` of the columns that have a heading, under it, in tables of as many as fit a page."""
-    chosen = [result for result in results if result.column in headings]
+    chosen = [result for result in results if result.column in headings and result.metric == metric]
     columns = list(dict.fromkeys(result.column for result in chosen))
-    at_once = 2 if any(result.published_column for result in chosen if result.metric == metric) else 4
+    at_once = 2 if any(result.published_column for result in chosen) else 4
     return [
         results_table([r for r in chosen if r.column in columns[at : at + at_once]], metric).rename(columns=headings)
         for at in range(0, len(columns), at_once)
