@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mialib.api import refuse_api, tokenizer_name
 from mialib.store import hash_files, hash_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class LoadedModel:
 
 def local_path(name: str) -> Path | None:
     """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name."""
+    refuse_api(name)
     if name.startswith("lab/"):
         from mialib.lab import lab_model
 
@@ -96,6 +98,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a hub name, folder or lab model."""
     from transformers import AutoTokenizer
 
+    name = tokenizer_name(name)
     try:
         return AutoTokenizer.from_pretrained(local_path(name) or name)
     except (OSError, ValueError) as error:
