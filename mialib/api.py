@@ -48,6 +48,7 @@ RETRIES = 6  # of one request, by the client: it waits half a second, then longe
 BYTES_A_TOKEN = 4  # a guess, for English
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
+ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
 
 
@@ -456,7 +457,9 @@ def spell(tokens: Sequence[str], text: str) -> bool:
     Spaces are not compared: some servers strip them or write "▁". A token that ends within a character has no text of
     its own; servers write U+FFFD, or OpenAI `bytes:\\xe2\\x80`. Then the ASCII characters are compared alone.
     """
-    joined = "".join(re.sub(r"\\x[0-9a-f]{2}", "\ufffd", t[6:]) if t.startswith("bytes:") else t for t in tokens)
+    joined = "".join(
+        re.sub(ESCAPED_BYTE, "\ufffd", t[6:]) if re.match("bytes:.*" + ESCAPED_BYTE, t) else t for t in tokens
+    )
     joined, text = (re.sub(r"[\s▁]", "", s) for s in (joined, text))
     if "\ufffd" in joined:
         joined, text = (s.encode("ascii", "ignore").decode() for s in (joined, text))
