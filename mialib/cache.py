@@ -16,6 +16,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from mialib import api
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import (
     load_tokenizer,
@@ -39,7 +40,12 @@ def score_or_load(
     dtype: str = "auto",
     start_token: str | None = "auto",
 ) -> TokenStats:
-    """Token statistics of `texts` under `model`, from the cache where they are there; arguments as for `Scorer`."""
+    """Token statistics of `texts` under `model`, from the cache where they are there; arguments as for `Scorer`.
+
+    A model behind an API (`api:NAME`) runs elsewhere, so device and dtype say nothing of it.
+    """
+    if api.is_api(model):
+        return _score_by_api(model, texts, start_token)
     where = pick_device(device)
     path = _path(
         "token_stats",
@@ -59,11 +65,26 @@ def score_or_load(
     return TokenStats.load(path)
 
 
+def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
+    loaded = api.load_api_model(model, start_token)
+    asked = loaded.determined_by()
+    path = _path("token_stats", **asked, texts=hash_texts(texts), code=code_hash(*api.MADE_BY))
+    # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
+    replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            with FileLock(replies.with_suffix(".lock")):
+                api.score(loaded, texts, replies).save(path)
+                api.drop_replies(replies, texts)
+    return TokenStats.load(path)
+
+
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.reference`."""
+    by_api = api.is_api(model)
     path = _path(
         "token_frequency",
-        model=model_revision(model),
+        model=tokenizer_hash(load_tokenizer(model)) if by_api else model_revision(model),
         corpus=corpus_identity(corpus),
         code=code_hash("frequency", "models"),
         versions=[version("tokenizers")],
@@ -71,13 +92,9 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
             tokenizer = load_tokenizer(model)
-            count_tokens(
-                reference_texts(corpus),
-                tokenizer,
-                vocabulary_size(model),
-                name=corpus,
-                tokenizer_hash=tokenizer_hash(tokenizer),
-            ).save(path)
+            size = api.vocabulary_size(tokenizer) if by_api else vocabulary_size(model)
+            texts = reference_texts(corpus)
+            count_tokens(texts, tokenizer, size, name=corpus, tokenizer_hash=tokenizer_hash(tokenizer)).save(path)
     return TokenFrequency.load(path)
 
 
@@ -99,8 +116,13 @@ def neighbor_log_probs_or_load(
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats a token.
 
-    Only these means are kept, not the token statistics of a hundred texts for each one.
+    Only these means are kept, not the token statistics of a hundred texts for each one; those of a model behind an API
+    are, since they were paid for.
     """
+    if api.is_api(model):
+        made = neighbors_or_load(texts, masked_lm, n_neighbors=n_neighbors, seed=seed, language=language)
+        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text])
+        return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
     where = pick_device()
     path = _path(
         "neighbor_log_probs",
@@ -195,8 +217,10 @@ def score_cut_texts(
     forward pass.
 
     Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too; the others (the cut
-    falls inside a token) are scored.
+    falls inside a token) are scored. Where token ids are not known, all are.
     """
+    if "token_ids" in stats.lacks:
+        return score_or_load(model, cut_texts, **scorer_options), 0
     tokenizer = load_tokenizer(model)
     cut_ids = tokenizer(list(cut_texts), add_special_tokens=False, verbose=False)["input_ids"]
     is_prefix = [

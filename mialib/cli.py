@@ -19,14 +19,16 @@ app.add_typer(lab_app, name="lab")
 @app.callback()
 def _set_up() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for noisy in ("httpx", "filelock", "papermill", "jupyter_client"):
+    for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 @app.command()
 def detect(
     texts: Annotated[Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts")],
-    model: Annotated[str, typer.Option(help="a Hugging Face name, a folder, or a lab model such as lab/en-25k")],
+    model: Annotated[
+        str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
+    ],
     detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that can")] = None,
     reference: Annotated[str | None, typer.Option(help="a smaller model, for the detector ref")] = None,
     corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
@@ -41,22 +43,32 @@ def detect(
     With --calibrate a p-value stands beside each score, the share of known non-members that score as high, and a star
     where it is at most --fpr.
     """
+    from mialib.api import lacks
     from mialib.benchmarks import excerpt, load_texts
     from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
     from mialib.detectors import DETECTORS, get_detector
     from mialib.detectors import detect as run
     from mialib.metrics import p_values
+    from mialib.token_stats import check_known
 
     for name in detector or []:
         get_detector(name)  # an unknown one is an error before anything is scored
     loaded = load_texts(texts)
     extra = {"reference": reference, "frequency": corpus, "neighbors": masked}
     can = {"texts", "lowercase", *(need for need, source in extra.items() if source)}
-    names = detector or [name for name, known in DETECTORS.items() if set(known.needs) <= can]
+    unknown = lacks(model)
+    have_inputs = [name for name, known in DETECTORS.items() if set(known.needs) <= can]
+    names = detector or [name for name in have_inputs if set(DETECTORS[name].reads).isdisjoint(unknown)]
+    if left_out := [name for name in have_inputs if not detector and name not in names]:
+        reasons = sorted(
+            {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
+        )
+        logging.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(reasons))
     options = {"reference": "--reference", "frequency": "--corpus", "neighbors": "--masked"}
     for name in names:
         if lacking := [options[need] for need in DETECTORS[name].needs if need not in can]:
             raise ValueError(f"detector {name} needs {lacking[0]}")
+        check_known(DETECTORS[name].reads, unknown, f"detector {name}")
     needs = {need for name in names for need in DETECTORS[name].needs}
 
     frequency = count_or_load(corpus, model) if "frequency" in needs else None
@@ -110,7 +122,7 @@ def detect(
 
 @app.command()
 def score(
-    model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, or a lab model")],
+    model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
 ) -> None:

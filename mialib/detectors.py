@@ -2,7 +2,8 @@
 
 A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments
 named in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose
-default is the paper's. Tables, tests and the command line read the registry, so a function here is all it takes.
+default is the paper's. `reads` names the columns of the pass that it reads besides log_prob, since a model behind an
+API does not give them all. Tables, tests and the command line read the registry, so a function here is all it takes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.frequency import TokenFrequency
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.token_stats import TokenRow, TokenStats, check_known
 
 FloatArray = NDArray[np.float64]
 
@@ -42,12 +43,15 @@ class Detector:
     score_text: Callable[..., float]
     needs: tuple[str, ...]  # keys of INPUTS
     hyperparameters: dict[str, Any]
+    reads: tuple[str, ...] = ()  # columns of TokenRow, besides log_prob
 
 
 DETECTORS: dict[str, Detector] = {}
 
 
-def detector(name: str, label: str) -> Callable[[Callable[..., float]], Callable[..., float]]:
+def detector(
+    name: str, label: str, reads: tuple[str, ...] = ()
+) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Register a function of one text under `name`."""
 
     def register(score_text: Callable[..., float]) -> Callable[..., float]:
@@ -59,6 +63,7 @@ def detector(name: str, label: str) -> Callable[[Callable[..., float]], Callable
             score_text=score_text,
             needs=tuple(given[p.name] for p in keywords if p.name in given),
             hyperparameters={p.name: p.default for p in keywords if p.name not in given},
+            reads=reads,
         )
         return score_text
 
@@ -80,14 +85,16 @@ def detect(
 
     `lowercase` and `reference` are the statistics of the lowercased texts and of the same texts under a reference
     model, `frequency` the token frequencies of a reference corpus, `neighbors` the mean log p of each text's neighbors,
-    (N, M) in nats. ValueError for an unknown detector or hyperparameter, a missing input, inputs of another number of
-    texts or another tokenizer, and, naming the text, for a statistic or a score that is not finite.
+    (N, M) in nats. ValueError for an unknown detector or hyperparameter, a missing input, a column that the model does
+    not give, inputs of another number of texts or another tokenizer, and, naming the text, for a statistic or a score
+    that is not finite.
     """
     chosen = get_detector(name)
     unknown = sorted(set(hyperparameters) - set(chosen.hyperparameters))
     if unknown:
         known = ", ".join(chosen.hyperparameters) or "none"
         raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
+    check_known(chosen.reads, stats.lacks, f"detector {name!r}")
     given = {
         "texts": texts,
         "lowercase": lowercase,
@@ -202,7 +209,7 @@ def min_k(row: TokenRow, *, k: float = 20) -> float:
     return lowest_mean(row.log_prob, k)
 
 
-@detector("min_k++", "Min-K%++ Prob")
+@detector("min_k++", "Min-K%++ Prob", reads=("entropy", "log_prob_var"))
 def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
     """Min-K%++: mean of the lowest k% of z_i = (log p(x_i) - mu_i) / sigma_i (Zhang et al. 2024).
 
@@ -212,7 +219,7 @@ def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
     return lowest_mean(centred / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE)), k)
 
 
-@detector("dc_pdd", "DC-PDD")
+@detector("dc_pdd", "DC-PDD", reads=("token_ids",))
 def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool = True, sfo: bool = True) -> float:
     """DC-PDD: beta = mean over first occurrences of min(alpha_i, a) (Zhang et al. 2024, Eq. 6-8).
 
@@ -226,7 +233,7 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
     return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
 
 
-@detector("surp", "SURP")
+@detector("surp", "SURP", reads=("entropy",))
 def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
     """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
 
@@ -266,6 +273,7 @@ def surp_grid(
     Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0
     scores 0 nats, as in `surp`). Both sets of Eq. 2 and 3 are 0/1 matrices, so one matrix product sums a whole grid.
     """
+    check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
     stats.check_finite()
     shape = (len(entropy_thresholds), len(ks), len(stats))
     totals, counts = np.empty(shape), np.empty(shape)

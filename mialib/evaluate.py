@@ -213,6 +213,8 @@ def with_neighbors(inputs: Inputs, masked_lm: str, n_neighbors: int = 100) -> In
 
 def with_corpus(inputs: Inputs, corpus: str) -> Inputs:
     """The same inputs with the token frequencies of a reference corpus; one in another language is warned of."""
+    if "token_ids" in inputs.stats.lacks:
+        return inputs
     warn_of_other_language(corpus, inputs.benchmark.texts, inputs.benchmark.name)
     target = replace(inputs.target, corpus=corpus)
     return replace(inputs, target=target, frequency=count_or_load(corpus, target.model))
@@ -273,7 +275,8 @@ def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[in
 def score_all(
     inputs: Inputs, detectors: Iterable[str] | None = None, **hyperparameters: Mapping[str, Any]
 ) -> dict[str, FloatArray | None]:
-    """Scores of each detector, None where one of its inputs does not exist for this target (a dash in the tables).
+    """Scores of each detector, None where an input or a column that it reads does not exist for this target (a dash in
+    the tables).
 
     Without a choice, all detectors, but Neighbor only where neighbors were asked for: no page shows a row of dashes for
     want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`.
@@ -285,15 +288,17 @@ def score_all(
         ]
     scores: dict[str, FloatArray | None] = {}
     for name in detectors:
-        needed = {need: given[need] for need in get_detector(name).needs}
-        is_applicable = all(value is not None for value in needed.values())
+        known = get_detector(name)
+        needed = {need: given[need] for need in known.needs}
+        is_known = set(known.reads).isdisjoint(inputs.stats.lacks)
+        is_applicable = is_known and all(value is not None for value in needed.values())
         options = hyperparameters.get(name, {})
         scores[name] = detect(name, inputs.stats, **needed, **options) if is_applicable else None
     return scores
 
 
 def scores_of(inputs: Inputs, detector: str, **hyperparameters: Any) -> FloatArray:
-    """One detector's scores; ValueError where one of its inputs does not exist for this target."""
+    """One detector's scores; ValueError where it is not applicable to this target."""
     needed = {need: inputs.given()[need] for need in get_detector(detector).needs}
     return detect(detector, inputs.stats, **needed, **hyperparameters)
 
@@ -414,7 +419,7 @@ def sweep(
     printed = _printed(inputs.target, paper, item, "auc")
     results, scores = [], {}
     for value in values:
-        scores[value] = score_all(inputs, [detector], **{detector: {hyperparameter: value}})[detector]
+        scores[value] = scores_of(inputs, detector, **{hyperparameter: value})
         for metric in metrics:
             results.append(
                 Result.of(

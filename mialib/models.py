@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mialib.api import refuse_api, tokenizer_name
 from mialib.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.registry import find_model
 from mialib.store import hash_files, hash_of, home, write_json
@@ -53,6 +54,7 @@ def local_path(name: str) -> Path | None:
 
     A copy of a hub model under $MIALIB_MODELS takes its place.
     """
+    refuse_api(name)
     if name.startswith("lab/"):
         from mialib.lab import lab_model
 
@@ -117,6 +119,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a hub name, folder or lab model."""
     from transformers import AutoTokenizer
 
+    name = tokenizer_name(name)
     try:
         return AutoTokenizer.from_pretrained(**source_of(name))
     except Exception as error:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mialib.api import is_api
 from mialib.config import Profile
 from mialib.hub import Unavailable, ask_hub, can_be_reached, local_copy, split_name
 from mialib.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
 from mialib.paper_tables import Column, choose_columns
 from mialib.probe import LEARNING_RATES
 from mialib.published_benchmarks import find_part, is_published
-from mialib.registry import API, KnownModel, find_model
+from mialib.registry import KnownModel, find_model
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
 SUSTAINED_TERAFLOPS = 100  # of a large GPU at half precision on short texts
@@ -95,7 +96,7 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
 def _plan_model(name: str) -> Download:
     known = find_model(name)
     licence = known.licence if known else "unknown"
-    if name.startswith(API):
+    if is_api(name):
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
         return Download(name, "model", 0.0, False, licence, lacks_key)
     obstacle = ""

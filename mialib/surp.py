@@ -26,7 +26,7 @@ from mialib.evaluate import Inputs, score_all
 from mialib.metrics import Comparison, Interval, auc_interval, aucs, compare_auc, tpr_at_fpr_interval
 from mialib.published import load_published, published_along
 from mialib.results import Result
-from mialib.token_stats import TokenRow
+from mialib.token_stats import TokenRow, check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,6 +231,7 @@ def token_cloud(
 ) -> TokenCloud:
     """The surprising tokens of all texts (all tokens by default); at random `n_tokens` of each class, or as many as
     there are."""
+    check_known(["entropy"], inputs.stats.lacks, "a figure of tokens' entropies")
     entropy, log_prob, is_seen = [], [], []
     for row, label in zip(inputs.stats, inputs.labels, strict=True):
         values, chosen = surprising(row, entropy_threshold, k, below_percentile if k < 100 else every_token)

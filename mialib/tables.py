@@ -12,6 +12,7 @@ import pandas as pd
 from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
+from mialib.api import is_api
 from mialib.choose import symbol
 from mialib.claims import Judgement, Setting, Side
 from mialib.config import load_profile
@@ -26,6 +27,7 @@ from mialib.published import Disagreement
 from mialib.reference import reference_texts
 from mialib.results import DASH, ONE_SEED, Result, one_seed_says
 from mialib.surp import SurpGrid, VariantResult, printed_cells
+from mialib.token_stats import check_known
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
 METRIC_HEADINGS = METRIC_LABELS | {
@@ -94,7 +96,7 @@ def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:
         row = rows.setdefault(
             p["model"],
             {
-                "weights": p["revision"].rpartition("@")[2][:10],
+                "weights": p["revision"] if is_api(p["model"]) else p["revision"].rpartition("@")[2][:10],
                 "training seed": lab_recipe(p["model"]).seed if p["model"].startswith("lab/") else DASH,
                 "dtype, device": f"{p['dtype']}, {p['device']}",
                 "texts": {},
@@ -116,6 +118,7 @@ def entropy_table(columns: Sequence[Inputs]) -> pd.DataFrame:
     """How sure each model is on texts it has not seen: quartiles of the token entropy over non-members, in nats."""
     rows = {}
     for inputs in columns:
+        check_known(["entropy"], inputs.stats.lacks, "a table of entropies")
         entropy = np.concatenate(
             [row.entropy for row, label in zip(inputs.stats, inputs.labels, strict=True) if not label]
         )

@@ -13,7 +13,7 @@ Texts have different lengths, so the table is ragged: flat columns and one offse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,13 @@ class TokenRow(NamedTuple):
     log_prob: NDArray[np.float32]  # nats
     entropy: NDArray[np.float32]  # nats
     log_prob_var: NDArray[np.float32]  # nats^2
+
+
+def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
+    """ValueError where `what` reads a column that is not known; `lacks` as `TokenStats.lacks`."""
+    for column in columns:
+        if column in lacks:
+            raise ValueError(f"{what} is not applicable: {lacks[column]}")
 
 
 @dataclass(frozen=True)
@@ -80,15 +87,23 @@ class TokenStats(Sequence[TokenRow]):
         return (self[i] for i in range(len(self)))
 
     def check_finite(self) -> None:
-        """ValueError that names the first text without a scored token, or with a number that is not finite."""
+        """ValueError that names the first text without a scored token, or with a number that is not finite, unless the
+        model gives no such numbers at all."""
         if not self.n_tokens.all():
             raise ValueError(f"text {int(np.argmin(self.n_tokens))} has no scored token")
         for name in ("log_prob", "entropy", "log_prob_var"):
+            if name in self.lacks:
+                continue
             wrong = np.flatnonzero(~np.isfinite(getattr(self, name)))
             if len(wrong):
                 i = int(np.searchsorted(self.offsets, wrong[0], side="right")) - 1
                 at = int(wrong[0] - self.offsets[i])
                 raise ValueError(f"text {i}, token {at}: {name} is {getattr(self, name)[wrong[0]]}")
+
+    @property
+    def lacks(self) -> dict[str, str]:
+        """Columns that are not known of this model, all NaN (-1 for token ids), and why: see `mialib.api`."""
+        return self.provenance.get("lacks", {})
 
     @property
     def n_tokens(self) -> NDArray[np.int64]:

@@ -1,0 +1,772 @@
+"""Models behind an API: a real server on localhost that speaks the protocol and runs a tiny model."""
+
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import torch
+from conftest import SENTENCES, TEXTS, made_inputs, make_tokenizer, random_rows
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+import mialib
+from mialib import TokenStats, api, evaluate
+from mialib.cache import count_or_load, neighbor_log_probs_or_load, neighbors_or_load, score_cut_texts, score_or_load
+from mialib.detectors import DETECTORS
+from mialib.store import hash_texts
+from mialib.tables import entropy_table, provenance_table
+
+KEY = "sk-a-secret-key-of-the-tests"
+
+
+class Server(ThreadingHTTPServer):
+    """A completions endpoint: echo with log-probs, of a model given as a folder.
+
+    `before` is called with a request's handler and body and may answer in the model's place; then it returns True.
+    `change` is called with a reply before it is sent.
+    """
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, folder):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.asked, self.at = [], []
+        self.before, self.change = lambda handler, body: False, lambda reply: None
+        self.least_tokens = 0
+        self.adds_start_token = False
+        self.lock = threading.Lock()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def prompts(self):
+        return [body["prompt"] for body in self.asked]
+
+    def complete(self, body):
+        ids = body["prompt"]
+        if isinstance(ids, str):
+            ids = self.tokenizer(ids, add_special_tokens=False)["input_ids"]
+            ids = [self.tokenizer.bos_token_id] * self.adds_start_token + ids
+        with self.lock, torch.inference_mode():
+            log_p = self.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        log_probs = [None, *(float(log_p[at, token]) for at, token in enumerate(ids[1:]))]
+        for _ in range(body["max_tokens"]):
+            token = int(log_p[-1].argmax())
+            ids, log_probs = [*ids, token], [*log_probs, float(log_p[-1, token])]
+        tokens = [self.tokenizer.decode([token]) for token in ids]
+        logprobs = {"tokens": tokens, "token_logprobs": log_probs, "text_offset": [], "top_logprobs": None}
+        choice = {"index": 0, "text": "".join(tokens), "finish_reason": "length", "logprobs": logprobs}
+        return {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "tiny-1", "choices": [choice]}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.asked.append(body)
+            self.server.at.append(time.monotonic())
+        if self.server.before(self, body):
+            return
+        if self.headers["Authorization"] != f"Bearer {KEY}":
+            return self.refuse(401, f"Incorrect API key provided: {self.headers['Authorization']}")
+        if self.path != "/v1/completions" or body["model"] != "tiny":
+            return self.refuse(404, f"The model {body['model']} does not exist")
+        if not (body["echo"] and body["logprobs"] == 1 and body["temperature"] == 0):
+            return self.refuse(400, "echo, logprobs and temperature are expected")
+        if body["max_tokens"] < self.server.least_tokens:
+            return self.refuse(400, f"max_tokens must be at least {self.server.least_tokens}")
+        reply = self.server.complete(body)
+        self.server.change(reply)
+        self.send(200, json.dumps(reply))
+
+    def refuse(self, status, message, **headers):
+        self.send(status, json.dumps({"error": {"message": message, "type": "error"}}), **headers)
+        return True
+
+    def send(self, status, text, content_type="application/json", **headers):
+        data = text.encode()
+        self.send_response(status)
+        for name, value in ({"Content-Type": content_type, "Content-Length": len(data)} | headers).items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(data)
+        return True
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(model_folder, monkeypatch):
+    server = Server(model_folder)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in ("MIALIB_API_TOKENIZER", "MIALIB_API_PRICE", "MIALIB_API_REQUESTS_PER_MINUTE"):
+        monkeypatch.delenv(name, raising=False)
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def with_tokenizer(server, model_folder, monkeypatch):
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(api, "RETRIES", 0)
+
+
+def local(folder, texts, start_token="auto"):
+    return mialib.Scorer(folder, start_token=start_token).score(texts, progress=False)
+
+
+def assert_scores_agree(ours, locally, names, given, given_locally):
+    for name in names:
+        needs = DETECTORS[name].needs
+        found = mialib.detect(name, ours, **{need: given[need] for need in needs})
+        expected = mialib.detect(name, locally, **{need: given_locally[need] for need in needs})
+        np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0, err_msg=name)
+
+
+# --- scores ---
+
+
+def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_tokenizer, model_folder, tiny_model):
+    corpus = mialib.store.home() / "corpus.txt"
+    corpus.parent.mkdir(parents=True)
+    corpus.write_text("\n".join(SENTENCES * 3))
+    lowered = [text.lower() for text in TEXTS]
+    reference = local(tiny_model("gpt2"), TEXTS)
+    given = {"texts": TEXTS, "reference": reference}
+    by_api, by_model = (
+        given | {"lowercase": score_or_load(m, lowered), "frequency": count_or_load(str(corpus), m)}
+        for m in ("api:tiny", model_folder)
+    )
+    ours, locally = score_or_load("api:tiny", TEXTS), local(model_folder, TEXTS)
+    assert [row.token_ids.tolist() for row in ours] == [row.token_ids.tolist() for row in locally]
+    np.testing.assert_allclose(ours.log_prob, locally.log_prob, atol=1e-4)
+    names = ("ppl", "lowercase", "zlib", "ref", "min_k", "dc_pdd")
+    assert_scores_agree(ours, locally, names, by_api, by_model)
+    assert all(prompt[0] == 0 for prompt in server.prompts()), "the start token goes first"
+    assert set(names) | {"min_k++", "surp", "neighbor"} == set(DETECTORS), (
+        "a new detector: does an API give its columns?"
+    )
+
+
+@pytest.mark.parametrize("least_tokens", [0, 1])
+@pytest.mark.parametrize("adds_start_token", [False, True])
+def test_without_a_tokenizer_the_first_token_is_not_scored(server, model_folder, least_tokens, adds_start_token):
+    server.least_tokens, server.adds_start_token = least_tokens, adds_start_token
+    ours = score_or_load("api:tiny", TEXTS)
+    locally = local(model_folder, TEXTS, start_token="auto" if adds_start_token else None)
+    lowered = [text.lower() for text in TEXTS]
+    given, given_locally = (
+        {"texts": TEXTS, "lowercase": lowercase, "reference": locally}
+        for lowercase in (
+            score_or_load("api:tiny", lowered),
+            local(model_folder, lowered, start_token="auto" if adds_start_token else None),
+        )
+    )
+    assert_scores_agree(ours, locally, ("ppl", "lowercase", "zlib", "ref", "min_k"), given, given_locally)
+    assert (ours.token_ids == -1).all()
+    assert ours.n_tokens.tolist() == locally.n_tokens.tolist()
+
+
+@pytest.mark.parametrize("start_token", [None, "</s>"])
+def test_the_start_token_is_the_callers_choice(server, with_tokenizer, model_folder, start_token):
+    ours = score_or_load("api:tiny", TEXTS, start_token=start_token)
+    locally = local(model_folder, TEXTS, start_token=start_token)
+    np.testing.assert_allclose(ours.log_prob, locally.log_prob, atol=1e-4)
+    assert ours.token_ids.tolist() == locally.token_ids.tolist()
+
+
+def test_a_start_token_without_a_tokenizer_is_an_error(server):
+    with pytest.raises(ValueError, match=r"start token '<s>' can't be sent.*MIALIB_API_TOKENIZER"):
+        score_or_load("api:tiny", TEXTS, start_token="<s>")
+
+
+def test_a_server_that_writes_at_least_one_token_is_found_out_once(server, with_tokenizer, model_folder):
+    server.least_tokens = 1
+    ours = score_or_load("api:tiny", TEXTS)
+    np.testing.assert_allclose(ours.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
+    assert [body["max_tokens"] for body in server.asked] == [0] + [1] * len(TEXTS)
+
+
+def test_neighbors_are_scored_by_the_api(server, with_tokenizer, model_folder, masked_folder):
+    texts = SENTENCES[:2]
+    ours = neighbor_log_probs_or_load("api:tiny", texts, masked_folder, n_neighbors=3)
+    made = neighbors_or_load(texts, masked_folder, n_neighbors=3)
+    expected = [[row.log_prob.mean() for row in local(model_folder, of_text)] for of_text in made]
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+def test_cut_texts_are_asked_for_where_they_are_no_prefix(server, with_tokenizer, model_folder, monkeypatch):
+    whole, cut = SENTENCES[:2], [text[:22] for text in SENTENCES[:2]]
+    expected, n_reused = score_cut_texts(model_folder, score_or_load(model_folder, whole), cut)
+    ours, n_reused_by_api = score_cut_texts("api:tiny", score_or_load("api:tiny", whole), cut)
+    np.testing.assert_allclose(ours.log_prob, expected.log_prob, atol=1e-4)
+    assert n_reused_by_api == n_reused
+    monkeypatch.delenv("MIALIB_API_TOKENIZER")
+    assert score_cut_texts("api:tiny", score_or_load("api:tiny", whole), cut)[1] == 0
+
+
+# --- what an API does not give ---
+
+
+@pytest.mark.parametrize(("name", "reason"), [("min_k++", "gives no entropy"), ("surp", "gives no entropy")])
+def test_a_detector_of_entropies_is_not_applicable(server, with_tokenizer, name, reason):
+    stats = score_or_load("api:tiny", TEXTS)
+    assert np.isnan(stats.entropy).all() and np.isnan(stats.log_prob_var).all()
+    assert set(stats.lacks) == {"entropy", "log_prob_var"}
+    with pytest.raises(
+        ValueError, match=rf"detector '{re.escape(name)}' is not applicable: the API of api:tiny {reason}"
+    ):
+        mialib.detect(name, stats)
+    with pytest.raises(ValueError, match="SURP is not applicable"):
+        mialib.surp_grid(stats, [2.5], [40])
+
+
+def test_token_frequencies_need_a_tokenizer(server, tmp_path):
+    stats = score_or_load("api:tiny", TEXTS)
+    assert set(stats.lacks) == {"entropy", "log_prob_var", "token_ids"}
+    flat = mialib.TokenFrequency(np.ones(400, np.int64), "flat")
+    with pytest.raises(ValueError, match=r"'dc_pdd' is not applicable.*MIALIB_API_TOKENIZER"):
+        mialib.detect("dc_pdd", stats, frequency=flat)
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
+    with pytest.raises(ValueError, match="no tokenizer is known for api:tiny: set MIALIB_API_TOKENIZER"):
+        count_or_load(str(tmp_path / "corpus.txt"), "api:tiny")
+
+
+def test_statistics_without_entropy_are_checked_as_strictly_otherwise():
+    [row] = random_rows(0, [5])
+    unknown = row._replace(entropy=np.full(5, np.nan))
+    lacking = {"lacks": {"entropy": "none is given"}}
+    TokenStats.from_rows([unknown], provenance=lacking).check_finite()
+    with pytest.raises(ValueError, match="text 0, token 0: entropy is nan"):
+        TokenStats.from_rows([unknown], provenance={}).check_finite()
+    with pytest.raises(ValueError, match="log_prob_var is nan"):
+        TokenStats.from_rows([unknown._replace(log_prob_var=np.full(5, np.nan))], provenance=lacking).check_finite()
+    with pytest.raises(ValueError, match="log_prob is nan"):
+        TokenStats.from_rows([unknown._replace(log_prob=np.full(5, np.nan))], provenance=lacking).check_finite()
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_detector_reads_no_column_that_it_does_not_name(name):
+    rows = random_rows(1, [7, 12])
+    unread = {"token_ids", "entropy", "log_prob_var"} - set(DETECTORS[name].reads)
+    poison = {"token_ids": 49, "entropy": np.nan, "log_prob_var": np.nan}
+    poisoned = [row._replace(**{c: np.full(len(row.log_prob), poison[c]) for c in unread}) for row in rows]
+    given = {
+        "texts": ["one", "two"],
+        "lowercase": TokenStats.from_rows(rows[::-1], provenance={}),
+        "reference": TokenStats.from_rows(rows[::-1], provenance={}),
+        "frequency": mialib.TokenFrequency(np.arange(50), "made"),
+        "neighbors": np.full((2, 3), -2.0),
+    }
+    given = {need: given[need] for need in DETECTORS[name].needs}
+    expected = mialib.detect(name, TokenStats.from_rows(rows, provenance={}), **given)
+    lacking = {"lacks": dict.fromkeys(unread, "it is not read")}
+    np.testing.assert_array_equal(
+        mialib.detect(name, TokenStats.from_rows(poisoned, provenance=lacking), **given), expected
+    )
+
+
+def test_a_table_has_dashes_where_a_detector_is_not_applicable(
+    server, with_tokenizer, model_folder, benchmark_file, tmp_path
+):
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
+    [target] = evaluate.targets("api:tiny", benchmark_file, model_folder, str(tmp_path / "corpus.txt"))
+    inputs = evaluate.load_inputs(target)
+    scores = evaluate.score_all(inputs)
+    assert {name for name, values in scores.items() if values is None} == {"min_k++", "surp"}
+    measured = {(r.row, r.metric): r.ours for r in evaluate.measure(inputs, scores)}
+    assert measured["SURP", "auc"] is None and 0 <= measured["DC-PDD", "auc"] <= 1
+    with pytest.raises(ValueError, match=r"'surp' is not applicable"):
+        evaluate.sweep(inputs, "surp", "k", [20, 40])
+    with pytest.raises(ValueError, match="a table of entropies is not applicable"):
+        entropy_table([inputs])
+    table = provenance_table(stats.provenance for stats in inputs.passes())
+    assert table.loc["api:tiny", "weights"] == f"tiny-1 at {server.url}"
+
+
+def test_without_a_tokenizer_dc_pdd_is_a_dash_too(server, benchmark_file, tmp_path):
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
+    [target] = evaluate.targets("api:tiny", benchmark_file, corpora=str(tmp_path / "corpus.txt"))
+    scores = evaluate.score_all(evaluate.load_inputs(target))
+    assert {name for name, values in scores.items() if values is None} == {"min_k++", "surp", "dc_pdd", "ref"}
+
+
+def test_what_needs_weights_says_so(server):
+    with pytest.raises(ValueError, match="api:tiny is behind an API and its weights are not here"):
+        mialib.Scorer("api:tiny")
+
+
+def test_columns_that_are_known_are_of_no_other_consequence():
+    inputs = made_inputs(random_rows(2, [5, 6]), [0, 1])
+    assert inputs.stats.lacks == {} and api.lacks("lab/en-25k") == {}
+
+
+# --- the cache, and going on ---
+
+
+def replies_files():
+    return list(mialib.store.home().rglob("*.replies.jsonl"))
+
+
+def test_a_second_run_asks_for_nothing_and_needs_no_endpoint(server, with_tokenizer, monkeypatch):
+    first = score_or_load("api:tiny", TEXTS)
+    assert len(server.asked) == len(TEXTS) and not replies_files()
+    server.shutdown()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    again = score_or_load("api:tiny", TEXTS)
+    np.testing.assert_array_equal(again.log_prob, first.log_prob)
+    assert again.provenance == first.provenance
+    assert first.provenance["revision"] == f"tiny-1 at {server.url}" and first.provenance["n_texts"] == len(TEXTS)
+
+
+def test_equal_texts_are_asked_for_once(server):
+    texts = [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
+    stats = score_or_load("api:tiny", texts)
+    assert len(server.asked) == 2
+    np.testing.assert_array_equal(stats[0].log_prob, stats[2].log_prob)
+
+
+def test_no_texts_ask_for_nothing(server):
+    assert len(score_or_load("api:tiny", [])) == 0 and not server.asked
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"model": "api:other"},
+        {"url": "http://127.0.0.1:9/v1"},
+        {"texts": [*TEXTS, "one more text"]},
+        {"start_token": "</s>"},
+    ],
+    ids=lambda d: next(iter(d)),
+)
+def test_another_model_endpoint_text_or_start_token_misses_the_cache(
+    server, with_tokenizer, impatient, monkeypatch, differs
+):
+    score_or_load("api:tiny", TEXTS)
+    server.before = lambda handler, body: handler.refuse(401, "asked")
+    if "url" in differs:
+        monkeypatch.setenv("OPENAI_BASE_URL", differs["url"])
+    with pytest.raises(OSError, match=r"refuses the key|can't be reached"):
+        score_or_load(
+            differs.get("model", "api:tiny"),
+            differs.get("texts", TEXTS),
+            start_token=differs.get("start_token", "auto"),
+        )
+
+
+def test_another_tokenizer_misses_the_cache(server, with_tokenizer, monkeypatch):
+    score_or_load("api:tiny", TEXTS, start_token=None)
+    monkeypatch.delenv("MIALIB_API_TOKENIZER")
+    stats = score_or_load("api:tiny", TEXTS, start_token=None)
+    assert len(server.asked) == 2 * len(TEXTS) and "token_ids" in stats.lacks
+
+
+def stop_after(n):
+    """Cut the connection of each request after the first n, before a reply."""
+    answered = []
+
+    def before(handler, body):
+        answered.append(body)
+        if len(answered) <= n:
+            return False
+        handler.connection.shutdown(socket.SHUT_RDWR)
+        return True
+
+    return before
+
+
+@pytest.mark.parametrize("has_tokenizer", [False, True])
+def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
+    server, model_folder, monkeypatch, impatient, has_tokenizer
+):
+    if has_tokenizer:
+        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    server.before = stop_after(3)
+    with pytest.raises(ConnectionError, match=rf"Of {len(TEXTS)} different texts 3 are kept; a rerun goes on"):
+        score_or_load("api:tiny", TEXTS)
+    [replies] = replies_files()
+    assert len(replies.read_text().splitlines()) == 3 and not list(mialib.store.home().rglob("*.parquet"))
+    server.before = lambda handler, body: False
+    server.asked.clear()
+    stats = score_or_load("api:tiny", TEXTS)
+    assert len(server.asked) == len(TEXTS) - 3
+    assert not replies.exists()
+    expected = local(model_folder, TEXTS, start_token="auto" if has_tokenizer else None)
+    np.testing.assert_allclose(stats.log_prob, expected.log_prob, atol=1e-4)
+
+
+def test_a_list_without_the_text_that_failed_pays_for_no_other_again(server, impatient):
+    bad = "word " * 200
+    server.before = lambda handler, body: body["prompt"] == bad and handler.refuse(400, "maximum context length is 96")
+    with pytest.raises(ValueError, match=r"text 4 \('word word.*refuses it.*maximum context length is 96.*cut it"):
+        score_or_load("api:tiny", [*SENTENCES[:4], bad])
+    paid = [prompt for prompt in server.prompts() if prompt != bad]
+    server.asked.clear()
+    assert len(score_or_load("api:tiny", SENTENCES[:4])) == 4
+    assert Counter(paid + server.prompts()) == Counter(SENTENCES[:4])
+
+
+def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
+    path = tmp_path / "x.replies.jsonl"
+    lines = [json.dumps({"text": hash_texts([t]), "model": "m", "log_prob": [-1.0]}) + "\n" for t in ("a", "b")]
+    path.write_text("".join(lines))
+    api.drop_replies(path, ["a"])
+    assert path.read_text() == lines[1]
+    api.drop_replies(path, ["b", "c"])
+    assert not path.exists()
+
+
+def test_a_line_that_was_cut_short_is_asked_for_again(server, impatient):
+    server.before = stop_after(2)
+    with pytest.raises(ConnectionError):
+        score_or_load("api:tiny", SENTENCES)
+    [replies] = replies_files()
+    with replies.open("a") as file:
+        file.write('{"text": "ab')
+    server.before = lambda handler, body: False
+    server.asked.clear()
+    assert len(score_or_load("api:tiny", SENTENCES)) == len(SENTENCES)
+    assert len(server.asked) == len(SENTENCES) - 2
+
+
+# --- speed, limits and costs ---
+
+
+def test_requests_run_side_by_side(server, impatient):
+    together = threading.Barrier(api.AT_ONCE)
+
+    def before(handler, body):
+        if len(server.asked) > 1:  # the first goes alone, to find out what the server takes
+            together.wait(timeout=5)
+        return False
+
+    server.before = before
+    texts = [f"The river number {i}" for i in range(1 + 2 * api.AT_ONCE)]
+    ours = score_or_load("api:tiny", texts)
+    assert [len(row.log_prob) for row in ours] == [len(server.tokenizer(text)["input_ids"]) - 1 for text in texts]
+
+
+def test_retry_after_is_waited_for(server):
+    refused = []
+
+    def before(handler, body):
+        if refused:
+            return False
+        refused.append(time.monotonic())
+        return handler.refuse(429, "slow down", Retry_After=1)
+
+    server.before = before
+    assert len(score_or_load("api:tiny", SENTENCES[:1])) == 1
+    assert server.at[1] - refused[0] >= 1
+
+
+def test_requests_a_minute_are_limited(server, monkeypatch):
+    monkeypatch.setenv("MIALIB_API_REQUESTS_PER_MINUTE", "600")
+    score_or_load("api:tiny", SENTENCES[:6])
+    at = sorted(server.at)
+    assert at[-1] - at[0] >= 5 * 0.1 - 0.03  # a request may take longer to arrive than the next one
+
+
+def cost_lines(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "mialib.api"]
+
+
+def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
+    server, model_folder, monkeypatch, caplog, impatient
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    monkeypatch.setenv("MIALIB_API_PRICE", "2000")
+    server.before = stop_after(1)
+    with pytest.raises(ConnectionError):
+        score_or_load("api:tiny", SENTENCES[:3])
+    server.before = lambda handler, body: False
+    kept = {json.loads(line)["text"] for line in replies_files()[0].read_text().splitlines()}
+    score_or_load("api:tiny", SENTENCES[:3])
+    score_or_load("api:tiny", SENTENCES[:3])
+    n = {hash_texts([t]): 1 + len(make_tokenizer()(t, add_special_tokens=False)["input_ids"]) for t in SENTENCES[:3]}
+    total, left = sum(n.values()), sum(count for name, count in n.items() if name not in kept)
+    assert cost_lines(caplog) == [
+        f"api:tiny at {server.url}: {texts} requests, {tokens} tokens, about ${tokens * 2000 / 1e6:.4f} at $2000 a "
+        "million tokens"
+        for texts, tokens in ((3, total), (2, left))
+    ]
+
+
+def test_without_a_tokenizer_costs_are_an_estimate(server, caplog):
+    caplog.set_level(logging.INFO)
+    score_or_load("api:tiny", ["abcdefgh" * 2, "The river", "这条河"])
+    assert cost_lines(caplog) == [
+        f"api:tiny at {server.url}: 3 requests, about {(16 + 9 + 9) // 4} tokens (an estimate: 4 bytes each)"
+    ]
+
+
+@pytest.mark.parametrize("variable", ["MIALIB_API_PRICE", "MIALIB_API_REQUESTS_PER_MINUTE"])
+@pytest.mark.parametrize("value", ["cheap", "0", "-1", "nan", "inf"])
+def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"{variable}: a positive number is expected, got '{value}'"):
+        score_or_load("api:tiny", SENTENCES)
+    assert not server.asked
+
+
+# --- errors ---
+
+
+def of_logprobs(change):
+    """A change to the lists of a reply's log-probs."""
+    return lambda reply: change(reply["choices"][0]["logprobs"])
+
+
+def set_log_prob(at, value):
+    return of_logprobs(lambda logprobs: logprobs["token_logprobs"].__setitem__(at, value))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (of_logprobs(lambda of: of["token_logprobs"].pop()), "the reply holds {n} tokens and {n_given} log-probs"),
+        (set_log_prob(3, None), r"token 3 of the reply \('.+'\): log-prob None"),
+        (set_log_prob(3, 0.5), r"token 3 of the reply .*: log-prob 0.5"),
+        (set_log_prob(3, float("nan")), r"token 3 of the reply .*: log-prob nan"),
+        (set_log_prob(3, float("-inf")), r"token 3 of the reply .*: log-prob -inf"),
+        (set_log_prob(3, -9999.0), r"token 3 of the reply .*: log-prob -9999.0"),
+        (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), r"tokens spell '.*XYZ.*', not what was sent"),
+        (lambda reply: reply["choices"].clear(), r"sends no completion with log-probs \(choices: "),
+        (lambda reply: reply["choices"][0].update(logprobs=None), r"no completion with log-probs \(choices.0.logprobs"),
+    ],
+)
+@pytest.mark.parametrize("has_tokenizer", [False, True])
+def test_a_reply_that_is_none_is_an_error_that_names_the_text(
+    server, model_folder, monkeypatch, change, message, has_tokenizer
+):
+    n_tokens = len(make_tokenizer()(SENTENCES[0])["input_ids"]) + has_tokenizer
+    if has_tokenizer:
+        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    server.change = change
+    message = message.replace("{n}", str(n_tokens)).replace("{n_given}", str(n_tokens - 1))
+    with pytest.raises(ValueError, match=r"text 0 \('The river rises.*: .*" + message):
+        score_or_load("api:tiny", [SENTENCES[0]])
+    assert not list(mialib.store.home().rglob("*.parquet")) and not replies_files(), "a bad reply is not kept"
+
+
+def test_ids_that_do_not_match_in_number_are_an_error(server, with_tokenizer):
+    def drop_one(of):
+        of["tokens"].pop()
+        of["token_logprobs"].pop()
+
+    server.change = of_logprobs(drop_one)
+    n_tokens = 1 + len(make_tokenizer()(SENTENCES[0])["input_ids"])
+    with pytest.raises(ValueError, match=f"the reply holds {n_tokens - 1} tokens where {n_tokens} were sent"):
+        score_or_load("api:tiny", [SENTENCES[0]])
+
+
+def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
+    other = json.loads(make_tokenizer().backend_tokenizer.to_str())
+    ids = other["model"]["vocab"]
+    ids["e"], ids["o"] = ids["o"], ids["e"]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(other)), bos_token="<s>")
+    tokenizer.save_pretrained(tmp_path / "other")
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="is MIALIB_API_TOKENIZER this model's own tokenizer"):
+        score_or_load("api:tiny", [SENTENCES[6]])
+
+
+def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeypatch):
+    assert len(score_or_load("api:tiny", ["a"])) == 1
+    server.asked.clear()
+    with pytest.raises(ValueError, match="text 1 has 1 token and no start token is prepended"):
+        score_or_load("api:tiny", [SENTENCES[0], "a"], start_token=None)
+    assert not server.asked, "found out before anything is asked"
+    monkeypatch.delenv("MIALIB_API_TOKENIZER")
+    with pytest.raises(ValueError, match="text 1 has 1 token and no start token is prepended"):
+        score_or_load("api:tiny", [SENTENCES[0], "a"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (
+            lambda handler: handler.refuse(401, f"wrong key {KEY}"),
+            PermissionError,
+            r"refuses the key \(401\); check OP",
+        ),
+        (
+            lambda handler: handler.refuse(404, f"no model; {KEY}"),
+            FileNotFoundError,
+            r"has no model 'tiny' or .* \(404\)",
+        ),
+        (lambda handler: handler.refuse(403, f"not yours {KEY}"), OSError, r"fails \(403: not yours \*\*\*"),
+        (
+            lambda handler: handler.refuse(400, f"too long {KEY}"),
+            ValueError,
+            r"text 0 \('The river.* refuses it \(400: too long \*\*\*\)",
+        ),
+        (lambda handler: handler.refuse(500, f"broken {KEY}"), OSError, r"fails \(.*broken \*\*\*"),
+        (lambda handler: handler.refuse(429, f"no credit {KEY}"), OSError, r"fails \(.*no credit \*\*\*"),
+        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"sends no completion .*JSON"),
+        (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, r"sends no completion .*JSON"),
+        (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), OSError, r"fails \(502: Error code: 502\)"),
+        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, ConnectionError, "breaks off"),
+    ],
+    ids=["401", "404", "403", "400", "500", "429", "html", "cut json", "502", "dropped"],
+)
+def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatient, caplog, answer, kind, message):
+    caplog.set_level(logging.DEBUG)
+    server.before = lambda handler, body: answer(handler)
+    with pytest.raises(kind, match=message) as caught:
+        score_or_load("api:tiny", SENTENCES)
+    assert "\n" not in str(caught.value)
+    assert f"Of {len(SENTENCES)} different texts 0 are kept" in str(caught.value)
+    assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
+
+
+def assert_key_is_nowhere(*outputs):
+    for output in outputs:
+        assert KEY not in output
+    for path in mialib.store.home().rglob("*"):
+        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
+
+
+def test_the_key_is_in_no_file_log_or_provenance(server, with_tokenizer, impatient, caplog, capfd):
+    """Not even where the server tells it: as the model's name, or in an error after some replies."""
+    caplog.set_level(logging.DEBUG)
+    server.change = lambda reply: reply.update(model=f"tiny of {KEY}")
+    answered = stop_after(3)
+    server.before = lambda handler, body: answered(handler, body) and handler.refuse(500, KEY)
+    with pytest.raises(OSError) as caught:
+        score_or_load("api:tiny", TEXTS)
+    assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
+    server.before = lambda handler, body: False
+    stats = score_or_load("api:tiny", TEXTS)
+    assert_key_is_nowhere(json.dumps(stats.provenance), caplog.text, *capfd.readouterr())
+    assert stats.provenance["revision"].startswith("tiny of *** at http://127")
+
+
+def test_secrets_in_the_address_are_left_out(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://user:password-1@example.org:8000/v1/?key=another-secret")
+    assert api.endpoint() == "https://example.org:8000/v1"
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    assert api.endpoint() == "https://api.openai.com/v1"
+
+
+def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ValueError, match=f"set OPENAI_API_KEY to your key for {server.url}"):
+        score_or_load("api:tiny", SENTENCES)
+
+
+# --- how servers write tokens ---
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "expected"),
+    [
+        (["The", " mill"], "The mill", True),
+        (["The", "mill"], "The mill", True),  # spaces stripped
+        (["▁The", "▁mill"], "The mill", True),
+        (["The", " mill"], "The mills", False),
+        (["The", " mill"], "the mill", False),
+        (["caf", "\ufffd", "\ufffd"], "café", True),
+        (["caf", "", "é"], "café", True),
+        (["caf", "bytes:\\xc3", "bytes:\\xa9", " bar"], "café bar", True),
+        (["caf", "\ufffd", "\ufffd", "!"], "café", False),
+        (["bytes:", " a"], "bytes: a", True),
+        (["这条", "河"], "这条河", True),
+        (["这条", "路"], "这条河", False),
+    ],
+)
+def test_tokens_spell_a_text(tokens, text, expected):
+    assert api.spell(tokens, text) is expected
+
+
+def test_openais_bytes_do_not_disturb(server):
+    def escape(of):
+        of["tokens"] = [t.replace("\ufffd", "bytes:\\xe2") if t == "\ufffd" else t for t in of["tokens"]]
+
+    server.change = of_logprobs(escape)
+    assert len(score_or_load("api:tiny", ["Naïve café 🙂"])) == 1
+
+
+# --- as a user would ---
+
+
+def run_mialib(*arguments):
+    code = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.cli import main; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.slow
+def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_file, tmp_path):
+    texts = tmp_path / "mine.txt"
+    texts.write_text("\n".join(SENTENCES[:3]) + "\n")
+    done = run_mialib("detect", str(texts), "--model", "api:tiny", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert set(rows[0]) == {"text", "ppl", "lowercase", "zlib", "min_k"}
+    expected = mialib.detect("min_k", local(model_folder, SENTENCES[:3], start_token=None))
+    np.testing.assert_allclose([row["min_k"] for row in rows], expected, atol=1e-4)
+    assert f"api:tiny at {server.url}: 3 requests, about " in done.stderr and "HTTP Request" not in done.stderr
+    assert "min_k++, surp: not applicable, since the API of api:tiny gives no entropy; the API of" in done.stderr
+
+    receipt = tmp_path / "receipt.json"
+    scored = run_mialib("score", "api:tiny", benchmark_file, "--receipt", str(receipt))
+    assert scored.returncode == 0 and "api:tiny on" in scored.stdout, scored.stderr
+    server.asked.clear()
+    refused = run_mialib("detect", str(texts), "--model", "api:tiny", "--detector", "surp")
+    assert refused.returncode == 1 and not server.asked
+    assert refused.stderr == "mialib: detector surp is not applicable: the API of api:tiny gives no entropy\n"
+    server.before = lambda handler, body: handler.refuse(401, KEY)
+    wrong = run_mialib("detect", str(texts), "--model", "api:tiny-2")
+    assert wrong.returncode == 1 and "check OPENAI_API_KEY" in wrong.stderr.splitlines()[-1]
+    outputs = [run.stdout + run.stderr for run in (done, scored, refused, wrong)]
+    assert_key_is_nowhere(*outputs, receipt.read_text())
+
+
+@pytest.mark.slow
+def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
+    from mialib.config import Profile
+    from mialib.notebooks import run_notebook
+    from mialib.store import ROOT
+
+    def run(model):
+        parameters = {"models": model, "benchmarks": benchmark_file, "detector": "min_k"}
+        profile = Profile(name="t", models={}, landing={"notebook": "index", "parameters": parameters}, book=[])
+        folder, failed = ROOT / "notebooks", tmp_path / "failed.ipynb"
+        run_notebook("index", profile, output=tmp_path / "out.ipynb", failed=failed, folder=folder)
+
+    run("api:tiny")
+    server.before = lambda handler, body: handler.refuse(400, KEY)
+    with pytest.raises(ValueError, match="refuses it"):
+        run("api:tiny-2")
+    assert_key_is_nowhere((tmp_path / "out.ipynb").read_text(), (tmp_path / "failed.ipynb").read_text())
