@@ -139,8 +139,8 @@ def load_model(
 
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where, name)
-    tokenizer = load_tokenizer(name)
     check_fits(name, where, torch_dtype.itemsize)
+    tokenizer = load_tokenizer(name)
     try:
         model = AutoModelForCausalLM.from_pretrained(**source_of(name), dtype=torch_dtype)
     except Exception as error:

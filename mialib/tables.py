@@ -53,7 +53,8 @@ def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
     for result in chosen:
         if result.published_column:
             printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
-            cells.setdefault((result.column, f"published: {result.published_column}"), {})[result.row] = printed
+            named = "" if result.published_column == result.column else f": {result.published_column}"
+            cells.setdefault((result.column, f"published{named}"), {})[result.row] = printed
         cells.setdefault((result.column, "ours"), {})[result.row] = str(result)
     return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=[heading, ""])
 

@@ -24,6 +24,7 @@ import mialib
 from mialib import TokenStats, api, evaluate
 from mialib.cache import count_or_load, neighbor_log_probs_or_load, neighbors_or_load, score_cut_texts, score_or_load
 from mialib.detectors import DETECTORS
+from mialib.hub import Unavailable
 from mialib.store import hash_texts
 from mialib.tables import entropy_table, provenance_table
 
@@ -410,7 +411,7 @@ def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.before = stop_after(3)
-    with pytest.raises(ConnectionError, match=rf"Of {len(TEXTS)} different texts 3 are kept; a rerun goes on"):
+    with pytest.raises(Unavailable, match=rf"Of {len(TEXTS)} different texts 3 are kept; a rerun goes on"):
         score_or_load("api:tiny", TEXTS)
     [replies] = replies_files()
     assert len(replies.read_text().splitlines()) == 3 and not list(mialib.store.home().rglob("*.parquet"))
@@ -446,7 +447,7 @@ def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
 
 def test_a_line_that_was_cut_short_is_asked_for_again(server, impatient):
     server.before = stop_after(2)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Unavailable):
         score_or_load("api:tiny", SENTENCES)
     [replies] = replies_files()
     with replies.open("a") as file:
@@ -506,7 +507,7 @@ def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
     monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     monkeypatch.setenv("MIALIB_API_PRICE", "2000")
     server.before = stop_after(1)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Unavailable):
         score_or_load("api:tiny", SENTENCES[:3])
     server.before = lambda handler, body: False
     kept = {json.loads(line)["text"] for line in replies_files()[0].read_text().splitlines()}
@@ -616,12 +617,12 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
     [
         (
             lambda handler: handler.refuse(401, f"wrong key {KEY}"),
-            PermissionError,
+            Unavailable,
             r"refuses the key \(401\); check OP",
         ),
         (
             lambda handler: handler.refuse(404, f"no model; {KEY}"),
-            FileNotFoundError,
+            Unavailable,
             r"has no model 'tiny' or .* \(404\)",
         ),
         (lambda handler: handler.refuse(403, f"not yours {KEY}"), OSError, r"fails \(403: not yours \*\*\*"),
@@ -635,7 +636,7 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
         (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"sends no completion .*JSON"),
         (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, r"sends no completion .*JSON"),
         (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), OSError, r"fails \(502: Error code: 502\)"),
-        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, ConnectionError, "breaks off"),
+        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, Unavailable, "breaks off"),
     ],
     ids=["401", "404", "403", "400", "500", "429", "html", "cut json", "502", "dropped"],
 )
@@ -680,7 +681,7 @@ def test_secrets_in_the_address_are_left_out(monkeypatch):
 
 def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ValueError, match=f"set OPENAI_API_KEY to your key for {server.url}"):
+    with pytest.raises(Unavailable, match=f"set OPENAI_API_KEY to your key for {server.url}"):
         score_or_load("api:tiny", SENTENCES)
 
 
