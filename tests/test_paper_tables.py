@@ -1,0 +1,356 @@
+"""The papers' tables: two tiny models under the papers' names and two benchmarks as the hub holds them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
+
+from mialib import paper_tables
+from mialib.cache import score_or_load
+from mialib.config import load_profile
+from mialib.detectors import detect
+from mialib.hub import Unavailable
+from mialib.metrics import auc
+from mialib.paper_tables import Column
+from mialib.published import published_along
+from mialib.results import Result, load_results
+from mialib.store import ROOT
+
+LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
+PLACES = ["near", "behind"]
+TABLES_2_3 = {"auc": "table-2", "tpr_at_5_fpr": "table-3"}
+
+
+def save_texts(path, texts_of):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in texts_of), encoding="utf-8")
+
+
+def texts(label, n=24):
+    nouns = ["river", "stone", "garden", "window", "letter", "market"]
+    return [f"The {nouns[i % 6]} number {i} stands {PLACES[label]} the old Mill and runs {i} times" for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """Local copies in the hub's layout: two models, WikiMIA's split of 32 words, and a domain of MIMIR."""
+    folder = tmp_path_factory.mktemp("copies")
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|endoftext|>"]})
+    settings = FAMILIES["gpt_neox"] | {"max_position_embeddings": 512}
+    for seed, name in enumerate((LARGE, SMALL)):
+        save_tiny_model(folder / "models" / name, tokenizer=tokenizer, seed=seed, **settings)
+    rows = [{"input": text, "label": label} for label in (1, 0) for text in texts(label)]
+    wikimia = folder / "data" / "swj0419" / "WikiMIA"
+    save_texts(wikimia / "short.jsonl", rows)
+    header = {
+        "configs": [
+            {"config_name": "default", "data_files": [{"split": "WikiMIA_length32", "path": "short.jsonl"}]},
+        ]
+    }
+    (wikimia / "README.md").write_text(f"---\n{yaml.safe_dump(header)}---\n")
+    for role, label in (("train", 1), ("test", 0)):
+        path = folder / "data" / "iamgroot42" / "mimir" / "cache_100_200_1000_512" / role / "github_ngram_7_0.2.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(f"{text} in code") + "\n" for text in texts(label)))
+    (folder / "corpus.txt").write_text("\n".join(SENTENCES * 20))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def local(copies, monkeypatch):
+    monkeypatch.setenv("MIALIB_MODELS", str(copies / "models"))
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(copies / "data"))
+
+
+def by_row(measured, metric="auc"):
+    return {result.row: result for result in measured.results if result.metric == metric}
+
+
+def test_a_column_holds_each_detectors_own_number_beside_the_printed_one(copies):
+    column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, corpus=str(copies / "corpus.txt"))
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    assert measured.notes == [] and measured.unavailable == ""
+    printed = published_along("dc-pdd", "table-2", "WikiMIA / Pythia-6.9B", "auc")
+    found = by_row(measured)
+    assert {row: found[row].published for row in printed} == printed
+    both = texts(1) + texts(0)
+    labels = np.repeat([1, 0], 24)
+    stats, reference = score_or_load(LARGE, both), score_or_load(SMALL, both)
+    assert found["PPL"].ours == pytest.approx(auc(labels, detect("ppl", stats)))
+    assert found["Small Ref"].ours == pytest.approx(auc(labels, detect("ref", stats, reference=reference)))
+    assert all(found[row].ours is not None for row in printed)
+    assert by_row(measured, "tpr_at_5_fpr")["DC-PDD"].published == 0.245
+    models = [done["model"] for done in measured.provenance]
+    assert models == [LARGE, LARGE, SMALL]
+
+
+def test_the_bound_of_dc_pdd_is_the_columns(copies):
+    def dc_pdd(a):
+        column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), a=a)
+        measured = paper_tables.measure_column("dc-pdd", {"auc": "table-2"}, "WikiMIA / Pythia-6.9B", column)
+        return by_row(measured)["DC-PDD"].ours
+
+    assert dc_pdd(0.0001) != dc_pdd(10)
+
+
+def test_a_row_of_dc_pdds_table_5_is_one_number_a_bound(copies):
+    values = [0.001, 0.01, 0.1, 1, 10]
+    column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), a_values=values)
+    measured = paper_tables.measure_column("dc-pdd", {"auc": "table-5"}, "PatentMIA / Qwen1.5-14B", column)
+    printed = published_along("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "auc")
+    assert [result.row for result in measured.results] == list(printed)
+    assert all(result.ours is not None and result.published == printed[result.row] for result in measured.results)
+    assert len({result.ours for result in measured.results}) > 1
+
+
+def test_a_row_of_dc_pdds_table_4_has_the_corpora_that_are_there(copies):
+    corpora = {"C4 / 1Gb": str(copies / "corpus.txt"), "C4 / 10Gb": "c4:10G"}
+    column = Column(model=LARGE, benchmark="wikimia-32", corpora=corpora)
+    measured = paper_tables.measure_column("dc-pdd", {"auc": "table-4"}, "Pythia-6.9B", column)
+    found = by_row(measured)
+    assert found["C4 / 1Gb"].ours is not None and found["C4 / 10Gb"].ours is None
+    assert str(found["C4 / 10Gb"]) == "not run" == str(found["Case-law / 1Gb"])
+    assert (found["C4 / 1Gb"].published, found["C4 / 10Gb"].published) == (0.688, 0.698)
+    [note] = measured.notes
+    assert "allenai/C4".lower() in note.lower()
+
+
+def test_surps_columns_come_both_ways():
+    column = Column(model=LARGE, benchmark="mimir/github", reference=SMALL)
+    measured = paper_tables.measure_column("surp", {"auc": "table-3"}, "Github / Pythia-2.8B", column)
+    found = by_row(measured)
+    printed = published_along("surp", "table-3", "Github / Pythia-2.8B", "auc")
+    assert {row: found[row].published for row in printed} == printed
+    assert str(found["Neighbor"]) == "not run", "no masked model was named, and the paper prints the number"
+    assert set(by_row(measured, "auc_held_out")) == set(found)
+    assert found["MinK"].ours >= found["PPL"].ours, "k = 100 is PPL, and the best k is taken"
+
+
+def test_the_probes_column_has_baselines_and_probe():
+    column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen="apart", n_training=8)
+    measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
+    found = by_row(measured)
+    assert found["Probe w. Real Data"].ours is not None and found["Probe w. Real Data"].published == 0.698
+    assert str(found["Probe w. Synthetic Data"]) == str(found["Neighbor Attack"]) == "not run"
+    without = paper_tables.measure_column(
+        "probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column.model_copy(update={"unseen": None})
+    )
+    assert without.notes == ["without the probe: no unseen texts are named that it could learn from"]
+    assert all(result.ours is None for result in without.results)
+
+
+def test_what_is_lacking_beside_the_model_is_left_out_and_said():
+    column = Column(model=LARGE, benchmark="wikimia-32", reference="EleutherAI/pythia-160m", corpus="c4:1G")
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    found = by_row(measured)
+    assert str(found["Small Ref"]) == str(found["DC-PDD"]) == "not run"
+    assert found["PPL"].ours is not None
+    assert [note.split(":")[0] for note in measured.notes] == [
+        "without the reference model",
+        "without the reference corpus",
+    ]
+
+
+def test_a_model_that_can_not_be_had_keeps_its_printed_numbers_and_says_why():
+    column = Column(model="facebook/opt-6.7b", benchmark="wikimia-32")
+    with pytest.raises(Unavailable, match=r"facebook/opt-6\.7b"):
+        paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / OPT-6.7B", column)
+    measured = paper_tables.measure_or_say_why("dc-pdd", TABLES_2_3, "WikiMIA / OPT-6.7B", column)
+    assert "facebook/opt-6.7b" in measured.unavailable and measured.provenance == []
+    assert {r.row: r.published for r in measured.results if r.metric == "auc"} == published_along(
+        "dc-pdd", "table-2", "WikiMIA / OPT-6.7B", "auc"
+    )
+    assert {str(result) for result in measured.results} == {"not run"}
+    api = Column(model="api:davinci-002", benchmark="wikimia-32")
+    dashes = paper_tables.measure_or_say_why("dc-pdd", {"auc": "table-2"}, "BookMIA / GPT-3", api)
+    assert str(by_row(dashes)["Min-K%++ Prob"]) == "–", "the paper prints none"
+
+
+def test_an_error_that_is_no_want_of_something_is_raised():
+    column = Column(model=LARGE, benchmark="wikimia-33")
+    with pytest.raises(ValueError, match="comes at lengths"):
+        paper_tables.measure_or_say_why("dc-pdd", TABLES_2_3, "WikiMIA / OPT-6.7B", column)
+    with pytest.raises(ValueError, match="prints no auc of 'WikiMIA / OPT'"):
+        paper_tables.measure_or_say_why(
+            "dc-pdd", TABLES_2_3, "WikiMIA / OPT", Column(model=LARGE, benchmark="wikimia-32")
+        )
+
+
+def test_a_column_is_the_same_after_it_was_kept(tmp_path):
+    column = Column(model=LARGE, benchmark="wikimia-32", reference="EleutherAI/pythia-160m")
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    paper_tables.save_column(tmp_path / "column.json", measured)
+    assert paper_tables.load_column(tmp_path / "column.json") == measured
+
+
+def test_a_page_takes_the_columns_that_are_computed(tmp_path):
+    wanted = {
+        name: Column(model=LARGE, benchmark="wikimia-32") for name in ("WikiMIA / OPT-6.7B", "WikiMIA / Llama-13B")
+    }
+    own = paper_tables.Measured([], ["a note"], [])
+    paper_tables.save_column(tmp_path / f"{paper_tables.file_name('WikiMIA / Llama-13B')}.json", own)
+    found = paper_tables.collect("dc-pdd", {"auc": "table-2"}, wanted, tmp_path)
+    assert found["WikiMIA / Llama-13B"] == own
+    assert found["WikiMIA / OPT-6.7B"].unavailable == "not asked for in this run"
+    assert paper_tables.say_what_is_lacking(found) == (
+        "- **WikiMIA / OPT-6.7B**: not run: not asked for in this run.\n- **WikiMIA / Llama-13B**: a note."
+    )
+
+
+def made_result(ours, published, half_width=0.1):
+    interval = {} if ours is None else {"low": ours - half_width, "high": ours + half_width}
+    fields = {"low": None, "high": None} | interval
+    return Result(row="PPL", column="c", metric="auc", ours=ours, published=published, **fields)
+
+
+def test_agreement_counts_what_both_have():
+    results = [made_result(0.6, 0.65), made_result(0.7, 0.9), made_result(None, 0.5), made_result(0.5, None)]
+    said = paper_tables.say_agreement(results, "auc")
+    assert "Of 3 printed numbers 2 were computed here" in said and "for 1 of them" in said
+    assert "median is 0.125, the largest is -0.200 (PPL, c)" in said
+    assert paper_tables.say_agreement(results[2:], "auc") == "None of the 1 printed numbers was computed here."
+
+
+def test_no_two_columns_of_a_page_share_a_file():
+    profile = load_profile(ROOT / "data" / "profiles" / "paper.yml")
+    files = [(page, paper_tables.file_name(name)) for page, name, _ in paper_tables.columns_of(profile)]
+    assert len(files) == len(set(files)) > 50
+
+
+def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
+    profile = load_profile(ROOT / "data" / "profiles" / "paper.yml")
+
+    def chosen(*names):
+        return paper_tables.choose_columns(profile, names)
+
+    assert {column.model for _, _, column in chosen(LARGE)} == {LARGE} and len(chosen(LARGE)) == 10
+    assert {page for page, _, _ in chosen("paper_surp_table_1")} == {"paper_surp_table_1"}
+    assert {column.benchmark for _, _, column in chosen("wikimia-128")} == {"wikimia-128"}
+    assert len(chosen(LARGE, "paper_surp_table_1")) == 10 + 12 - 2
+    assert len(chosen()) == len(list(paper_tables.columns_of(profile)))
+    with pytest.raises(ValueError, match=r"no model, benchmark or page 'pythia'; it has: .*EleutherAI/pythia-2\.8b"):
+        chosen("pythia")
+
+
+PROFILE = {
+    "name": "tiny",
+    "landing": {"page": "paper_profile"},
+    "book": [
+        {"caption": "Start", "pages": [{"page": "how_to_read"}]},
+        {
+            "caption": "Tables",
+            "pages": [
+                {
+                    "notebook": "paper_table",
+                    "name": "tiny_surp_tables",
+                    "title": "SURP, a part of Table 3",
+                    "parameters": {
+                        "paper": "surp",
+                        "items": {"auc": "table-3"},
+                        "columns": {
+                            "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github", "reference": SMALL},
+                            "Github / Pythia-12B": {"model": "EleutherAI/pythia-12b", "benchmark": "mimir/github"},
+                        },
+                    },
+                },
+                {
+                    "notebook": "paper_table",
+                    "name": "tiny_probe_tables",
+                    "title": "Probing, a part of Tables 2 and 3",
+                    "parameters": {
+                        "paper": "probe",
+                        "items": TABLES_2_3,
+                        "columns": {
+                            "WikiMIA / Pythia-2.8B": {
+                                "model": LARGE,
+                                "benchmark": "wikimia-32",
+                                "reference": SMALL,
+                                "unseen": "apart",
+                                "n_training": 8,
+                            },
+                        },
+                    },
+                },
+            ],
+        },
+        {"caption": "Sources", "pages": [{"page": "references"}]},
+    ],
+}
+
+
+def build(clone, *options, only="", **environ):
+    environ = (
+        {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
+        | {
+            "PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}",
+            "MIALIB_HOME": str(clone / "build"),
+            "OMP_NUM_THREADS": "1",
+        }
+        | environ
+    )
+    command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
+    command += ["--config", "profile=tiny", f"only={only}"]
+    return subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.slow
+def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    for name in ("Snakefile", "_config.yml", "pyproject.toml"):
+        shutil.copy(ROOT / name, clone / name)
+    for name in ("data", "notebooks"):
+        shutil.copytree(ROOT / name, clone / name)
+    shutil.copytree(ROOT / "book", clone / "book", ignore=shutil.ignore_patterns("pages", "_build"))
+    (clone / "data" / "profiles" / "tiny.yml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
+
+    done = build(clone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = clone / "build" / "tiny" / "results"
+    found = {(r.column, r.row): r for r in load_results(results / "tiny_surp_tables.json") if r.metric == "auc"}
+    assert found["Github / Pythia-2.8B", "PPL"].ours is not None
+    assert (
+        found["Github / Pythia-2.8B", "PPL"].published
+        == published_along("surp", "table-3", "Github / Pythia-2.8B", "auc")["PPL"]
+    )
+    assert str(found["Github / Pythia-12B", "PPL"]) == "not run"
+    pages = clone / "build" / "tiny" / "book" / "_build" / "html" / "pages"
+    html = (pages / "tiny_surp_tables.html").read_text()
+    assert "SURP, a part of Table 3" in html and "EleutherAI/pythia-12b" in html and "not run" in html
+    cell = found["Github / Pythia-2.8B", "SURP"]
+    row = re.search(r"<th[^>]*>SURP</th>(.*?)</tr>", html, re.S)[1]
+    assert [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", row, re.S)][:2] == [
+        f"{cell.published:.3f}",
+        str(cell),
+    ]
+    assert {r.row for r in load_results(results / "tiny_probe_tables.json")} >= {"Probe w. Real Data"}
+
+    # What could not be had is tried again, and nothing else; a change of the profile's other page leaves it alone.
+    again = build(clone, "--dry-run")
+    jobs = re.findall(r"^(?:local)?rule (\w+):", again.stdout + again.stderr, re.M)
+    assert jobs.count("column") == 1 and jobs.count("notebook") == 1
+    part = build(clone, "--dry-run", only="wikimia-32")
+    assert "rule column" not in part.stdout + part.stderr
+    wrong = build(clone, "--dry-run", only="wikimia-64")
+    assert wrong.returncode != 0 and "it has:" in wrong.stdout + wrong.stderr
+
+
+@pytest.mark.slow
+def test_a_cluster_runs_a_job_a_column_with_a_gpu_each():
+    environ = os.environ | {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
+    command = ["snakemake", "--workflow-profile", "data/slurm", "--dry-run", "--nolock"]
+    command += ["--config", "profile=paper", f"only={LARGE}"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert len(re.findall(r"^rule column:", said, re.M)) == 10
+    assert len(re.findall(r"rule column:.*?resources:[^\n]*gres=gpu:1", said, re.S)) >= 1
+    assert "slurm_partition=gpu" in said
