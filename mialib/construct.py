@@ -89,6 +89,8 @@ def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: P
 def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequence[str], seed: int = 0) -> Path:
     """Write an ArxivMIA-like benchmark: `n` members and `n` non-members of each category, which is their field."""
     categories = list(dict.fromkeys(categories))
+    if not categories:
+        raise ValueError("name a category at least, such as cs")
     made = (
         "arXiv's titles and abstracts (Liu et al. 2024) by the date of their first version, from random days; those of "
         "the members are in the ten years before their date. A member's text has not been revised since that date."
@@ -217,25 +219,21 @@ def card(
     recipe: Recipe, pages: Sequence[Page], rows: Sequence[Sequence[object]], dropped: Dropped, fetched: Sequence[str]
 ) -> str:
     """The data card, in Markdown; the same for the same pages, whenever it is written."""
-    sides = [
-        f"- {name}: from {when}; those here are from {min(own)} to {max(own)}."
-        for label, name, when in (
-            (1, "members (label 1)", f"before {recipe.dates.members_before}"),
-            (0, "non-members (label 0)", f"after {recipe.dates.non_members_after}"),
-        )
-        if (own := [page.date for page in pages if page.label == label])
-    ]
+    days = {label: sorted(page.date for page in pages if page.label == label) for label in (1, 0)}
     reasons = [
         [reason, len(names), ", ".join(list(names)[:NAMED]) + (", …" if len(names) > NAMED else "")]
         for reason, names in sorted(dropped.items())
     ]
     return "\n".join(
         [
-            f"# A {recipe.title} benchmark",
+            f"# {recipe.title} benchmark",
             "",
             recipe.made,
             "",
-            *sides,
+            f"- Members (label 1): from before {recipe.dates.members_before}; "
+            f"those here are from {days[1][0]} to {days[1][-1]}.",
+            f"- Non-members (label 0): from after {recipe.dates.non_members_after}; "
+            f"those here are from {days[0][0]} to {days[0][-1]}.",
             f"- Source: {address_of(recipe.service)}, fetched from {fetched[0]} to {fetched[-1]}.",
             f"- Made by mialib {mialib_version()} with seed {recipe.seed}; {recipe.n} texts of each class asked for; "
             f"content hash {hash_of([[page.source, page.texts] for page in pages])}.",

@@ -447,8 +447,8 @@ def test_the_card_says_what_is_in_it_and_how_well_no_model_tells_it_apart(serve,
     card = (out / "README.md").read_text()
     today = datetime.now(UTC).date().isoformat()
     for part in (
-        "members (label 1): from before 2017-01-01; those here are from 2013-02-01 to 2013-03-02",
-        "non-members (label 0): from after 2025-01-01; those here are from 2025-03-01 to 2025-03-30",
+        "Members (label 1): from before 2017-01-01; those here are from 2013-02-01 to 2013-03-02",
+        "Non-members (label 0): from after 2025-01-01; those here are from 2025-03-01 to 2025-03-30",
         f"fetched from {today} to {today}",
         "with seed 9; 30 texts of each class",
         "CC BY-SA 4.0",
@@ -618,6 +618,23 @@ def test_what_is_built_can_be_scored(serve, tmp_path, model_folder):
     run("wikimia", tmp_path / "w", "--length", 32)
     found = CliRunner().invoke(app, ["score", model_folder, str(tmp_path / "w" / "32.jsonl")])
     assert found.exit_code == 0 and "original: 20 texts" in found.stdout, (found.output, found.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bookmia"], "unknown kind of benchmark 'bookmia'; known: wikimia, patentmia, arxivmia, dolmabook"),
+        (["dolmabook", "--category", "cs"], "dolmabook takes no --category"),
+        (["wikimia", "--publications", "numbers.txt"], "wikimia takes no --publications"),
+        (["patentmia"], "patentmia needs --publications"),
+        (["arxivmia"], "arxivmia needs --category"),
+    ],
+)
+def test_options_of_another_kind_and_missing_ones_are_errors(arguments, message, tmp_path):
+    kind, *options = arguments
+    command = ["construct", kind, str(tmp_path / "out"), *options, *BY_DATE, "--contact", "a@b.org"]
+    found = CliRunner().invoke(app, command)
+    assert isinstance(found.exception, ValueError) and str(found.exception) == message
 
 
 def test_without_a_contact_address_nothing_is_fetched(serve, tmp_path):
