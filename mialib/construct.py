@@ -123,7 +123,8 @@ def build(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path
     rows = []
     for name, chosen in files.items():
         write_rows(out / f"{name}.jsonl", name, shuffled(chosen, recipe.seed, key=lambda page: page.source))
-        surplus = {page.source: None for page in pages if name in page.texts and page not in chosen}
+        held = {page.source for page in chosen}
+        surplus = {page.source: None for page in pages if name in page.texts and page.source not in held}
         dropped |= {f"{name}.jsonl alone: more of this class than of the other": surplus} if surplus else {}
         n_texts = [sum(len(page.texts[name]) for page in chosen if page.label == label) for label in (1, 0)]
         blind = blind_interval(chosen, name, recipe)
@@ -137,9 +138,9 @@ def build(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path
 def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page], Dropped]:
     """`n` pages of each side that differ, in the streams' order, and what was left out, by reason.
 
-    A page is left out where its text equals an earlier page's but for case and white space, or shares over a fifth of
-    its 7-grams of words with the earlier ones, as in `docstrings.drop_near_duplicates`. A stream is read no further
-    than needed. ValueError with all counts where a side has fewer than `n`.
+    A page is left out where one of its texts equals an earlier page's but for case and white space, or where it shares
+    over a fifth of its 7-grams of words with the earlier ones, as in `docstrings.drop_near_duplicates`. A stream is
+    read no further than needed. ValueError with all counts where a side has fewer than `n`.
     """
     if n < 1:
         raise ValueError(f"{n} texts of each class are asked for; at least 1 is needed")
@@ -155,16 +156,16 @@ def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page],
                 reason = f"more than the {n} {'members' if page.label else 'non-members'} asked for"
             else:
                 found = [words(text, language) for texts in page.texts.values() for text in texts]
-                plain = " ".join(word for text in found for word in text).casefold()
+                plain = {" ".join(text).casefold() for text in found}
                 own = set().union(*map(ngrams, found))
-                if plain in whole:
+                if plain & whole:
                     reason = "the same text as an earlier page's"
                 elif len(own & seen) > MAX_OVERLAP * len(own):
                     reason = "a near-duplicate of earlier pages"
                 else:
                     reason = ""
                     kept[page.label, page.field].append(page)
-                    whole.add(plain)
+                    whole |= plain
                     seen |= own
             if reason:
                 dropped.setdefault(reason, {})[page.source] = None

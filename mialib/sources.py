@@ -122,6 +122,7 @@ def _day(text: str) -> date:
 # --- Wikipedia --------------------------------------------------------------------------------------------------------
 
 SUBCATEGORY_LEVELS = 2  # followed below "Category:2025 events" where that holds too few pages
+CATEGORIES_AT_ONCE = 50  # are listed before their pages are read, so that a text is from any of them
 LIST = "a list or disambiguation page"
 LIST_TITLE = re.compile(r"(Lists? of|Timeline of|Index of|Outline of|Deaths in) |\d{4} in ")
 END_MATTER = re.compile(
@@ -136,13 +137,17 @@ def wikipedia_events(fetcher: Fetcher, dates: Dates, label: int, lengths: Sequen
     level = [f"Category:{year} events" for year in range(first.year, last.year + 1)]
     seen = set(level)
     for _ in range(SUBCATEGORY_LEVELS + 1):
-        found = {page["title"]: page for category in level for page in _category(fetcher, category)}
-        new = shuffled(set(found) - seen, seed)
-        seen |= set(new)
-        level = [title for title in new if found[title]["ns"] == 14]
-        for title in new:
-            if found[title]["ns"] == 0:
-                yield _wikipedia_page(fetcher, found[title], dates, label, lengths)
+        below: list[str] = []
+        for start in range(0, len(level), CATEGORIES_AT_ONCE):
+            some = level[start : start + CATEGORIES_AT_ONCE]
+            found = {page["title"]: page for category in some for page in _category(fetcher, category)}
+            new = shuffled(set(found) - seen, seed)
+            seen |= set(new)
+            below += [title for title in new if found[title]["ns"] == 14]
+            for title in new:
+                if found[title]["ns"] == 0:
+                    yield _wikipedia_page(fetcher, found[title], dates, label, lengths)
+        level = shuffled(below, seed)
 
 
 def _category(fetcher: Fetcher, title: str) -> list[dict[str, Any]]:
@@ -164,7 +169,7 @@ def _wikipedia_page(
         return LeftOut(title, LIST)
     # MediaWiki gives a whole page's extract, and its oldest revision, for one page at a time only.
     params = {"prop": "extracts|revisions|pageprops|info", "explaintext": 1, "exsectionformat": "wiki", "inprop": "url"}
-    params |= {"rvprop": "timestamp", "rvdir": "newer", "rvlimit": 1, "ppprop": "disambiguation"}
+    params |= {"exlimit": 1, "rvprop": "timestamp", "rvdir": "newer", "rvlimit": 1, "ppprop": "disambiguation"}
     reply = _wikipedia_reply(fetcher, "pages", params | {"pageids": member["pageid"]})
 
     def make() -> Page:
@@ -253,6 +258,7 @@ def parse_patent(html: str) -> tuple[str, date, date, str]:
     if description is None:
         raise ValueError("no description")
     for block in description.find_all(["div", "p", "li", "heading", "br"]):
+        block.insert_before("\n")
         block.append("\n")
     title = page.find("meta", attrs={"name": "DC.title"})
     name = " ".join(title["content"].split()) if title else ""

@@ -7,13 +7,14 @@ from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
+from urllib.parse import quote_plus
 
 import pytest
 import web
 from tenacity import wait_none
 from typer.testing import CliRunner
 
-from mialib import construct, fetch
+from mialib import construct, fetch, sources
 from mialib.benchmarks import load_benchmark, words
 from mialib.cli import app, main
 from mialib.documents import split_into_snippets
@@ -143,12 +144,33 @@ def test_subcategories_are_followed_where_the_category_itself_holds_too_few(serv
     wiki.add_subcategory("Category:2025 events", "Category:2025 floods")
     wiki.add_subcategory("Category:2025 floods", "Category:2025 floods in May")
     wiki.add_subcategory("Category:2025 floods in May", "Category:2025 events")  # categories may go round in circles
-    wiki.add("Category:2025 floods in May", "May flood", "2025-05-05", web.prose("May flood", 300))
+    wiki.add("Category:2025 floods", "May flood", "2025-05-05", web.prose("May flood", 300))
+    wiki.members["Category:2025 floods in May"].append(wiki.members["Category:2025 floods"][-1])
+    wiki.add("Category:2025 floods in May", "Late May flood", "2025-05-30", web.prose("Late May flood", 300))
     server = serve("wikipedia", wiki)
     construct.wikimia(tmp_path / "nine", fetcher(), DATES, 9)
     assert not any("floods" in address for address in server.addresses)
     out = construct.wikimia(tmp_path / "ten", fetcher(), DATES, 10)
     assert "May flood" in {row["title"] for row in rows_of(out / "32.jsonl")}
+    with pytest.raises(ValueError, match=r"10 members, 11 non-members \(left out: none\)"):
+        construct.wikimia(tmp_path / "more", fetcher(), DATES, 12)
+
+
+def test_no_more_categories_are_listed_than_needed(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "CATEGORIES_AT_ONCE", 2)
+    wiki = web.wikipedia(n_members=4, n_non_members=0)
+    names = [f"Category:2025 {kind}" for kind in ("floods", "fires", "storms", "races", "fairs")]
+    for name in names:
+        wiki.add_subcategory("Category:2025 events", name)
+        for i in range(2):
+            wiki.add(name, f"{name[9:]}, {i}", "2025-05-05", web.prose(f"{name} {i}", 300))
+    server = serve("wikipedia", wiki)
+    construct.wikimia(tmp_path / "out", fetcher(), DATES, 4)
+    listed = [name for name in names if any(quote_plus(name) in address for address in server.addresses)]
+    assert len(listed) == 2
+    construct.wikimia(tmp_path / "out", fetcher(), DATES, 4)
+    with pytest.raises(ValueError, match="4 members, 10 non-members"):
+        construct.wikimia(tmp_path / "more", fetcher(), DATES, 11)
 
 
 def test_headings_and_end_matter_are_no_text(serve, tmp_path):
@@ -183,7 +205,7 @@ def patents():
     for i in range(8):
         pages[f"CN10{i}A"] = web.patent_page(f"装置{i}", "2018-05-01", f"2020-01-{i + 1:02d}", texts[i])
         pages[f"CN20{i}A"] = web.patent_page(f"方法{i}", f"2024-06-{i + 1:02d}", "2025-06-01", texts[8 + i])
-    pages["CN301A"] = web.patent_page("其间", "2022-06-01", "2023-06-01", texts[16])
+    pages["CN301A"] = web.patent_page("其间", "2022-06-01", "2024-06-01", texts[16])
     pages["CN302A"] = web.patent_page("English", "2018-05-01", "2020-01-01", [web.prose("English", 900)])
     pages["CN303A"] = web.patent_page("短", "2018-05-01", "2020-01-01", texts[17][:3])
     pages["CN304A"] = "<html><body>Sorry</body></html>"
@@ -394,6 +416,15 @@ def test_the_same_and_nearly_the_same_text_is_left_out_and_counted():
         "a near-duplicate of earlier pages": ["c"],
         "no reason": ["e"],
     }
+
+
+def test_pages_that_begin_alike_are_left_out_though_they_go_on_otherwise():
+    # A file of short texts would hold one text with two labels, which `load_benchmark` refuses.
+    begin = web.prose("begin", 8)
+    texts = [{"8": (begin,), "200": (f"{begin} {web.prose(str(i), 192)}",)} for i in range(2)]
+    pages = [Page("t", date(2010, 1, 1), str(i), 1, text) for i, text in enumerate([*texts, {"8": ("other words",)}])]
+    kept, dropped = construct.collect([([(1, "")], iter(pages))], 2)
+    assert [p.source for p in kept] == ["0", "2"] and list(dropped) == ["the same text as an earlier page's"]
 
 
 def test_a_stream_of_both_sides_is_read_until_both_are_full():
