@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ app = typer.Typer(
 )
 lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
 app.add_typer(lab_app, name="lab")
+DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
 
 @app.callback()
@@ -268,6 +270,49 @@ def lab_train(
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
+
+
+@app.command()
+def construct(
+    kind: Annotated[str, typer.Argument(help="wikimia, patentmia, arxivmia or dolmabook")],
+    out: Annotated[Path, typer.Argument(help="the folder to write the benchmark and its card to")],
+    members_before: Annotated[datetime, typer.Option(help="members are from before this day", **DAY)],
+    non_members_after: Annotated[datetime, typer.Option(help="non-members are from after this day", **DAY)],
+    contact: Annotated[str, typer.Option(envvar="MIALIB_CONTACT", help="your address, for who runs the service")],
+    texts: Annotated[int, typer.Option(min=1, help="members, and as many non-members; arxivmia: of a category")] = 250,
+    length: Annotated[list[int] | None, typer.Option(min=1, help="wikimia: words; default 32, 64, 128, 256")] = None,
+    publications: Annotated[Path | None, typer.Option(help="patentmia: a file of Chinese numbers, one a line")] = None,
+    category: Annotated[list[str] | None, typer.Option(help="arxivmia: an archive or category: cs, math.AG")] = None,
+    seed: Annotated[int, typer.Option(help="draws pages and snippets")] = 0,
+    gap_seconds: Annotated[float | None, typer.Option(min=0, help="between requests; default: 1 to 3, by kind")] = None,
+) -> None:
+    """Build a fresh benchmark like a paper's, from pages before and after a date, with a data card.
+
+    wikimia: Wikipedia's pages about events. patentmia: Chinese patents. arxivmia: abstracts. dolmabook: old books.
+    """
+    from mialib import construct as builders
+    from mialib.fetch import Fetcher
+    from mialib.sources import Dates
+
+    own = {"wikimia": "length", "patentmia": "publications", "arxivmia": "category", "dolmabook": ""}
+    given = {"length": length, "publications": publications, "category": category}
+    if kind not in own:
+        raise ValueError(f"unknown kind of benchmark {kind!r}; known: {', '.join(own)}")
+    if wrong := [name for name, value in given.items() if value and name != own[kind]]:
+        raise ValueError(f"{kind} takes no --{wrong[0]}")
+    if kind in ("patentmia", "arxivmia") and not given[own[kind]]:
+        raise ValueError(f"{kind} needs --{own[kind]}")
+    dates, fetcher = Dates(members_before.date(), non_members_after.date()), Fetcher(contact, gap_seconds)
+    if kind == "wikimia":
+        builders.wikimia(out, fetcher, dates, texts, length or builders.WIKIMIA_LENGTHS, seed)
+    elif kind == "patentmia":
+        builders.patentmia(out, fetcher, dates, texts, publications, seed)
+    elif kind == "arxivmia":
+        builders.arxivmia(out, fetcher, dates, texts, category, seed)
+    else:
+        builders.dolmabook(out, fetcher, dates, texts, seed)
+    files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
+    typer.echo(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
 
 
 def main() -> None:
