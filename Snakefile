@@ -2,6 +2,7 @@
 # Each stage is a command that a person can type (`mialib --help`). Snakemake knows what is stale: inputs by their time,
 # recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
+import sys
 from glob import glob
 
 PROFILE = config.get("profile", "lab")
@@ -62,16 +63,19 @@ def is_paper_table(page):
 
 
 def columns_of(page):
-    """The files of the columns that a page shows: those asked for, and those of earlier runs."""
-    asked = [f"{OUT}/columns/{page}/{column}.json" for of, column in COLUMNS if of == page]
-    return sorted({*asked, *glob(f"{OUT}/columns/{page}/*.json")})
+    """The files of the columns of a page that are asked for. It also shows what it finds of earlier runs."""
+    return [f"{OUT}/columns/{page}/{column}.json" for of, column in COLUMNS if of == page]
 
 
-# A column that could not be had is tried again each time. Not by the jobs' own Snakemakes, which read this file too.
-if workflow.is_main_process:
-    for path in glob(f"{OUT}/columns/*/*.json"):
-        if paper_tables.load_column(path).unavailable:
-            os.remove(path)
+# A column that could not be had is tried again in each run that asks for it. Snakemake makes a missing file anew only where
+# what is made of it is missing too. Not by the jobs' own Snakemakes, which read this file as well, nor by a dry run.
+if workflow.is_main_process and not {"-n", "--dry-run", "--dryrun"} & set(sys.argv):
+    for page, column in COLUMNS:
+        path = f"{OUT}/columns/{page}/{column}.json"
+        if os.path.isfile(path) and paper_tables.load_column(path).unavailable:
+            for stale in (path, f"book/pages/{page}.ipynb", f"{OUT}/book/_build/html/index.html"):
+                if os.path.isfile(stale):
+                    os.remove(stale)
 
 
 localrules: all, toc
