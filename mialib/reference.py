@@ -29,7 +29,10 @@ from mialib.store import hash_texts
 
 LICENCES = "installed/licences"
 # Whose: those with long ones. A fixed list, so that a further pin changes no corpus.
-LICENSED = "arrow docutils fonttools fqdn jupyter_builder matplotlib numpy pandas pillow pyarrow torch".split()
+LICENSED = (
+    *("arrow", "docutils", "fonttools", "fqdn", "jupyter_builder", "matplotlib"),
+    *("numpy", "pandas", "pillow", "pyarrow", "torch"),
+)
 MIN_WORDS = 20  # of a paragraph
 PREFIX = re.compile(r"(?P<name>.+):(?P<number>\d+)(?P<unit>[kMG]?)")
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}

@@ -25,6 +25,7 @@ from mialib.metrics import Comparison, Interval
 from mialib.paper_tables import Column
 from mialib.published import Disagreement
 from mialib.reference import reference_texts
+from mialib.registry import KnownBenchmark, KnownModel
 from mialib.results import DASH, ONE_SEED, Result, one_seed_says
 from mialib.surp import SurpGrid, VariantResult, printed_cells
 from mialib.token_stats import check_known
@@ -322,6 +323,60 @@ def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Col
     }
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=f"{paper}, {', '.join(items.values())}")
     return table.loc[:, (table != DASH).any()]
+
+
+def known_models_table(models: Mapping[str, KnownModel]) -> pd.DataFrame:
+    """The registry's models: what they are called, how large they are, and how one gets at them."""
+    rows = {
+        name: {
+            "in the papers": ", ".join(known.printed),
+            "billions": DASH if known.billions is None else f"{known.billions:g}",
+            "GB": DASH if known.billions is None else f"{known.download_gb:g}",
+            "on a GPU": DASH if known.billions is None else known.dtype,
+            "start token": known.start_token,
+            "smaller model": ", ".join(dict.fromkeys(known.references.values())) or DASH,
+            "licence": known.licence,
+            "access": "its own code" if known.remote_code else known.access,
+        }
+        for name, known in models.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def known_benchmarks_table(benchmarks: Mapping[str, KnownBenchmark]) -> pd.DataFrame:
+    """The registry's benchmarks, by the names that `load_benchmark` takes."""
+    rows = {}
+    for name, known in benchmarks.items():
+        choices = [f"{choice}: {', '.join(values)}" for choice, values in known.choices.items()]
+        rows[
+            name + "".join(f"/{choice.upper()}" for choice in known.choices) + ("-LENGTH" if known.lengths else "")
+        ] = {
+            "what": known.title,
+            "hub": known.hub_id or DASH,
+            "choices": "; ".join(choices) or DASH,
+            "examples, by words": ", ".join(f"{n} ({words})" for words, n in known.examples.items()),
+            "licence": known.licence,
+            "access": "not on the hub" if known.access == "none" else known.access,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def notes_of(known: Mapping[str, KnownModel | KnownBenchmark]) -> str:
+    """What the registry adds to single entries, in Markdown."""
+    notes: dict[str, list[str]] = {}
+    for name, entry in known.items():
+        if entry.note:
+            notes.setdefault(entry.note, []).append(f"`{name}`")
+    return "\n".join(f"- {', '.join(names)}: {note}" for note, names in notes.items())
+
+
+def registry_sizes(models: Mapping[str, KnownModel], benchmarks: Mapping[str, KnownBenchmark]) -> list[Result]:
+    """How large the registry's models are (billions of parameters), and how many examples each benchmark has."""
+    sizes = {name: known.billions for name, known in models.items()}
+    sizes |= {name: max(known.examples.values()) for name, known in benchmarks.items()}
+    return [
+        Result(row=name, column="size", metric="size", ours=size, low=size, high=size) for name, size in sizes.items()
+    ]
 
 
 def printed_twice_table(methods: Mapping[str, Mapping[str, float | None]]) -> pd.DataFrame:

@@ -15,8 +15,10 @@ matplotlib.use("Agg")
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BUILT = ROOT / "build" / "lab" / "models"
-# Pages about the lab's own models; everything else takes any model.
+# Pages about the lab's own models, the papers' or none; everything else takes any model.
 OF_THE_LAB = {"claims", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning"}
+OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
+OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS
 
 
 def run(path, output, parameters):
@@ -39,7 +41,7 @@ def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in OF_THE_LAB], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS], ids=lambda p: p.stem)
 def test_notebook_takes_another_model_and_benchmark(path, tmp_path, tiny_model):
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     known = papermill.inspect_notebook(str(path))
@@ -53,7 +55,7 @@ def test_notebook_takes_another_model_and_benchmark(path, tmp_path, tiny_model):
 
 # The same without a kernel, every cell in this process: quick enough for each run. DC-PDD's are in their own file.
 @pytest.mark.parametrize(
-    "path", [p for p in NOTEBOOKS if p.stem not in OF_THE_LAB and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
+    "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
 )
 def test_the_cells_of_a_page_run_on_another_model_and_benchmark(path, tmp_path, tiny_model):
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
