@@ -157,3 +157,28 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
 def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
     with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
         run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
+
+
+def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):
+    import nbformat
+
+    cells = [
+        nbformat.v4.new_markdown_cell("# The notebook's title\n\nProse."),
+        nbformat.v4.new_code_cell("x = 1", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell("print(x)", metadata={"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    pages = [
+        {"notebook": "page", "name": f"page_{x}", "title": f"Page {x}", "parameters": {"x": x}} for x in ("one", "two")
+    ]
+    book = [{"caption": "c", "pages": pages}]
+    profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
+    for name, title in (("page_one", "# Page one"), ("page_two", "# Page two")):
+        out = tmp_path / f"{name}.ipynb"
+        run_notebook(name, profile, output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+        made = nbformat.read(out, as_version=4).cells
+        assert made[0].source == f"{title}\n\nProse."
+        [figure] = [cell.metadata.mystnb.figure.name for cell in made if "mystnb" in cell.metadata]
+        assert figure == f"fig-x-{name.replace('_', '-')}"
+    assert profile.table_of_contents()["parts"][0]["chapters"] == [{"file": f"pages/{page['name']}"} for page in pages]

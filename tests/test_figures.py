@@ -58,3 +58,37 @@ def test_a_table_of_no_comparisons_is_empty_and_has_its_columns():
     assert tables.comparison_table({}, "difference").columns[0] == "difference"
     assert list(tables.comparison_table({}, "difference", margin=0.02).columns) == ["difference", ONE_SEED]
     assert tables.comparison_table({"a": None}, "difference").loc["a", ONE_SEED] == "not applicable"
+
+
+def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
+    cells = [result("PPL", "c", 0.7, 0.6), result("Zlib", "c", 0.8, 0.5), result("Zlib", "d", 0.9, 0.65)]
+    cells.append(Result("Zlib", "e", "auc", None, None, None, 0.7, "P"))
+    axes = figures.ours_against_published(cells, "auc").axes[0]
+    drawn = {container.get_label(): container.lines[0].get_xydata().tolist() for container in axes.containers}
+    assert drawn == {"PPL": [[0.6, 0.7]], "Zlib": [[0.5, 0.8], [0.65, 0.9]]}
+    empty = figures.ours_against_published(cells[-1:], "auc")
+    assert [text.get_text() for text in empty.axes[0].texts] == ["nothing was run"]
+
+
+def test_a_column_beside_its_own_published_number_is_not_named_twice():
+    own = Result("PPL", "P", "auc", None, None, None, 0.6, "P", why="not run")
+    table = tables.results_table([own], "auc")
+    assert table.columns.tolist() == [("P", "published"), ("P", "ours")]
+    assert table.loc["PPL"].tolist() == ["0.600", "not run"]
+
+
+def test_the_registrys_tables_hold_every_entry_once():
+    from mialib.registry import known_benchmarks, known_models
+
+    models, benchmarks = known_models(), known_benchmarks()
+    assert tables.known_models_table(models).index.tolist() == list(models)
+    row = tables.known_models_table(models).loc["baichuan-inc/Baichuan-13B-Base"]
+    assert (row["access"], row["start token"], row["smaller model"]) == (
+        "its own code",
+        "</s>",
+        "baichuan-inc/Baichuan-7B",
+    )
+    assert "mimir/DOMAIN/OVERLAP" in tables.known_benchmarks_table(benchmarks).index
+    assert len(tables.registry_sizes(models, benchmarks)) == len(models) + len(benchmarks)
+    notes = tables.notes_of(models)
+    assert notes.count("Meta's form") == 1 and "`huggyllama/llama-7b`, `huggyllama/llama-13b`: " in notes

@@ -298,3 +298,32 @@ def test_missing_file_says_where_it_lives(monkeypatch, tmp_path):
     monkeypatch.setattr(published, "PUBLISHED_CSV", tmp_path / "published.csv")
     with pytest.raises(FileNotFoundError, match=r"repository's data folder.*pip install -e \."):
         load_published()
+
+
+# --- numbers that two papers print ---
+
+
+def test_the_papers_numbers_for_one_thing_stand_side_by_side():
+    found = published.printed_twice("LLaMA-13B")
+    assert found["Small Ref"] == {"DC-PDD, 128 words": 0.658, "SURP, 128 words": 0.594, "SURP, 32 words": 0.608}
+    assert found["Min-K% Prob"]["SURP, 128 words"] == 0.715
+    assert set(found) == {"PPL", "Lowercase", "Zlib", "Small Ref", "Min-K% Prob"}, "methods that both papers print"
+    assert published.printed_twice("Pythia-2.8B")["Neighbor"] == {"SURP, 32 words": 0.599, "Probing, 32 words": 0.621}
+
+
+def test_disagreements_are_of_one_length_and_the_largest_comes_first():
+    found = published.disagreements()
+    assert (found[0].model, found[0].method, found[0].difference) == ("LLaMA-13B", "Small Ref", 0.064)
+    assert all(d.source.split(", ")[1] == d.other.split(", ")[1] for d in found)
+    assert all(d.source.split(", ")[0] != d.other.split(", ")[0] for d in found)
+    sizes = [abs(d.difference) for d in found]
+    assert sizes == sorted(sizes, reverse=True) and sizes.count(0) == 8 and len(found) == 16
+    said = published.say_disagreements(0.03)
+    assert "Of 16 numbers that two papers print, 8 are the same" in said and "3 differ by more than 0.03" in said
+    assert "(2 Small Ref, 1 Lowercase)" in said and "+0.064, of Small Ref with LLaMA-13B" in said
+
+
+def test_what_two_papers_print_is_kept_as_results():
+    results = published.twice_results()
+    [cell] = [r for r in results if r.row == "Small Ref" and r.column == "LLaMA-13B, DC-PDD, 128 words"]
+    assert cell.published == 0.658 and cell.ours is None
