@@ -33,6 +33,8 @@ test: $(INSTALLED)  ## the fast tests
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(INSTALLED)  ## the slow tests; those of the pipeline need a finished `make book`
+	@test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/pip install --quiet "triton>=3.6" || \
+		echo "triton can't be installed here: the tests of its kernel are skipped"
 	$(BIN)/python -m pytest -m slow
 
 lint: $(INSTALLED)  ## format and check the code

@@ -14,8 +14,9 @@ exist at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +35,11 @@ logger = logging.getLogger(__name__)
 FloatArray = NDArray[np.floating]
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 16384, "mps": 4096}  # padding included
-LOGITS_AT_ONCE_BYTES = 64 * 2**20  # float32 logits of one chunk of rows; a second buffer of this size goes with it
+# Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
+# product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows.
+LOGITS_AT_ONCE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "mps": 64 * 2**20}
 # A chunk of a small vocabulary then stays in a processor's cache, and for a large one this is still enough rows for the
-# matrix product. Both buffers are kept from chunk to chunk: fresh memory for each one took half of the time.
+# matrix product. The CPU's two buffers are kept from chunk to chunk: fresh memory for each one took half of the time.
 CPU_ROWS_AT_ONCE = 256
 
 
@@ -70,6 +73,33 @@ def row_statistics(
     s2 = weighted.mul_(d).sum(-1)
     mean = s1 / s0
     return log_prob - s0.log(), s0.log() - mean, (s2 / s0 - mean * mean).clamp_(min=0)
+
+
+@cache
+def one_pass_kernel() -> Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]] | None:
+    """`mialib.kernels.one_pass_statistics`, or None where it doesn't run on this machine's GPU, with a warning why."""
+    import torch
+
+    try:
+        from mialib.kernels import one_pass_statistics
+
+        target = torch.zeros(1, dtype=torch.long, device="cuda")
+        one_pass_statistics(torch.zeros(1, 1, device="cuda"), target)[0].item()  # waits, so that a failure shows here
+    except Exception as error:  # no Triton, no C compiler or headers for it, a GPU or driver too old for it, ...
+        reason = (str(error).splitlines() or [""])[0]
+        logger.warning(
+            "token statistics take longer: their Triton kernel fails here (%s: %s)", type(error).__name__, reason
+        )
+        return None
+    return one_pass_statistics
+
+
+def statistics_of_rows(
+    logits: torch.Tensor, targets: torch.Tensor, scratch: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
+    """`row_statistics` by the fastest way there is: in one pass on a GPU, which needs no memory to work in."""
+    kernel = one_pass_kernel() if logits.is_cuda else None
+    return kernel(logits, targets) if kernel else row_statistics(logits, targets, scratch)
 
 
 def token_batches(token_ids: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
@@ -233,19 +263,19 @@ class Scorer:
             hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]
         else:
             hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_wanted]
-        n_rows = max(1, LOGITS_AT_ONCE_BYTES // (4 * self.loaded.vocab_size))
+        n_rows = max(1, LOGITS_AT_ONCE_BYTES[self.device.type] // (4 * self.loaded.vocab_size))
+        buffers = None
         if self.device.type == "cpu":
-            n_rows = min(n_rows, CPU_ROWS_AT_ONCE)
-        n_rows = min(n_rows, len(hidden))
-        logits, scratch = torch.empty(2, n_rows, self.loaded.vocab_size, device=self.device)
+            n_rows = min(n_rows, CPU_ROWS_AT_ONCE, len(hidden))
+            buffers = torch.empty(2, n_rows, self.loaded.vocab_size)
         chunks = []
         for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
-            n = len(rows)
-            chunks.append(torch.stack(row_statistics(self._logits(rows, logits[:n]), of_rows, scratch[:n])))
+            out, scratch = (None, None) if buffers is None else buffers[:, : len(rows)]
+            chunks.append(torch.stack(statistics_of_rows(self._logits(rows, out), of_rows, scratch)))
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _logits(self, rows: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Logits of (R, hidden size) hidden states, (R, V) float32, in the memory of `out` where that is possible.
+    def _logits(self, rows: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        """Logits of (R, hidden size) hidden states, (R, V) float32, in the memory of `out` where it is given.
 
         They are never rounded to a narrower type of the weights'. Where the model runs whole, the rows are its logits
         already.
@@ -254,7 +284,7 @@ class Scorer:
 
         head = self._head
         if head is None:
-            return out.copy_(rows)
+            return rows.float() if out is None else out.copy_(rows)
         if rows.is_cuda and rows.dtype != torch.float32:
             logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
         else:

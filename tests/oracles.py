@@ -7,6 +7,7 @@ import math
 import zlib
 
 import numpy as np
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -27,6 +28,18 @@ def moments(logits):
     entropy = -math.fsum(p * log_p for p, log_p in terms)
     variance = math.fsum(p * (log_p + entropy) ** 2 for p, log_p in terms)
     return log_sum, entropy, variance
+
+
+def assert_rows_agree(found, logits, targets):
+    """(R,) log-probs, entropies and variances against sums over the vocabulary in float64."""
+    assert all(column.dtype == torch.float32 and column.shape == (len(logits),) for column in found)
+    log_prob, entropy, variance = (column.tolist() for column in found)
+    for i, row in enumerate(logits.double().tolist()):
+        log_sum, true_entropy, true_variance = moments(row)
+        # A log-prob of -40 has float32 steps of 4e-6.
+        assert log_prob[i] == pytest.approx(row[targets[i]] - log_sum, abs=1e-5), f"log-prob of row {i}"
+        assert entropy[i] == pytest.approx(true_entropy, abs=5e-6, rel=1e-5), f"entropy of row {i}"
+        assert variance[i] == pytest.approx(true_variance, rel=2e-5, abs=1e-30), f"variance of row {i}"
 
 
 def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64):

@@ -6,13 +6,14 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
 import pytest
 import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS, make_tokenizer, save_tiny_model
-from oracles import assert_agree, moments, naive_statistics
+from oracles import assert_agree, assert_rows_agree, naive_statistics
 from tokenizers import processors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -229,14 +230,7 @@ ROWS = {
 def test_row_statistics_agree_with_sums_over_the_vocabulary_in_float64(case):
     logits = ROWS[case]()
     targets = torch.tensor([0, 2, 50_000, 4][: len(logits)])
-    log_prob, entropy, variance = row_statistics(logits.clone(), targets)
-    assert log_prob.dtype == entropy.dtype == variance.dtype == torch.float32
-    for i, row in enumerate(logits.double().tolist()):
-        log_sum, true_entropy, true_variance = moments(row)
-        # A log-prob of -40 has float32 steps of 4e-6.
-        assert log_prob[i].item() == pytest.approx(row[targets[i]] - log_sum, abs=1e-5)
-        assert entropy[i].item() == pytest.approx(true_entropy, abs=5e-6, rel=1e-5)
-        assert variance[i].item() == pytest.approx(true_variance, rel=2e-5, abs=1e-30)
+    assert_rows_agree(row_statistics(logits.clone(), targets), logits, targets)
 
 
 @pytest.mark.parametrize("case", ["random", "p near 1", "around -90"])
@@ -258,6 +252,34 @@ def test_a_masked_token_has_no_probability():
     assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
     assert entropy.item() == pytest.approx(np.log(2))
     assert variance.item() == pytest.approx(0, abs=1e-7)
+
+
+@pytest.fixture
+def one_pass_kernel():
+    """The function that looks for the kernel, which remembers what it found."""
+    scoring.one_pass_kernel.cache_clear()
+    yield scoring.one_pass_kernel
+    scoring.one_pass_kernel.cache_clear()
+
+
+def test_without_triton_rows_on_a_gpu_take_several_passes_and_a_warning_says_so_once(
+    one_pass_kernel, monkeypatch, caplog
+):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "mialib.kernels", raising=False)
+    assert one_pass_kernel() is None
+    assert one_pass_kernel() is None
+    assert caplog.text.count("Triton kernel fails here (ModuleNotFoundError") == 1
+
+
+def test_rows_on_a_gpu_are_the_kernels_and_rows_on_the_cpu_are_not(monkeypatch):
+    monkeypatch.setattr(scoring, "one_pass_kernel", lambda: lambda *given: ("kernel", *given))
+    monkeypatch.setattr(scoring, "row_statistics", lambda *given: ("passes", *given))
+    on_gpu, on_cpu = SimpleNamespace(is_cuda=True), SimpleNamespace(is_cuda=False)
+    assert scoring.statistics_of_rows(on_gpu, "targets") == ("kernel", on_gpu, "targets")
+    assert scoring.statistics_of_rows(on_cpu, "targets", "scratch") == ("passes", on_cpu, "targets", "scratch")
+    monkeypatch.setattr(scoring, "one_pass_kernel", lambda: None)
+    assert scoring.statistics_of_rows(on_gpu, "targets") == ("passes", on_gpu, "targets", None)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
