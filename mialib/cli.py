@@ -321,6 +321,6 @@ def main() -> None:
 
     try:
         app()
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         typer.echo(f"mialib: {error}", err=True)
         sys.exit(1)

@@ -335,7 +335,7 @@ def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
     values = np.zeros((0, len(texts), 0), np.float32)
-    for batch in token_batches(token_ids, TOKENS_PER_BATCH[device.type]):
+    for batch in token_batches(token_ids, lambda: TOKENS_PER_BATCH[device.type]):
         inputs, lengths = _right_padded([token_ids[i] for i in batch], device)
         with torch.inference_mode():
             states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
@@ -398,7 +398,7 @@ def train_proxy(
     with one_thread():
         for _ in range(epochs):
             optimizer.zero_grad(set_to_none=True)
-            for chunk in token_batches(token_ids, TRAINING_TOKENS_AT_ONCE):
+            for chunk in token_batches(token_ids, lambda: TRAINING_TOKENS_AT_ONCE):
                 loss = _summed_loss(weights, head, [token_ids[i] for i in chunk]) / n_predicted
                 if not torch.isfinite(loss):
                     raise FloatingPointError(

@@ -5,16 +5,18 @@ For a text with tokens x_1 ... x_n and start token x_0 the model reads x_0 ... x
     input      x_0  x_1  x_2  ...  x_(n-1)
     target     x_1  x_2  x_3  ...  x_n        -> n scored tokens, one statistics row each
 
-Texts are sorted by length and batched up to a token budget, longest first. Rows are padded on the right with no
-attention mask: a causal model's real positions cannot see what comes after them, and padded positions are dropped
-before the output head. The head runs over a chunk of positions at a time, so the (tokens, vocabulary) logits never
-exist at once.
+Texts are sorted by length and batched up to a token budget, longest first, while another thread tokenizes those that
+come next. Rows are padded on the right with no attention mask: a causal model's real positions cannot see what comes
+after them, and padded positions are dropped before the output head. The head runs over a chunk of positions at a time,
+so the (tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import check_texts, excerpt
-from mialib.models import LoadedModel, find_head, load_model
+from mialib.models import LoadedModel, find_head, free_bytes, load_model
 from mialib.store import code_hash, hash_texts, mialib_version
 from mialib.token_stats import MADE_BY, TokenRow, TokenStats
 
@@ -34,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.floating]
 
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 16384, "mps": 4096}  # padding included
+TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
+TEXTS_AT_ONCE = 1024  # tokenized ahead
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
 # product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows.
 LOGITS_AT_ONCE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "mps": 64 * 2**20}
@@ -102,16 +105,37 @@ def statistics_of_rows(
     return kernel(logits, targets) if kernel else row_statistics(logits, targets, scratch)
 
 
-def token_batches(token_ids: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """The texts' numbers, longest first, as many at once as the budget of tokens allows with padding."""
+def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:
+    """The texts' numbers, longest first, as many at once as the budget of tokens then allows with padding."""
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
-        if batch and len(token_ids[batch[0]]) * (len(batch) + 1) > budget:
+        if batch and len(token_ids[batch[0]]) * (len(batch) + 1) > budget():
             yield batch
             batch = []
         batch.append(i)
     if batch:
         yield batch
+
+
+def fitting_tokens(loaded: LoadedModel) -> int:
+    """Tokens of a batch, padding included, that fit beside the model: half of the free memory, at most the device's
+    usual number.
+
+    A layer's activations, in the weights' type: hidden states, queries, keys, values and their kin, about ten times the
+    width, and the inner layer of the MLP three times.
+    """
+    config, device = loaded.model.config, loaded.model.device
+    width = config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    bytes_a_token = (10 * width + 3 * inner) * loaded.model.dtype.itemsize
+    return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error of torch's says that memory was too small; on a processor it is no class of its own."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 class Scorer:
@@ -132,6 +156,7 @@ class Scorer:
     ) -> None:
         self.loaded: LoadedModel = load_model(model, device=device, dtype=dtype, start_token=start_token)
         self.device = self.loaded.model.device
+        self.tokens_per_batch = fitting_tokens(self.loaded)
         self._head = find_head(self.loaded)
 
     def score(self, texts: Sequence[str], *, progress: bool = True) -> TokenStats:
@@ -143,17 +168,19 @@ class Scorer:
         """
         from tqdm import tqdm
 
-        encoded = self._encode(texts)
+        check_texts(texts, "texts to score")
         rows: list[TokenRow | None] = [None] * len(texts)
-        total = sum(len(ids) - 1 for ids in encoded.token_ids)
-        with tqdm(total=total, unit="tok", unit_scale=True, desc=self.loaded.name, disable=not progress) as bar:
-            for batch in token_batches(encoded.token_ids, TOKENS_PER_BATCH[self.device.type]):
-                batch_ids = [encoded.token_ids[i] for i in batch]
-                for i, row in zip(batch, self._score_batch(batch_ids), strict=True):
-                    self._check_finite(i, row, texts[i])
-                    rows[i] = row
-                    bar.update(len(row.log_prob))
-        return TokenStats.from_rows(rows, n_cut=encoded.n_cut, provenance=self.provenance(texts))
+        n_cut = np.zeros(len(texts), np.int64)
+        with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=not progress) as bar:
+            for numbers, encoded in self._encode_ahead(texts):
+                n_cut[numbers] = encoded.n_cut
+                for batch in token_batches(encoded.token_ids, lambda: self.tokens_per_batch):
+                    for at, row in zip(batch, self._score_batch([encoded.token_ids[i] for i in batch]), strict=True):
+                        self._check_finite(numbers[at], row, texts[numbers[at]])
+                        rows[numbers[at]] = row
+                    bar.update(len(batch))
+        self._warn_of_cut(n_cut)
+        return TokenStats.from_rows(rows, n_cut=n_cut, provenance=self.provenance(texts))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
         """What made the statistics of `texts`: kept in the file beside them."""
@@ -177,11 +204,23 @@ class Scorer:
         encoded = self.loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)
         return encoded["input_ids"]
 
-    def _encode(self, texts: Sequence[str]) -> EncodedTexts:
-        check_texts(texts, "texts to score")
+    def _encode_ahead(self, texts: Sequence[str]) -> Iterator[tuple[list[int], EncodedTexts]]:
+        """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
+        order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
+        blocks = [order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE)]
+        with ThreadPoolExecutor(1) as pool:
+            ahead = deque(pool.submit(self._encode, texts, numbers) for numbers in blocks[:1])
+            for i, numbers in enumerate(blocks):
+                encoded = ahead.popleft().result()
+                ahead.extend(pool.submit(self._encode, texts, following) for following in blocks[i + 1 : i + 2])
+                yield numbers, encoded
+
+    def _encode(self, texts: Sequence[str], numbers: Sequence[int] | None = None) -> EncodedTexts:
+        """The texts with these numbers, or all of them."""
+        numbers = range(len(texts)) if numbers is None else numbers
         start = [] if self.loaded.start_token_id is None else [self.loaded.start_token_id]
         token_ids, n_cut = [], []
-        for i, ids in enumerate(self.token_ids(texts) if texts else []):
+        for i, ids in zip(numbers, self.token_ids([texts[i] for i in numbers]) if numbers else [], strict=True):
             ids = start + ids
             if len(ids) < 2:
                 raise ValueError(
@@ -191,16 +230,18 @@ class Scorer:
             longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
             token_ids.append(ids[:longest])
             n_cut.append(max(0, len(ids) - longest))
-        if any(n_cut):
+        return EncodedTexts(token_ids, n_cut)
+
+    def _warn_of_cut(self, n_cut: Sequence[int] | NDArray[np.integer]) -> None:
+        if np.any(n_cut):
             logger.warning(
                 "%s: %d of %d texts are longer than its context of %d tokens; %d tokens at their ends are not scored",
                 self.loaded.name,
-                sum(cut > 0 for cut in n_cut),
-                len(texts),
+                np.count_nonzero(n_cut),
+                len(n_cut),
                 self.loaded.max_tokens,
-                sum(n_cut),
+                np.sum(n_cut),
             )
-        return EncodedTexts(token_ids, n_cut)
 
     def log_probs_of_variants(self, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:
         """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
@@ -209,7 +250,9 @@ class Scorer:
         the text's, and the output head runs on the rest alone. Without a start token the first token is in no row of
         statistics, so nothing is known to be shared.
         """
+        check_texts(variants, "texts to score")
         encoded = self._encode(variants)
+        self._warn_of_cut(encoded.n_cut)
         begins = []
         for ids in encoded.token_ids:
             if self.loaded.start_token_id is None:
@@ -219,7 +262,7 @@ class Scorer:
             differs = own.token_ids[:shared] != np.asarray(ids[1 : 1 + shared])
             begins.append(int(differs.argmax()) if differs.any() else shared)
         found: list[FloatArray] = [np.empty(0)] * len(variants)
-        for batch in token_batches(encoded.token_ids, TOKENS_PER_BATCH[self.device.type]):
+        for batch in token_batches(encoded.token_ids, lambda: self.tokens_per_batch):
             rows = self._score_batch([encoded.token_ids[i] for i in batch], [begins[i] for i in batch])
             for i, row in zip(batch, rows, strict=True):
                 self._check_finite(i, row, variants[i])
@@ -235,10 +278,35 @@ class Scorer:
             )
 
     def _score_batch(self, token_ids: list[list[int]], begins: list[int] | None = None) -> list[TokenRow]:
-        """Statistics of one batch's texts from one forward pass, of each text from its token number `begins[i]` on."""
+        """Statistics of one batch's texts, of each text from its token number `begins[i]` on.
+
+        One forward pass, or two of half of the texts each where memory does not suffice: smaller batches follow then.
+        MemoryError for a single text that is too long for it.
+        """
+        begins = begins or [0] * len(token_ids)
+        try:
+            return self._forward(token_ids, begins)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        if len(token_ids) == 1:
+            raise MemoryError(
+                f"a text of {len(token_ids[0])} tokens does not fit into the memory of {self.device} beside "
+                f"{self.loaded.name}; cut the texts, or take a larger machine"
+            )
+        half = len(token_ids) // 2
+        self.tokens_per_batch = max(1, half * len(token_ids[0]))
+        logger.warning("%s: out of memory; %d tokens a batch from here on", self.loaded.name, self.tokens_per_batch)
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+        return self._score_batch(token_ids[:half], begins[:half]) + self._score_batch(token_ids[half:], begins[half:])
+
+    def _forward(self, token_ids: list[list[int]], begins: list[int]) -> list[TokenRow]:
+        """Statistics of texts from one forward pass."""
         import torch
 
-        begins = begins or [0] * len(token_ids)
         lengths = [len(ids) - 1 for ids in token_ids]  # tokens that are predicted
         inputs = torch.zeros(len(token_ids), max(lengths), dtype=torch.long)
         for row, ids in enumerate(token_ids):

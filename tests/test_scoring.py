@@ -85,7 +85,8 @@ def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatc
 
     head = scorer.loaded.model.get_output_embeddings().double()
     reference = [None] * len(TEXTS)
-    for i, hidden in zip(np.argsort(-stats.n_tokens, kind="stable"), hidden_states, strict=True):
+    order = sorted(range(len(TEXTS)), key=lambda i: (-stats.n_tokens[i], -len(TEXTS[i]), i))
+    for i, hidden in zip(order, hidden_states, strict=True):
         log_p = torch.log_softmax(head(hidden[0].double()), dim=-1)
         ids = torch.tensor(stats[i].token_ids).long()
         entropy = -(log_p.exp() * log_p).sum(-1)
@@ -97,6 +98,69 @@ def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatc
 
 
 # --- batching ---
+
+
+@pytest.mark.parametrize("n_texts", [1, 2, 4])
+def test_scores_do_not_depend_on_how_many_texts_are_tokenized_ahead(n_texts, model_folder, reference, monkeypatch):
+    monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
+    assert_agree(score(mialib.Scorer(model_folder)), reference)
+
+
+def test_a_text_that_leaves_nothing_to_score_is_named_by_its_own_number(model_folder, monkeypatch):
+    monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 2)
+    scorer = mialib.Scorer(model_folder, start_token=None)
+    with pytest.raises(ValueError, match="text 3 has 1 token and no start token"):
+        scorer.score(["The mill stands", "The river runs", "In spring the river floods", "a", "She wrote the letter"])
+
+
+def limited_memory(scorer, n_tokens, error, monkeypatch):
+    """A scorer whose forward pass fits only so many tokens, padding included; returns the sizes that were tried."""
+    forward, tried = scorer._forward, []
+
+    def limited(token_ids, begins):
+        tried.append(len(token_ids) * len(token_ids[0]))
+        if tried[-1] > n_tokens:
+            raise error
+        return forward(token_ids, begins)
+
+    monkeypatch.setattr(scorer, "_forward", limited)
+    return tried
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate")])
+def test_a_batch_that_does_not_fit_is_halved_and_later_ones_are_smaller(error, model_folder, reference, monkeypatch):
+    scorer = mialib.Scorer(model_folder)
+    tried = limited_memory(scorer, 150, error, monkeypatch)
+    assert_agree(score(scorer), reference)
+    assert max(tried) > 150 >= scorer.tokens_per_batch
+    tried.clear()
+    assert_agree(score(scorer), reference)
+    assert max(tried) <= 150, "what did not fit is not tried again"
+
+
+def test_a_text_that_does_not_fit_alone_is_an_error_that_says_so(model_folder, monkeypatch):
+    scorer = mialib.Scorer(model_folder)
+    limited_memory(scorer, 10, torch.OutOfMemoryError("CUDA"), monkeypatch)
+    with pytest.raises(MemoryError, match=r"a text of \d+ tokens does not fit into the memory of cpu"):
+        score(scorer)
+
+
+def test_another_error_of_torchs_is_raised_as_it_is(model_folder, monkeypatch):
+    scorer = mialib.Scorer(model_folder)
+    limited_memory(scorer, 10, RuntimeError("shapes differ"), monkeypatch)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        score(scorer)
+
+
+def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch):
+    loaded = mialib.Scorer(model_folder).loaded
+    # Width 32 and an inner layer of 64, in float32: (10 * 32 + 3 * 64) * 4 = 2048 bytes a token.
+    monkeypatch.setattr(scoring, "free_bytes", lambda _: 2 * 2048 * 1000 + 100)
+    assert scoring.fitting_tokens(loaded) == 1000
+    monkeypatch.setattr(scoring, "free_bytes", lambda _: 10**12)
+    assert scoring.fitting_tokens(loaded) == scoring.TOKENS_PER_BATCH["cpu"]
+    monkeypatch.setattr(scoring, "free_bytes", lambda _: 0)
+    assert scoring.fitting_tokens(loaded) == 1
 
 
 @pytest.mark.parametrize("n_tokens", [1, 60, 150, 100_000])
