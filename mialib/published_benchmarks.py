@@ -84,9 +84,10 @@ def check_columns(rows: list[dict[str, Any]], known: KnownBenchmark, source: str
     """ValueError where a row lacks a column that the benchmark had when it was registered."""
     for number, row in enumerate(rows, start=1):
         if missing := [column for column in known.columns if column not in row]:
+            there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
             raise ValueError(
                 f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
-                f"{missing[0]!r} but {', '.join(row)}; if the data set was changed, pin an older commit of it in "
+                f"{missing[0]!r} but {there}; if the data set was changed, pin an older commit of it in "
                 "data/revisions.yml"
             )
 
@@ -113,7 +114,8 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
 def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None) -> list[dict[str, Any]]:
     if of.file:
         path = _file(part.fill(of.file), part.known.hub_id, folder, revision)
-        texts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        with path.open(encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
+            texts = [json.loads(line) for line in lines if line.strip()]
         return [{"text": text, "label": int(of.role == "member")} for text in texts]
     from datasets import load_dataset
 
