@@ -142,7 +142,7 @@ def test_what_was_fetched_once_is_used_without_the_hub(tmp_path, pythia_folder):
         offline = run_mialib(served.endpoint, tmp_path / f"new{n}", *commands, **cached, **environ)
         assert [(told.code, told.out) for told in offline] == [(0, told.out) for told in online]
         assert sum(told.err.count("using what is cached") for told in offline) == 1
-        assert all(told.seconds < 10 for told in offline)
+        assert max(told.seconds for told in offline) < 10, offline
 
     # A pinned commit that the cache lacks.
     other.mkdir()
