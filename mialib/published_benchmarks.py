@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mialib.benchmarks import SPLIT_COLUMN, Benchmark, benchmark_of_rows, read_rows
-from mialib.hub import Unavailable, explain, find_revision, local_copy
+from mialib.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
 from mialib.registry import HubPart, KnownBenchmark, known_benchmarks
 
 if TYPE_CHECKING:
@@ -100,6 +100,12 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
         raise Unavailable(f"{known.title} is on no hub; put it at {files} under $MIALIB_BENCHMARKS. {known.note}")
     folder = local_copy(known.hub_id, "dataset")
     revision = None if folder else find_revision(known.hub_id, "dataset")
+    if (
+        revision
+        and why_not_asked()
+        and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}
+    ):
+        raise explain(known.hub_id, "dataset", ConnectionError())
     try:
         rows = [row for of in known.hub for row in _rows_of(of, part, folder, revision)]
     except Exception as error:

@@ -488,7 +488,7 @@ def test_columns_are_the_three_numbers_and_the_token(model_folder):
     assert all(getattr(stats[0], name).dtype == dtype for name, dtype in COLUMNS.items())
 
 
-def test_a_hub_out_of_reach_is_tried_once_and_its_cache_is_used(monkeypatch, caplog):
+def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     from huggingface_hub import constants
 
     from mialib import hub, models
@@ -502,7 +502,7 @@ def test_a_hub_out_of_reach_is_tried_once_and_its_cache_is_used(monkeypatch, cap
         with pytest.raises(OSError, match=r"'no/such-model' is no folder here .* and the hub can't be reached"):
             load("no/such-model")
     assert time.perf_counter() - start < 10
-    assert constants.HF_HUB_OFFLINE and caplog.text.count("can't be reached (") == 1
+    assert constants.HF_HUB_OFFLINE and not caplog.text  # the error says it all
     hub.why_not_asked.cache_clear()
 
 
