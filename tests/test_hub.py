@@ -446,6 +446,7 @@ def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, 
             models.load_model(name)
         assert f"set MIALIB_REMOTE_CODE={name}" in says(error) and not os.environ["OWN_CODE_RAN"]
         assert served.asked(".py") == served.asked(".safetensors", "HEAD") == []
+        assert bool(served.requests) == (name == "owner/own")  # a known one is refused before anything is asked
         monkeypatch.setenv("MIALIB_REMOTE_CODE", f"owner/other, {name}")
         stats = score_or_load(name, TEXTS[:3])
         assert os.environ["OWN_CODE_RAN"] == "yes"

@@ -104,6 +104,9 @@ def test_the_reference_corpora_are_in_the_plan_at_their_largest_share(without_hu
     assert found[C4].gb == pytest.approx(15 * 0.41) and found[C4].licence == "odc-by"  # once, not c4:1G and c4:10G too
     assert found["CASIA-LM/ChineseWebText"].gb == pytest.approx(5 * 3.2)
     assert downloads(PAPER, "paper_dc_pdd_table_4")[C4].gb == pytest.approx(10 * 0.41)
+    model = {"model": "facebook/opt-350m", "benchmark": "wikimia-32"}
+    falling = profile_of(one=model | {"corpus": "c4:2G"}, two=model | {"corpus": "c4:1G"})
+    assert downloads(falling)[C4].gb == pytest.approx(2 * 0.41)
 
 
 def test_sizes_and_access_are_the_hubs_where_it_answers(at_hub, tmp_path, monkeypatch, model_folder):
