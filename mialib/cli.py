@@ -202,14 +202,12 @@ def lock() -> None:
     """Ask the hub for the commit of each model and data set of the registry and pin it in data/revisions.yml."""
     from mialib.hub import PINS
     from mialib.hub import lock as pin
+    from mialib.reference import HUB_CORPORA
     from mialib.registry import API, known_benchmarks, known_models
 
-    pins, lacking = pin(
-        {
-            "model": [name for name in known_models() if not name.startswith(API)],
-            "dataset": [known.hub_id for known in known_benchmarks().values() if known.hub_id],
-        }
-    )
+    models = [known.tokenizer if name.startswith(API) else name for name, known in known_models().items()]
+    data = [known.hub_id for known in (*known_benchmarks().values(), *HUB_CORPORA.values())]
+    pins, lacking = pin({"model": [name for name in models if name], "dataset": [name for name in data if name]})
     for problem in lacking:
         typer.echo(f"not pinned: {problem}", err=True)
     if not pins:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from filelock import FileLock
+from pydantic import Field, TypeAdapter, ValidationError
 
+from mialib.config import one_line
 from mialib.store import ROOT, atomic_path, home
 
 logger = logging.getLogger(__name__)
 
 Kind = Literal["model", "dataset"]
+Revisions = dict[Kind, dict[str, Annotated[str, Field(pattern="^[0-9a-f]{40}$")]]]  # commits, by kind and name
 
 PINS = ROOT / "data" / "revisions.yml"
 TIMEOUT_SECONDS = 5
@@ -51,41 +54,49 @@ def local_copy(path: str, kind: Kind) -> Path | None:
 
 
 @cache
-def work_offline_without_the_hub() -> None:
-    """Where the Hugging Face hub can't be reached, look into its cache alone, instead of trying for half a minute."""
+def why_not_asked() -> str:
+    """Why the hub is not asked; "" where it answers.
+
+    Where it can't be reached, its libraries then look into its cache alone, instead of trying for half a minute.
+    """
     import httpx
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return
+        return "is not asked (HF_HUB_OFFLINE is set)"
     try:
         httpx.head(constants.ENDPOINT, timeout=REACHED_SECONDS)
-    except httpx.TransportError as error:
-        logger.warning("%s can't be reached (%s); using what is cached of it", constants.ENDPOINT, error)
+    except (httpx.TransportError, httpx.InvalidURL) as error:
         constants.HF_HUB_OFFLINE = True
         if "datasets" in sys.modules:  # it keeps a copy of the setting
             sys.modules["datasets"].config.HF_HUB_OFFLINE = True
-
-
-def can_be_reached() -> bool:
-    """Whether the hub answers, and nobody asked to work without it."""
-    from huggingface_hub import constants
-
-    work_offline_without_the_hub()
-    return not constants.HF_HUB_OFFLINE
+        return f"can't be reached ({constants.ENDPOINT}: {error})"
+    return ""
 
 
 def find_revision(name: str, kind: Kind) -> str:
     """The commit that stands for a hub name, 40 hex digits; Unavailable where none can be found out."""
-    pinned = read_revisions(PINS).get(kind, {}).get(name)
-    recorded = pinned or read_revisions(_recorded()).get(kind, {}).get(name)
-    if recorded:
-        return recorded
-    if not can_be_reached():
-        return _cached_commit(name, kind)
-    commit = ask_hub(name, kind).sha
-    _record(name, kind, commit)
+    why = why_not_asked()
+    commit, _ = kept_commit(name, kind)
+    if not why:
+        return commit or _record(name, kind, ask_hub(name, kind, expand=["sha"]).sha)
+    commit = commit or _cached_commit(name, kind)
+    if (_cache_of(name, kind) / "snapshots" / commit).is_dir():
+        _warn_once(f"the hub {why}; using what is cached of it")
     return commit
+
+
+def kept_commit(name: str, kind: Kind) -> tuple[str | None, Path | None]:
+    """The commit that is pinned or was recorded for a name, and the file that says so; None for none."""
+    for path in (PINS, _recorded()):
+        if commit := read_revisions(path).get(kind, {}).get(name):
+            return commit, path
+    return None, None
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning(message)
 
 
 def ask_hub(name: str, kind: Kind, **wanted: Any) -> Any:
@@ -100,27 +111,37 @@ def ask_hub(name: str, kind: Kind, **wanted: Any) -> Any:
         raise explain(name, kind, error) from error
 
 
-def read_revisions(path: Path) -> dict[str, dict[str, str]]:
-    """{kind: {name: commit}}; empty where the file is not there."""
-    return yaml.safe_load(path.read_text(encoding="utf-8")) or {} if path.is_file() else {}
+def read_revisions(path: Path) -> Revisions:
+    """{kind: {name: commit}}; empty where the file is not there. ValueError names what is no commit in it."""
+    if not path.is_file():
+        return {}
+    try:
+        return TypeAdapter(Revisions).validate_python(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except (ValidationError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {one_line(error)}; a commit is 40 hex digits in quotes") from None
 
 
-def write_revisions(path: Path, revisions: dict[str, dict[str, str]], header: str) -> None:
+def write_revisions(path: Path, revisions: Revisions, header: str) -> None:
     """Write {kind: {name: commit}}, all or nothing."""
     with atomic_path(path) as temporary:
         temporary.write_text(header + yaml.safe_dump(revisions), encoding="utf-8")
 
 
-def lock(names: dict[Kind, Iterable[str]]) -> tuple[dict[str, dict[str, str]], list[str]]:
+def lock(names: dict[Kind, Sequence[str]]) -> tuple[Revisions, list[str]]:
     """Ask the hub for the commit of each repository's `main` and pin it; returns the pins and what could not be had.
 
-    A repository that can't be had keeps the pin that it has.
+    A repository that can't be had keeps the pin that it has. Unavailable where the hub is not asked at all.
     """
+    if why := why_not_asked():
+        raise Unavailable(
+            f"the commits of {sum(map(len, names.values()))} models and data sets are wanted, and the hub {why}; "
+            "copies under $MIALIB_MODELS and $MIALIB_BENCHMARKS need no commit"
+        )
     pins, lacking = read_revisions(PINS), []
     for kind, of_kind in names.items():
         for name in of_kind:
             try:
-                pins.setdefault(kind, {})[name] = ask_hub(name, kind).sha
+                pins.setdefault(kind, {})[name] = ask_hub(name, kind, expand=["sha"]).sha
             except Unavailable as error:
                 lacking.append(str(error))
     if pins:
@@ -132,22 +153,36 @@ def _recorded() -> Path:
     return home() / "revisions.yml"
 
 
-def _record(name: str, kind: Kind, commit: str) -> None:
+def _record(name: str, kind: Kind, commit: str) -> str:
+    """Keep a commit, and return the one that is kept: another process may have been the first to use the name."""
     path = _recorded()
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         revisions = read_revisions(path)
-        revisions.setdefault(kind, {})[name] = commit
-        write_revisions(path, revisions, "# The commit that stood for each hub name when this clone first used it.\n")
+        if name not in revisions.setdefault(kind, {}):
+            revisions[kind][name] = commit
+            header = "# The commit that stood for each hub name when this clone first used it.\n"
+            write_revisions(path, revisions, header)
+        return revisions[kind][name]
+
+
+def _cache_of(name: str, kind: Kind) -> Path:
+    """The folder of the hub's cache for a repository."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) / f"{kind}s--{split_name(name)[0].replace('/', '--')}"
+
+
+def cached_snapshots(name: str, kind: Kind) -> list[Path]:
+    """The folder of each commit that the hub's cache holds of a repository, or a part of."""
+    return sorted(_cache_of(name, kind).glob("snapshots/*"))
 
 
 def _cached_commit(name: str, kind: Kind) -> str:
     """The commit that the hub's cache holds of a name: by a branch or tag it was fetched under, or the only one."""
-    from huggingface_hub import constants
-
-    repository, asked = split_name(name)
-    folder = Path(constants.HF_HUB_CACHE) / f"{kind}s--{repository.replace('/', '--')}"
-    commits = [path.name for path in sorted(folder.glob("snapshots/*"))]
+    _, asked = split_name(name)
+    folder = _cache_of(name, kind)
+    commits = [path.name for path in cached_snapshots(name, kind)]
     reference = folder / "refs" / (asked or "main")
     if asked in commits:
         return asked
@@ -175,7 +210,7 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
     copy = f"a copy in the folder {repository} under ${LOCAL_FOLDERS[kind]}"
     address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{repository}"
     causes = list(_causes(error))
-    if _has(causes, hub.GatedRepoError):
+    if _has(causes, hub.GatedRepoError) or "is a gated dataset" in str(error):  # `datasets` hides the cause
         return Unavailable(
             f"{thing} {name} is gated: ask for access at {address}, then set HF_TOKEN to a token of that account; "
             f"or give {copy}"
@@ -190,18 +225,27 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
             f"{thing} {name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and HF_TOKEN is "
             f"not its owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name"
         )
-    if constants.HF_HUB_OFFLINE:
-        why = "is not asked (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else "can't be reached"
+    if why := why_not_asked():
+        commit, path = kept_commit(name, kind)
+        state = "not in the Hugging Face cache" + (f" at commit {commit} (of {path})" if commit else "")
         return Unavailable(
-            f"{thing} {name!r} is no folder here and not in the Hugging Face cache, and the hub {why}; "
-            f"give a folder instead, or {copy}"
+            f"{thing} {name!r} is no folder here and {state}, and the hub {why}; give a folder instead, or {copy}"
         )
-    first = causes[-1]  # the libraries' own messages blame the name where a download broke off
-    says = str(first).splitlines()[0] if str(first) else "no message"
-    return Unavailable(
-        f"{thing} {name} could not be loaded from {address} ({type(first).__name__}: {says}); run again, which keeps "
-        f"the files that are whole, or give {copy}"
+    # Where a download broke off, the libraries' own message blames the name.
+    broken = next((cause for cause in reversed(causes) if _is_of_the_connection(cause)), None)
+    says = f"{type(broken or error).__name__}: {(str(broken or error).splitlines() or ['no message'])[0]}"
+    do = (
+        "run again, which keeps the files that are whole" if broken else "pin an older commit, if the hub's was changed"
     )
+    return Unavailable(f"{thing} {name} could not be loaded from {address} ({says}); {do}, or give {copy}")
+
+
+def _is_of_the_connection(error: BaseException) -> bool:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # The hub's library has an httpx of its own, whose errors are no OSErrors.
+    own = type(error).__module__.startswith("http")
+    return own or isinstance(error, (ConnectionError, TimeoutError, HfHubHTTPError))
 
 
 def _has(causes: Sequence[BaseException], *kinds: type[BaseException]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 # Families whose papers prepend another token than the tokenizer's own start token (DC-PDD, Section 4).
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
-MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt")
+MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py")
 NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
@@ -82,7 +83,7 @@ def source_of(name: str) -> dict[str, Any]:
 
 def is_allowed_remote_code(name: str) -> bool:
     """Whether $MIALIB_REMOTE_CODE names the model."""
-    return name in os.environ.get(REMOTE_CODE_VARIABLE, "").split(",")
+    return name in re.split(r"[,\s]+", os.environ.get(REMOTE_CODE_VARIABLE, ""))
 
 
 def _needs_remote_code(name: str) -> Unavailable:
@@ -261,9 +262,18 @@ def count_parameters(name: str, *, embeddings: bool = False) -> int:
     """Parameters, with or without embeddings and output head, from the config: no weight is downloaded or filled."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(load_config(name), trust_remote_code=False)
+    config, source = load_config(name), source_of(name)
+    code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
+    try:
+        with torch.device("meta"):
+            if code and source.pop("trust_remote_code"):  # `from_config` would take the code of the hub's `main`
+                model = get_class_from_dynamic_module(code, **source)(config)
+            else:
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise _not_loadable(name, error) from error
     if embeddings:
         return model.num_parameters()
     tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}

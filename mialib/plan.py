@@ -6,19 +6,32 @@ measurement: floating point operations of all passes at a rate that is assumed t
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mialib.api import is_api
 from mialib.config import Profile
-from mialib.hub import Unavailable, ask_hub, can_be_reached, local_copy, split_name
+from mialib.hub import (
+    Kind,
+    Unavailable,
+    ask_hub,
+    cached_snapshots,
+    kept_commit,
+    local_copy,
+    split_name,
+    why_not_asked,
+)
 from mialib.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
 from mialib.paper_tables import Column, choose_columns
 from mialib.probe import LEARNING_RATES
-from mialib.published_benchmarks import find_part, is_published
-from mialib.registry import KnownModel, find_model
+from mialib.published_benchmarks import Part, find_part, is_published
+from mialib.reference import HUB_CORPORA, split_prefix
+from mialib.registry import find_model
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
 SUSTAINED_TERAFLOPS = 100  # of a large GPU at half precision on short texts
@@ -84,13 +97,16 @@ def memory_gb(column: Column) -> float | None:
 
 
 def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]:
-    """Every model and data set of the columns that are asked for, once."""
+    """Every model, data set and reference corpus of the columns that are asked for, once."""
     columns = [column for _, _, column in choose_columns(profile, only)]
     models = dict.fromkeys(name for column in columns for name in column.models)
-    benchmarks = dict.fromkeys(column.benchmark for column in columns)
-    found = [_plan_model(name) for name in models if not Path(name).is_dir() and not name.startswith("lab/")]
-    data = dict.fromkeys(download for name in benchmarks for download in _plan_benchmark(name))
-    return found + list(data)
+    benchmarks = dict.fromkeys(column.benchmark for column in columns if is_published(column.benchmark))
+    corpora = [name for column in columns for name in (column.corpus, *column.corpora.values()) if name]
+    return [
+        *(_plan_model(name) for name in models if not Path(name).is_dir() and not name.startswith("lab/")),
+        *_plan_benchmarks([find_part(name) for name in benchmarks]),
+        *_plan_corpora(corpora),
+    ]
 
 
 def _plan_model(name: str) -> Download:
@@ -102,46 +118,70 @@ def _plan_model(name: str) -> Download:
     obstacle = ""
     if known and known.remote_code and not is_allowed_remote_code(name):
         obstacle = f"runs its authors' code: {REMOTE_CODE_VARIABLE}={name}"
-    return _ask(name, "model", known.download_gb if known else 0.0, licence, obstacle, _is_gated(known))
+    gb, is_gated = (known.download_gb, known.access == "gated") if known else (0.0, False)
+    return _ask(
+        Download(name, "model", gb, _is_cached(name, "model"), licence, obstacle), "model", is_gated, weights_gb
+    )
 
 
-def _is_gated(known: KnownModel | None) -> bool:
-    return bool(known) and known.access == "gated"
+def _plan_benchmarks(parts: Sequence[Part]) -> list[Download]:
+    """The data sets of the hub once each, with the files that are read of them; those on no hub part by part."""
+    found = {}
+    for part in parts:
+        known = part.known
+        has_copy = bool(known.local) and all(local_copy(part.fill(path), "dataset") for path in known.local)
+        if known.hub_id is None:
+            where = " and ".join(part.fill(path) for path in known.local)
+            obstacle = "" if has_copy else f"on no hub: put it at {where} under $MIALIB_BENCHMARKS"
+            found[part.name] = Download(part.name, "data", 0.0, has_copy, known.licence, obstacle)
+        elif has_copy:
+            found.setdefault(known.hub_id, Download(known.hub_id, "data", 0.0, True, known.licence, ""))
+        elif known.hub_id not in found or found[known.hub_id].is_here:
+            files = {of.fill(path.file) for of in parts if of.known is known for path in known.hub if path.file}
+            here = _is_cached(known.hub_id, "dataset", files)
+            of_hub = Download(known.hub_id, "data", 0.0, here, known.licence, "")
+            found[known.hub_id] = _ask(of_hub, "dataset", known.access == "gated", partial(_all_gb, only=files))
+    return list(found.values())
 
 
-def _plan_benchmark(name: str) -> list[Download]:
-    if not is_published(name):
-        return []
-    part = find_part(name)
-    known = part.known
-    has_copy = bool(known.local) and all(local_copy(part.fill(path), "dataset") for path in known.local)
-    if known.hub_id is None:
-        where = " and ".join(part.fill(path) for path in known.local)
-        return [Download(part.name, "data", 0.0, has_copy, known.licence, "" if has_copy else f"put it at {where}")]
-    if has_copy:
-        return [Download(known.hub_id, "data", 0.0, True, known.licence, "")]
-    return [_ask(known.hub_id, "dataset", 0.0, known.licence, "", known.access == "gated")]
+def _plan_corpora(corpora: Sequence[str]) -> list[Download]:
+    """What is read of each reference corpus on the hub: as much as the largest share that is asked for."""
+    largest: dict[str, int] = {}
+    for name, n_characters in map(split_prefix, corpora):
+        if name in HUB_CORPORA:
+            largest[name] = max(largest.get(name, 0), n_characters or 0)
+    found = []
+    for name, n_characters in largest.items():
+        corpus = HUB_CORPORA[name]
+        gb = n_characters * corpus.bytes_a_character / 1e9
+        found.append(_ask(Download(corpus.hub_id, "data", gb, False, corpus.licence, ""), "dataset", False, None))
+    return found
 
 
-def _ask(name: str, kind: str, gb: float, licence: str, obstacle: str, is_gated: bool) -> Download:
-    """What the hub says of it, or what the registry does where the hub can't be reached."""
-    shown = "data" if kind == "dataset" else "model"
-    if local_copy(split_name(name)[0], kind) or _is_cached(name, kind):
-        return Download(name, shown, gb, True, licence, obstacle)
-    if can_be_reached():
+def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequence[Any]], float] | None) -> Download:
+    """What the hub says of it, or what the registry does where the hub can't be reached.
+
+    `size_gb` makes the size of the hub's list of files; None keeps the size that is known.
+    """
+    from huggingface_hub import get_token
+
+    if known.is_here or local_copy(split_name(known.name)[0], kind):
+        return replace(known, is_here=True)
+    if why := why_not_asked():
+        known = replace(known, obstacle=known.obstacle or f"the hub {why.partition(' (')[0]}")
+    else:
         try:
-            info = ask_hub(name, kind, files_metadata=True)
+            info = ask_hub(known.name, kind, **({"files_metadata": True} if size_gb else {"expand": ["gated"]}))
         except Unavailable as error:
-            return Download(name, shown, gb, False, licence, str(error))
-        gb, is_gated = weights_gb(info.siblings) if kind == "model" else _all_gb(info.siblings), bool(info.gated)
-    elif not obstacle:
-        obstacle = "the hub can't be reached"
-    if is_gated and not os.environ.get("HF_TOKEN"):
-        obstacle = "gated: ask for access on its page and set HF_TOKEN"
-    return Download(name, shown, gb, False, licence, obstacle)
+            return replace(known, obstacle=str(error))
+        is_gated = bool(info.gated)
+        known = replace(known, gb=size_gb(info.siblings)) if size_gb else known
+    if is_gated and get_token() is None:
+        return replace(known, obstacle="gated: ask for access on its page and set HF_TOKEN")
+    return known
 
 
-def weights_gb(files: Sequence[object]) -> float:
+def weights_gb(files: Sequence[Any]) -> float:
     """Size of what `from_pretrained` fetches: the safetensors where there are some, else PyTorch's own files."""
     sizes = {file.rfilename: file.size or 0 for file in files}
     for ending in (".safetensors", ".bin"):
@@ -151,15 +191,26 @@ def weights_gb(files: Sequence[object]) -> float:
     return _all_gb(files)
 
 
-def _all_gb(files: Sequence[object]) -> float:
-    return sum(file.size or 0 for file in files) / 1e9
+def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
+    return sum(file.size or 0 for file in files if not only or file.rfilename in only) / 1e9
 
 
-def _is_cached(name: str, kind: str) -> bool:
-    from huggingface_hub import constants
+def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
+    """Whether the hub's cache holds the weights of a model, these files of a data set, or some where none are named.
 
-    folder = Path(constants.HF_HUB_CACHE) / f"{kind}s--{split_name(name)[0].replace('/', '--')}" / "snapshots"
-    return folder.is_dir() and any(folder.iterdir())
+    A config alone, of a model that was refused, is not the model.
+    """
+    commit, _ = kept_commit(name, kind)
+    for snapshot in cached_snapshots(name, kind):
+        if kind == "dataset":
+            wanted = [snapshot / file for file in files] or [p for p in snapshot.rglob("*.*") if p.suffix != ".md"]
+        else:
+            indices = [json.loads(path.read_text())["weight_map"] for path in snapshot.glob("*.index.json")]
+            wanted = [snapshot / file for index in indices for file in index.values()]
+            wanted = wanted or [*snapshot.glob("*.safetensors"), *snapshot.glob("*.bin")]
+        if commit in (None, snapshot.name) and wanted and all(path.is_file() for path in wanted):
+            return True
+    return False
 
 
 def _tokens(benchmark: str) -> float | None:

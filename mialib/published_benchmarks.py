@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mialib.benchmarks import SPLIT_COLUMN, Benchmark, benchmark_of_rows, read_rows
-from mialib.hub import Unavailable, explain, find_revision, local_copy
+from mialib.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
 from mialib.registry import HubPart, KnownBenchmark, known_benchmarks
 
 if TYPE_CHECKING:
@@ -84,9 +84,10 @@ def check_columns(rows: list[dict[str, Any]], known: KnownBenchmark, source: str
     """ValueError where a row lacks a column that the benchmark had when it was registered."""
     for number, row in enumerate(rows, start=1):
         if missing := [column for column in known.columns if column not in row]:
+            there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
             raise ValueError(
                 f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
-                f"{missing[0]!r} but {', '.join(row)}; if the data set was changed, pin an older commit of it in "
+                f"{missing[0]!r} but {there}; if the data set was changed, pin an older commit of it in "
                 "data/revisions.yml"
             )
 
@@ -99,6 +100,12 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
         raise Unavailable(f"{known.title} is on no hub; put it at {files} under $MIALIB_BENCHMARKS. {known.note}")
     folder = local_copy(known.hub_id, "dataset")
     revision = None if folder else find_revision(known.hub_id, "dataset")
+    if (
+        revision
+        and why_not_asked()
+        and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}
+    ):
+        raise explain(known.hub_id, "dataset", ConnectionError())
     try:
         rows = [row for of in known.hub for row in _rows_of(of, part, folder, revision)]
     except Exception as error:
@@ -113,7 +120,8 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
 def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None) -> list[dict[str, Any]]:
     if of.file:
         path = _file(part.fill(of.file), part.known.hub_id, folder, revision)
-        texts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        with path.open(encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
+            texts = [json.loads(line) for line in lines if line.strip()]
         return [{"text": text, "label": int(of.role == "member")} for text in texts]
     from datasets import load_dataset
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from mialib.benchmarks import load_texts
-from mialib.hub import explain, find_revision, local_copy
-from mialib.store import hash_texts
+from mialib.hub import Unavailable, explain, find_revision, local_copy
+from mialib.store import hash_of, hash_texts
 
 LICENCES = "installed/licences"
 # Whose: those with long ones. A fixed list, so that a further pin changes no corpus.
@@ -47,12 +47,16 @@ class HubCorpus:
     hub_id: str
     files: str  # with the file's number in braces
     n_files: int
+    bytes_a_character: float  # of the files, about; compressed where they are
+    licence: str
 
 
 # DC-PDD, Section 4: about 15 Gb of each. The authors' code reads each corpus from its first file on.
 HUB_CORPORA = {
-    "c4": HubCorpus("allenai/c4", "en/c4-train.{:05d}-of-01024.json.gz", 1024),
-    "chinese_web_text": HubCorpus("CASIA-LM/ChineseWebText", "cleaner_subset/2021-43/part-{:04d}.jsonl", 15),
+    "c4": HubCorpus("allenai/c4", "en/c4-train.{:05d}-of-01024.json.gz", 1024, 0.41, "odc-by"),
+    "chinese_web_text": HubCorpus(
+        "CASIA-LM/ChineseWebText", "cleaner_subset/2021-43/part-{:04d}.jsonl", 15, 3.2, "unknown"
+    ),
 }
 
 
@@ -61,24 +65,35 @@ def reference_texts(corpus: str) -> Iterator[str]:
 
     Unavailable, in one sentence, for a corpus on the hub that can't be had.
     """
-    prefix = PREFIX.fullmatch(corpus)
-    if prefix:
-        n_characters = int(prefix["number"]) * UNITS[prefix["unit"]]
-        yield from first_characters(_all_texts(prefix["name"]), n_characters, prefix["name"])
-    elif corpus in HUB_CORPORA:
+    name, n_characters = split_prefix(corpus)
+    if n_characters is not None:
+        yield from first_characters(_all_texts(name), n_characters, name)
+    elif name in HUB_CORPORA:
         raise ValueError(f"{corpus} is larger than anyone counts; say how much of it, in characters: {corpus}:1G")
     else:
-        yield from _all_texts(corpus)
+        yield from _all_texts(name)
+
+
+def split_prefix(corpus: str) -> tuple[str, int | None]:
+    """A corpus's name without its size, and the size in characters; None for all of it."""
+    prefix = PREFIX.fullmatch(corpus)
+    return (prefix["name"], int(prefix["number"]) * UNITS[prefix["unit"]]) if prefix else (corpus, None)
 
 
 def corpus_identity(corpus: str) -> str:
-    """What determines a corpus's texts: their hash, or the commit and the share of one on the hub."""
-    prefix = PREFIX.fullmatch(corpus)
-    known = HUB_CORPORA.get(prefix["name"]) if prefix else None
-    if known is None:
+    """What determines a corpus's texts: their hash; of one on the hub its share and commit, or the copy's files.
+
+    A copy's files go by sizes and times, since reading gigabytes for each command takes minutes.
+    """
+    name, n_characters = split_prefix(corpus)
+    known = HUB_CORPORA.get(name)
+    if known is None or n_characters is None:
         return hash_texts(reference_texts(corpus))
     copy = local_copy(known.hub_id, "dataset")
-    return f"{corpus} of {copy}" if copy else f"{corpus} of {known.hub_id}@{find_revision(known.hub_id, 'dataset')}"
+    if copy is None:
+        return f"{corpus} of {known.hub_id}@{find_revision(known.hub_id, 'dataset')}"
+    found = [path.stat() for number in range(known.n_files) if (path := copy / known.files.format(number)).is_file()]
+    return f"{corpus} of {copy}, {hash_of([(file.st_size, file.st_mtime_ns) for file in found])}"
 
 
 def _all_texts(corpus: str) -> Iterable[str]:
@@ -95,14 +110,24 @@ def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
     """File after file, each fetched when the one before it is read."""
     for number in range(corpus.n_files):
         path = _hub_file(corpus, corpus.files.format(number))
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)["text"]
+        at = 0
+        try:
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+                for line in lines:
+                    at += 1
+                    yield json.loads(line)["text"]
+        except (EOFError, gzip.BadGzipFile, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {at}: not a JSONL file of texts under 'text' ({type(error).__name__}: {error}); "
+                "fetch it again"
+            ) from None
 
 
 def _hub_file(corpus: HubCorpus, name: str) -> Path:
     folder = local_copy(corpus.hub_id, "dataset")
     if folder:
+        if not (folder / name).is_file():
+            raise Unavailable(f"{folder} is a copy of {corpus.hub_id} without {name}; fetch that file too")
         return folder / name
     from huggingface_hub import hf_hub_download
 

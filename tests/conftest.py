@@ -3,17 +3,24 @@
 The models have random weights, drawn wide enough that their predictions are far from uniform.
 """
 
+import atexit
 import json
 import os
+import shutil
+import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: no test may reach the network
+os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp()  # where transformers copies the code that a model brings along
 
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from hub_clients import pointed_at
+from hub_server import serve_hub
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -21,6 +28,7 @@ from mialib.benchmarks import Benchmark
 from mialib.evaluate import Inputs, Target
 from mialib.token_stats import TokenRow, TokenStats
 
+atexit.register(shutil.rmtree, os.environ["HF_MODULES_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits, and waits long where cores are shared
 transformers.utils.logging.disable_progress_bar()
 
@@ -89,7 +97,19 @@ def mialib_home(tmp_path, monkeypatch):
     return home
 
 
-def make_tokenizer(**special_tokens):
+@pytest.fixture
+def at_hub(tmp_path, monkeypatch):
+    """A function like `serve_hub`; until its block ends this process knows that hub alone, and a cache of its own."""
+
+    @contextmanager
+    def serve(*, cache="cache", **served):
+        with serve_hub(**served) as hub, pointed_at(monkeypatch, hub.endpoint, tmp_path / cache):
+            yield hub
+
+    return serve
+
+
+def make_tokenizer(special=("<s>", "</s>", "<pad>"), **special_tokens):
     """A byte-level BPE tokenizer of 320 tokens, trained on the sentences above; by default with <s> and </s>."""
     special_tokens = special_tokens or {"bos_token": "<s>", "eos_token": "</s>"}
     bpe = Tokenizer(models.BPE())
@@ -97,7 +117,7 @@ def make_tokenizer(**special_tokens):
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=320,
-        special_tokens=["<s>", "</s>", "<pad>"],
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

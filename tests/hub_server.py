@@ -162,7 +162,7 @@ def _repo(kind: str, name: str, folder: Path, revisions: Collection[str]) -> Rep
 
 
 # Where the parts of a path are: an owner and a name, and behind them a revision, in which a slash is written %2F.
-API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/([^/]+)(?:/(.+))?)?")
+API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+|[^/]+)(?:/(revision|tree|paths-info)/([^/]+)(?:/(.+))?)?")
 FILE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/(resolve|lfs)/([^/]+)/(.+)")
 
 
@@ -187,7 +187,7 @@ def _answer(hub: Hub, method: str, target: str, headers: Mapping[str, str], body
     if revision not in repo.revisions:
         return repo, _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
     if what in (None, "revision"):
-        return repo, _json(_description(repo, name in hub.gated))
+        return repo, _json(_description(repo, name in hub.gated, with_sizes="blobs" in parse_qs(url.query)))
     if what == "tree":
         return repo, _tree(repo, path, recursive=parse_qs(url.query).get("recursive") == ["true"])
     if what == "paths-info":
@@ -231,7 +231,8 @@ def _part_of_file(data: bytes, wanted: str | None) -> Answer:
     return Answer(206, headers | {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(data)}"}, part)
 
 
-def _description(repo: Repo, is_gated: bool) -> dict[str, object]:
+def _description(repo: Repo, is_gated: bool, with_sizes: bool) -> dict[str, object]:
+    files = repo.files().items()
     return {
         "id": repo.name,
         "author": repo.name.partition("/")[0],
@@ -242,7 +243,9 @@ def _description(repo: Repo, is_gated: bool) -> dict[str, object]:
         "tags": [],
         "downloads": 0,
         "likes": 0,
-        "siblings": [{"rfilename": path} for path in repo.files()],
+        "siblings": [
+            {"rfilename": path} | ({"size": place.stat().st_size} if with_sizes else {}) for path, place in files
+        ],
     }
 
 

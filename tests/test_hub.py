@@ -1,0 +1,647 @@
+"""The hub as a user meets it: which commit is meant, what is cached, and one sentence for whatever goes wrong."""
+
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+
+import published_data
+import pytest
+import torch
+import yaml
+from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
+from hub_clients import pointed_at, run_mialib
+from hub_server import TOKEN, serve_hub
+from oracles import assert_agree, naive_statistics
+from published_data import write_jsonl
+
+import mialib
+from mialib import frequency, hub, models
+from mialib.benchmarks import load_benchmark
+from mialib.cache import count_or_load, score_or_load
+from mialib.hub import Unavailable, find_revision, read_revisions
+from mialib.reference import corpus_identity, reference_texts
+from mialib.registry import known_models
+
+PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
+    "EleutherAI/pythia-70m",
+    "FacebookAI/roberta-base",
+    "swj0419/WikiMIA",
+    "zhliu/ArxivMIA",
+    "iamgroot42/mimir",
+    "allenai/c4",
+)
+A, B = "a" * 40, "b" * 40
+ROOT = Path(__file__).parents[1]
+PAPER = ROOT / "data" / "profiles" / "paper.yml"
+
+
+def nowhere():
+    """An address where nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def half_written(*folders):
+    """What a broken download or run left behind that could be taken for a whole file, or fills the disk."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [
+        path
+        for path in files
+        if "incomplete" in str(path) or (path.name.startswith(".") and ".no_exist" not in path.parts)
+    ]
+
+
+def says(error):
+    """An error's message, which is one line."""
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture(scope="session")
+def pythia_folder(tmp_path_factory):
+    """A tiny GPT-NeoX whose tokenizer has the start token of Pythia's."""
+    tokenizer = make_tokenizer(["<|endoftext|>", "<pad>"], bos_token="<|endoftext|>", eos_token="<|endoftext|>")
+    return save_tiny_model(tmp_path_factory.mktemp("pythia"), **FAMILIES["gpt_neox"], tokenizer=tokenizer)
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    write_jsonl(path, published_data.rows("stone", 4))
+    return path
+
+
+# --- no hub, and its cache alone --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_without_the_hub_each_command_ends_in_one_sentence(tmp_path, model_folder, texts_file):
+    endpoint = nowhere()
+    detect = ["detect", texts_file, "--model", model_folder, "--n-neighbors", 2]
+    out = tmp_path / "column.json"
+    wanted = {
+        f"model '{PYTHIA}'": ["score", PYTHIA, texts_file],
+        f"data set '{WIKIMIA}'": ["score", model_folder, "wikimia-64"],
+        "model 'owner/any'": ["detect", texts_file, "--model", "owner/any"],
+        "model 'roberta-base'": [*detect, "--masked", "roberta-base"],
+        "model 'owner/small'": [*detect, "--reference", "owner/small"],
+        f"data set '{C4}'": [*detect, "--corpus", "c4:1M"],
+        "the commits of ": ["lock"],
+    }
+    paper = [["plan"], ["column", "paper_dc_pdd_tables_2_3", "WikiMIA / OPT-6.7B", out]]
+    *failed, plan, column = run_mialib(endpoint, tmp_path / "home", *wanted.values(), *paper, MIALIB_PROFILE=PAPER)
+    for what, told in zip(wanted, failed, strict=True):
+        assert what in told.sentence and "the hub can't be reached" in told.sentence
+        assert "copies under $MIALIB" in told.sentence or "or a copy in the folder " in told.sentence
+        assert told.seconds < 10 and told.out == ""
+    # A plan and a column say it where their numbers would stand.
+    assert plan.code == 0 and plan.err == "" and plan.seconds < 10
+    assert "GPU hours by table" in plan.out and "the hub can't be reached" in plan.out
+    assert column.code == 0 and column.err == ""
+    assert f"data set '{WIKIMIA}'" in column.out and "the hub can't be reached" in column.out
+    kept = json.loads(out.read_text())
+    assert "the hub can't be reached" in kept["unavailable"] and kept["results"][0]["why"] == "not run"
+    assert not half_written(tmp_path / "home") and not (tmp_path / "home" / "revisions.yml").exists()
+
+
+@pytest.mark.slow
+def test_a_hub_that_does_not_answer_is_given_up_in_seconds(tmp_path, texts_file):
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        [told] = run_mialib(endpoint, tmp_path / "home", ["score", PYTHIA, texts_file])
+    assert "the hub can't be reached" in told.sentence and "timed out" in told.sentence and told.seconds < 10
+
+
+@pytest.mark.slow
+def test_what_was_fetched_once_is_used_without_the_hub(tmp_path, pythia_folder, texts_file):
+    datasets = {
+        WIKIMIA: published_data.wikimia(tmp_path / "wikimia"),
+        ARXIV: published_data.arxiv_mia(tmp_path / "arxiv"),
+        MIMIR: published_data.mimir(tmp_path / "mimir"),
+    }
+    home, other = tmp_path / "home", tmp_path / "other"
+    names = ["wikimia-64", "arxiv_mia", "mimir/github/ngram_7_0.2"]
+    commands = [["score", PYTHIA, name] for name in names]
+    with serve_hub(models={PYTHIA: pythia_folder}, datasets=datasets) as served:
+        online = run_mialib(served.endpoint, home, *commands)
+        commits = {name: served.commit(name) for name in (PYTHIA, *datasets)}
+    assert [told.code for told in online] == [0, 0, 0], online
+    assert "8 texts" in online[0].out and "12 texts" in online[1].out and "8 texts" in online[2].out
+    recorded = yaml.safe_load((home / "mialib" / "revisions.yml").read_text())
+    assert recorded["model"] | recorded["dataset"] == commits
+
+    # Nothing kept of it but the hub's cache; with HF_HUB_OFFLINE, and with a hub that is gone.
+    cached = {"HF_HOME": home / "hf"}
+    for n, environ in enumerate(({"HF_HUB_OFFLINE": 1}, {})):
+        offline = run_mialib(served.endpoint, tmp_path / f"new{n}", *commands, **cached, **environ)
+        assert [(told.code, told.out) for told in offline] == [(0, told.out) for told in online]
+        assert sum(told.err.count("using what is cached") for told in offline) == 1
+        assert max(told.seconds for told in offline) < 20  # its libraries would try for longer
+
+    # A pinned commit that the cache lacks.
+    other.mkdir()
+    pins = {"model": {PYTHIA: A}, "dataset": {WIKIMIA: B}}
+    (other / "revisions.yml").write_text(yaml.safe_dump(pins))
+    commands = [["score", PYTHIA, texts_file], ["score", pythia_folder, "wikimia-64"]]
+    for commit, told in zip(
+        (A, B), run_mialib(served.endpoint, other, *commands, **cached, HF_HUB_OFFLINE=1), strict=True
+    ):
+        assert f"at commit {commit} (of {other / 'revisions.yml'})" in told.sentence
+        assert "the hub is not asked (HF_HUB_OFFLINE is set)" in told.sentence
+
+
+def test_a_recorded_commit_does_not_make_an_absent_hub_wait(tmp_path, monkeypatch, mialib_home):
+    hub.write_revisions(mialib_home / "revisions.yml", {"model": {"o/m": A}, "dataset": {WIKIMIA: B}}, "")
+    start = time.perf_counter()
+    with pointed_at(monkeypatch, nowhere(), tmp_path / "cache"):
+        for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
+            with pytest.raises(Unavailable, match=r"at commit [ab]{40} .*the hub can't be reached") as error:
+                load(name)
+            assert says(error)
+    assert time.perf_counter() - start < 10
+
+
+# --- which commit -----------------------------------------------------------------------------------------------------
+
+
+def test_the_commit_of_the_first_use_is_kept_until_one_is_pinned(at_hub, tmp_path, model_folder, mialib_home):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    with at_hub(models={"o/m": folder}, revisions={"o/m": ["step9"]}) as first:
+        commit = first.commit("o/m")
+        assert models.load_model("o/m").revision == f"o/m@{commit}"
+        assert find_revision("o/m@step9", "model") == find_revision(f"o/m@{commit}", "model") == commit
+        assert models.model_revision("o/m@step9") == f"o/m@{commit}"
+    of_models = {"o/m": commit, "o/m@step9": commit, f"o/m@{commit}": commit}
+    assert read_revisions(mialib_home / "revisions.yml") == {"model": of_models}
+    (folder / "README.md").write_text("moved on")
+    with at_hub(models={"o/m": folder}, revisions={"o/m": [commit]}) as later:
+        new = later.commit("o/m")
+        assert new != commit == find_revision("o/m", "model")
+        assert models.load_model("o/m").revision == f"o/m@{commit}"
+        assert later.asked("/resolve/") == later.asked("/resolve/", "HEAD") == []  # all of it is in the cache
+        hub.write_revisions(hub.PINS, {"model": {"o/m": new}}, "")
+        assert models.load_model("o/m").revision == f"o/m@{new}"
+        assert later.asked(f"/resolve/{new}/config.json", "HEAD")
+
+
+def test_the_first_of_two_processes_says_which_commit(tmp_path, mialib_home):
+    assert hub._record("o/m", "model", A) == A
+    assert hub._record("o/m", "model", B) == A
+    assert read_revisions(mialib_home / "revisions.yml") == {"model": {"o/m": A}}
+
+
+def test_a_tagged_model_is_scored(at_hub, model_folder):
+    with at_hub(models={"o/m": model_folder}, revisions={"o/m": ["step9"]}) as served:
+        stats = score_or_load("o/m@step9", TEXTS[:2])
+        assert stats.provenance["revision"] == f"o/m@{served.commit('o/m')}"
+    assert_agree(stats, naive_statistics(model_folder, TEXTS[:2], start_token_id=0))
+
+
+def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    commits = []
+    for content in ("one", "two"):
+        (folder / "README.md").write_text(content)
+        with at_hub(models={"o/m": folder}) as served:
+            commits.append(served.commit("o/m"))
+            models.load_config("o/m")
+        (mialib_home / "revisions.yml").unlink()
+    with pointed_at(monkeypatch, nowhere(), tmp_path / "cache", offline=True):
+        with pytest.raises(Unavailable, match=r"holds 2 commits, .* pin one of them in data/revisions.yml") as error:
+            find_revision("o/m", "model")
+        assert all(commit in says(error) for commit in commits)
+        assert [find_revision(f"o/m@{commit}", "model") for commit in commits] == commits
+        for path, commit in ((mialib_home / "revisions.yml", commits[0]), (hub.PINS, commits[1])):
+            hub.write_revisions(path, {"model": {"o/m": commit}}, "")
+            assert find_revision("o/m", "model") == commit
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ("model: {o/m: main}", "model.o/m: String should match"),
+        ("model: {o/m: 0000000000000000000000000000000000000000}", "model.o/m: Input should be a valid string"),
+        ("models: {}", "models"),
+        ("- o/m", "valid dictionary"),
+        ("model: {", "flow"),
+    ],
+)
+def test_a_wrong_file_of_commits_is_one_sentence(tmp_path, content, wrong):
+    path = tmp_path / "revisions.yml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"a commit is 40 hex digits in quotes") as error:
+        read_revisions(path)
+    assert str(path) in says(error) and wrong in says(error)
+
+
+@pytest.mark.slow
+def test_lock_pins_what_can_be_reached_and_lists_the_rest(tmp_path, model_folder):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "revisions.yml").write_text(yaml.safe_dump({"model": {"facebook/opt-350m": A, PYTHIA: B}}))
+    data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), C4: published_data.c4(tmp_path / "c4")}
+    served = {"models": {PYTHIA: model_folder, "Xenova/gpt-4": model_folder}, "datasets": data}
+    with serve_hub(**served, gated=[WIKIMIA]) as online:
+        [told] = run_mialib(online.endpoint, home, ["lock"])
+        commits = {name: online.commit(name) for name in (PYTHIA, "Xenova/gpt-4", WIKIMIA, C4)}
+    pins = yaml.safe_load((home / "revisions.yml").read_text())
+    assert told.code == 0 and pins["model"].pop("facebook/opt-350m") == A  # what can't be reached keeps its pin
+    assert pins["model"] | pins["dataset"] == commits
+    lines = told.err.splitlines()
+    assert all(line.startswith("not pinned: ") for line in lines) and len(lines) == len(known_models()) - 2 + 5
+    assert any("facebook/opt-350m" in line for line in lines) and "CASIA-LM/ChineseWebText" in told.err
+    assert f"5 commits in {home / 'revisions.yml'}; {len(lines)} names could not be had" in told.out
+
+
+# --- what goes wrong on the hub ---------------------------------------------------------------------------------------
+
+
+def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
+    with at_hub(models={"o/m": model_folder}, gated=["o/m"]) as served:
+        for token in (None, "hf_of_another"):
+            if token:
+                monkeypatch.setenv("HF_TOKEN", token)
+            with pytest.raises(
+                Unavailable, match=r"model o/m is gated: ask for access at .*/o/m, then set HF_TOKEN"
+            ) as e:
+                models.load_model("o/m")
+            assert says(e) and not half_written(tmp_path / "cache", mialib_home)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert models.load_model("o/m").revision == f"o/m@{served.commit('o/m')}"
+
+
+@pytest.mark.parametrize("name", ["wikimia-32", "mimir/github"])
+def test_a_gated_data_set_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, name):
+    data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), MIMIR: published_data.mimir(tmp_path / "m")}
+    with at_hub(datasets=data, gated=list(data)):
+        with pytest.raises(
+            Unavailable, match=r"data set .* is gated: ask for access at .*/datasets/.* set HF_TOKEN"
+        ) as e:
+            load_benchmark(name)
+        assert says(e)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert len(load_benchmark(name)) == 8
+
+
+def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):
+    data = {WIKIMIA: published_data.wikimia(tmp_path / "w")}
+    with at_hub(models={"o/m": model_folder}, datasets=data):
+        for name in ("o/none", "none", "o/n/m", "o/no model"):
+            with pytest.raises(
+                Unavailable, match=f"model '{name}' is neither a folder here nor on the Hugging"
+            ) as error:
+                models.load_model(name)
+            assert says(error)
+        with pytest.raises(
+            Unavailable, match=r"model o/m@step7 has no such revision on the hub; mend the name"
+        ) as error:
+            models.load_model("o/m@step7")
+        assert says(error)
+        hub.write_revisions(hub.PINS, {"model": {"o/m": A}, "dataset": {WIKIMIA: A}}, "")
+        for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
+            with pytest.raises(Unavailable, match=r"no such revision on the hub; .* data/revisions.yml") as error:
+                load(name)
+            assert says(error)
+
+
+def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
+    changed = published_data.wikimia(tmp_path / "w")
+    published_data.write_parquet(
+        changed / "data" / "WikiMIA_length32-00000-of-00001.parquet", [{"input": "x", "member": 1, "source": "y"}]
+    )
+    published_data.write_parquet(
+        changed / "data" / "WikiMIA_length64-00000-of-00001.parquet", [{"input": "x", "member": 1, "source": "y"}]
+    )
+    fewer = published_data.arxiv_mia(tmp_path / "a")
+    for part in ("dev", "test"):
+        write_jsonl(fewer / f"arxiv_mia_{part}.jsonl", published_data.rows("stone"))
+    with at_hub(datasets={WIKIMIA: changed, ARXIV: fewer}) as served:
+        with pytest.raises(
+            ValueError, match="here is no 'label' but input, member, source; if the data set was"
+        ) as error:
+            load_benchmark("wikimia-32")
+        assert f"{WIKIMIA}@{served.commit(WIKIMIA)}, row 1" in says(error)
+        with pytest.raises(ValueError, match="here is no 'field' but text, label; if"):
+            load_benchmark("arxiv_mia")
+
+
+def test_a_data_set_whose_splits_changed_is_one_sentence(at_hub, tmp_path):
+    folder = published_data.wikimia(tmp_path / "w")
+    readme = (folder / "README.md").read_text()
+    (folder / "README.md").write_text(readme.replace("split: WikiMIA_length32", "split: short"))
+    with at_hub(datasets={WIKIMIA: folder}):
+        with pytest.raises(Unavailable, match=r'Unknown split "WikiMIA_length32".*pin an older commit') as error:
+            load_benchmark("wikimia-32")
+        assert says(error)
+
+
+@pytest.mark.slow  # the hub's library tries six times
+@pytest.mark.parametrize("limit", [20_000, 1_000], ids=["weights", "tokenizer"])
+def test_a_broken_download_of_a_model_leaves_nothing_half_and_goes_on(
+    at_hub, tmp_path, model_folder, mialib_home, limit
+):
+    with at_hub(models={"o/m": model_folder}, truncate={"o/m": limit}) as served:
+        with pytest.raises(
+            Unavailable, match=r"model o/m could not be loaded from .*RemoteProtocolError: .* run again"
+        ) as e:
+            score_or_load("o/m", TEXTS[:1])
+        assert says(e) and not half_written(tmp_path / "cache", mialib_home)
+        assert not list(mialib_home.rglob("*.parquet")) and read_revisions(mialib_home / "revisions.yml")
+        served.truncate.clear()
+        n_config = len(served.asked("config.json"))
+        assert len(score_or_load("o/m", TEXTS[:1])) == 1
+        whole = [r for r in served.asked("/config.json")[n_config:] if r.path.endswith("/config.json")]
+        assert whole == []  # what was whole is not fetched again
+
+
+@pytest.mark.slow
+def test_a_broken_download_of_a_data_set_leaves_nothing_half_and_goes_on(at_hub, tmp_path, mialib_home):
+    data = {
+        WIKIMIA: published_data.wikimia(tmp_path / "w"),
+        MIMIR: published_data.mimir(tmp_path / "m"),
+        C4: published_data.c4(tmp_path / "c4"),
+    }
+    with at_hub(datasets=data, truncate={WIKIMIA: 300, MIMIR: 50, C4: 100}) as served:
+        for load in (
+            lambda: load_benchmark("wikimia-32"),
+            lambda: load_benchmark("mimir"),
+            lambda: list(reference_texts("c4:40")),
+        ):
+            with pytest.raises(Unavailable, match=r"RemoteProtocolError: peer closed .* run again, which") as error:
+                load()
+            assert says(error) and not half_written(tmp_path / "cache", mialib_home)
+        served.truncate.clear()
+        assert len(load_benchmark("wikimia-32")) == len(load_benchmark("mimir")) == 8
+        assert list(reference_texts("c4:40")) == ["File 0, text 0: the river runs south.", "Fil"]
+
+
+@pytest.mark.slow  # the hub's library tries for a while
+def test_a_hub_in_trouble_is_not_blamed_on_the_name(at_hub, tmp_path, monkeypatch, model_folder):
+    """The hub answers at first and is gone when the files are fetched."""
+    with at_hub(models={"o/m": model_folder}) as served:
+        find_revision("o/m", "model")
+        served.close()
+        with pytest.raises(Unavailable, match=r"could not be loaded from .*\(.*Connect.*\); run again") as error:
+            models.load_model("o/m")
+        assert says(error)
+
+
+def test_what_is_no_causal_model_is_one_sentence(at_hub, tmp_path, model_folder):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
+    with at_hub(models={"o/t5": folder}), pytest.raises(Unavailable, match=r"model o/t5 .*T5Config") as error:
+        models.load_model("o/t5")
+    assert says(error)
+    with pytest.raises(OSError, match=r"is a folder .*, but not one that save_pretrained wrote for a causal") as error:
+        models.load_model(str(folder))
+    assert says(error)
+
+
+# --- models that bring their own code ---------------------------------------------------------------------------------
+
+CONFIGURATION = """
+from transformers import LlamaConfig
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+"""
+MODELING = """
+import os
+from transformers import LlamaForCausalLM
+from .configuration_own import OwnConfig
+
+os.environ["OWN_CODE_RAN"] = "yes"
+
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+@pytest.fixture
+def own_code(tmp_path, tiny_model, monkeypatch):
+    """The tiny model as one that needs its own code to be loaded."""
+    monkeypatch.setenv("OWN_CODE_RAN", "")  # so that it is undone
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "own")
+    (folder / "configuration_own.py").write_text(CONFIGURATION)
+    (folder / "modeling_own.py").write_text(MODELING)
+    config = json.loads((folder / "config.json").read_text())
+    code = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
+    config |= {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": code}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["owner/own", "baichuan-inc/Baichuan-7B"])  # no paper's model, and one of the registry
+def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, own_code, tiny_model, name):
+    start = {"owner/own": 0, "baichuan-inc/Baichuan-7B": 1}[name]  # <s>, or the </s> of the paper
+    with at_hub(models={name: own_code}) as served:
+        with pytest.raises(Unavailable, match=f"model {name} is Python code .* runs that code here, with all") as error:
+            models.load_model(name)
+        assert f"set MIALIB_REMOTE_CODE={name}" in says(error) and not os.environ["OWN_CODE_RAN"]
+        assert served.asked(".py") == served.asked(".safetensors", "HEAD") == []
+        assert bool(served.requests) == (name == "owner/own")  # a known one is refused before anything is asked
+        monkeypatch.setenv("MIALIB_REMOTE_CODE", f"owner/other, {name}")
+        stats = score_or_load(name, TEXTS[:3])
+        assert os.environ["OWN_CODE_RAN"] == "yes"
+        # All files, the code too, are of the commit that the score is recorded under.
+        commit = served.commit(name)
+        assert stats.provenance["revision"] == f"{name}@{commit}"
+        assert served.asked(".py") and all(f"/resolve/{commit}/" in r.path for r in served.asked("/resolve/"))
+    assert_agree(stats, naive_statistics(tiny_model("llama"), TEXTS[:3], start_token_id=start))
+
+
+def test_a_folder_with_code_is_refused_and_allowed_likewise(monkeypatch, own_code):
+    name = str(own_code)
+    with pytest.raises(Unavailable, match=f"set MIALIB_REMOTE_CODE={name}") as error:
+        models.load_model(name)
+    assert says(error) and not os.environ["OWN_CODE_RAN"]
+    before = models.model_revision(name)
+    monkeypatch.setenv("MIALIB_REMOTE_CODE", name)
+    assert models.load_model(name).revision == before
+    (own_code / "modeling_own.py").write_text(MODELING + "\n# changed\n")
+    assert models.model_revision(name) != before  # other code may give other numbers
+
+
+# --- models that do not fit -------------------------------------------------------------------------------------------
+
+
+def test_a_model_too_large_is_refused_before_its_weights_are_fetched(at_hub, monkeypatch, own_code, tiny_model):
+    llama = tiny_model("llama")
+    n = sum(p.numel() for p in models.load_model(llama).model.parameters())
+    monkeypatch.setenv("MIALIB_REMOTE_CODE", "owner/own")
+    with at_hub(models={"owner/plain": llama, "owner/own": own_code}) as served:
+        for name in ("owner/plain", "owner/own"):
+            monkeypatch.setattr(models, "free_bytes", lambda _: 4 * n + models.SPARE_BYTES - 1)
+            with pytest.raises(
+                Unavailable, match=rf"model {name} needs 2.0 GB of memory at 4 bytes .* cpu has 2.0"
+            ) as e:
+                models.load_model(name)
+            assert says(e)
+            assert [r for m in ("GET", "HEAD") for r in served.asked(f"{name}/", m) if ".safetensors" in r.path] == []
+            monkeypatch.setattr(models, "free_bytes", lambda _: 4 * n + models.SPARE_BYTES)
+            assert models.load_model(name).name == name
+
+
+def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    for name, known in known_models().items():
+        assert models.pick_dtype("auto", gpu, name) == getattr(torch, known.dtype)
+        assert models.pick_dtype("auto", gpu, f"{name}@step1") == getattr(torch, known.dtype)
+        assert models.pick_dtype("auto", cpu, name) == torch.float32
+        assert models.pick_dtype("bfloat16", cpu, name) == torch.bfloat16
+    assert models.pick_dtype("auto", gpu, "owner/unknown") == torch.bfloat16
+    with pytest.raises(ValueError, match="unknown dtype 'int8'; known: auto, float32"):
+        models.pick_dtype("int8", cpu, "owner/unknown")
+
+
+# --- copies of the hub's ----------------------------------------------------------------------------------------------
+
+FAMILY_OF = {
+    "EleutherAI/pythia-70m": "gpt_neox",
+    "EleutherAI/gpt-neo-125m": "gpt_neo",
+    "facebook/opt-350m": "opt",
+    "huggyllama/llama-7b": "llama",
+    "Qwen/Qwen1.5-1.8B": "qwen2",
+    "allenai/OLMo-1B-hf": "olmo",
+    "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": "llama",
+    "openlm-research/open_llama_3b": "llama",
+    "yonatano/Contam-Small": "gpt2",
+}
+
+
+@pytest.mark.parametrize("name", FAMILY_OF)
+def test_each_family_is_loaded_by_its_hub_name_and_scored_with_its_start_token(name, tmp_path, monkeypatch):
+    start_token = known_models()[name].start_token
+    special = ["<pad>", "</s>", "<s>", "<|endoftext|>"]
+    # The tokenizer's own start token is another one, as OPT's is.
+    tokenizer = make_tokenizer(special, bos_token="</s>", eos_token="</s>")
+    save_tiny_model(tmp_path / name, **FAMILIES[FAMILY_OF[name]], tokenizer=tokenizer)
+    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path))
+    scorer = mialib.Scorer(name)
+    assert scorer.loaded.start_token_id == special.index(start_token)
+    reference = naive_statistics(tmp_path / name, TEXTS, start_token_id=special.index(start_token))
+    assert_agree(scorer.score(TEXTS, progress=False), reference)
+    if name == "facebook/opt-350m":
+        assert scorer.loaded.model.config.word_embed_proj_dim == 16 < scorer.loaded.model.config.hidden_size
+
+
+def test_no_family_of_the_registry_is_forgotten():
+    makers = {name.split("/")[0] for name, known in known_models().items() if known.access != "api"}
+    tested = {name.split("/")[0] for name in (*FAMILY_OF, ROBERTA, "baichuan-inc/any", "JackFram/a-llama")}
+    assert makers == tested
+
+
+def test_the_masked_model_is_loaded_by_its_hub_name(at_hub, tmp_path, monkeypatch, masked_folder):
+    with at_hub(models={ROBERTA: masked_folder}):
+        _, tokenizer = models.load_masked_model(ROBERTA)
+        assert tokenizer.mask_token == "<mask>"
+    shutil.copytree(masked_folder, tmp_path / "copies" / ROBERTA)
+    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "copies"))
+    model, _ = models.load_masked_model(ROBERTA)
+    assert model.config.model_type == "roberta"
+
+
+def test_a_copy_of_a_model_wins_over_the_hub_and_goes_by_its_content(at_hub, tmp_path, monkeypatch, tiny_model):
+    copy = shutil.copytree(tiny_model("llama"), tmp_path / "copies" / "o" / "m")
+    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "copies"))
+    with at_hub(models={"o/m": tiny_model("gpt_neox")}) as served:
+        loaded = models.load_model("o/m")
+        assert loaded.model.config.model_type == "llama" and served.requests == []
+    assert loaded.revision == models.model_revision(tiny_model("llama"))  # wherever it lies
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    assert models.model_revision("o/m") != loaded.revision
+
+
+# --- reference corpora ------------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
+    folder = published_data.c4(tmp_path / "c4", n_files=3, n_texts=4)  # 37 characters a text
+    with at_hub(datasets={C4: folder}) as served:
+        assert "".join(reference_texts("c4:100"))[:40] == "File 0, text 0: the river runs south.Fil"
+        assert sum(map(len, reference_texts("c4:148"))) == 148  # the first file to the last character
+        assert not served.asked("c4-train.00001", "HEAD")
+        texts = list(reference_texts("c4:150"))
+        assert (len(texts), texts[-1]) == (5, "Fi") and served.asked("c4-train.00001", "HEAD")
+        assert not served.asked("c4-train.00002", "HEAD")
+        assert corpus_identity("c4:1k") == f"c4:1k of {C4}@{served.commit(C4)}"
+        with pytest.raises(
+            ValueError, match="c4 is larger than anyone counts; say how much of it, in characters: c4:1G"
+        ):
+            list(reference_texts("c4"))
+        with pytest.raises(ValueError, match="c4 is larger than anyone counts"):
+            corpus_identity("c4")
+        # This hub has three of its files, 444 characters.
+        with pytest.raises(Unavailable, match=f"data set {C4} could not be loaded .*c4-train.00003-of-01024") as error:
+            list(reference_texts("c4:1k"))
+        assert says(error)
+
+
+def test_counting_a_corpus_holds_no_more_than_a_batch(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
+    folder = published_data.c4(tmp_path / "c4", n_files=3, n_texts=8)
+    monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 4)
+    real, seen = frequency._batches, []
+
+    with at_hub(datasets={C4: folder}) as served:
+
+        def batches(texts, size):
+            for batch in real(texts, size):
+                files = {r.path.rsplit("/", 1)[1] for r in served.asked("c4-train", "HEAD")}
+                seen.append((len(batch), len(files)))
+                yield batch
+
+        monkeypatch.setattr(frequency, "_batches", batches)
+        counted = count_or_load("c4:700", model_folder)
+    # Two batches a file: the next file is fetched when the one before it is counted.
+    assert seen == [(4, 1), (4, 1), (4, 2), (4, 2), (3, 3)]
+    tokenizer = models.load_tokenizer(model_folder)
+    texts = [f"File {n}, text {i}: the river runs south." for n in range(3) for i in range(8)]
+    cut = "".join(texts)[:700]
+    ids = [token for i in range(0, 700, 37) for token in tokenizer(cut[i : i + 37])["input_ids"]]
+    assert counted.counts.tolist() == torch.bincount(torch.tensor(ids), minlength=320).tolist()
+
+
+def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch):
+    folder = published_data.c4(tmp_path / C4, n_files=1)
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    assert sum(map(len, reference_texts("c4:200"))) == 200
+    before = corpus_identity("c4:200")
+    with pytest.raises(Unavailable, match=r"is a copy of allenai/c4 without en/c4-train.00001-of-01024.json.gz"):
+        list(reference_texts("c4:1k"))
+    [path] = folder.rglob("*.gz")
+    write_jsonl(path, [{"text": "Another text altogether"}] * 20)
+    assert corpus_identity("c4:200") != before
+
+
+@pytest.mark.parametrize("break_", [lambda data: data[:-20], lambda data: b"{" + data, lambda _: b""])
+def test_a_broken_file_of_a_corpus_is_named(tmp_path, monkeypatch, break_):
+    folder = published_data.c4(tmp_path / C4, n_files=1)
+    [path] = folder.rglob("*.gz")
+    path.write_bytes(break_(path.read_bytes()))
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    with pytest.raises((ValueError, Unavailable), match=r"c4-train.0000") as error:
+        list(reference_texts("c4:1k"))
+    assert says(error)
+
+
+def test_a_row_without_a_text_is_named(tmp_path, monkeypatch):
+    write_jsonl(tmp_path / C4 / "en" / "c4-train.00000-of-01024.json.gz", [{"text": "The river"}, {"content": "x"}])
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    with pytest.raises(ValueError, match=r"c4-train.00000-of-01024.json.gz, line 2: .*KeyError: 'text'"):
+        list(reference_texts("c4:1k"))
+
+
+def test_the_chinese_corpus_is_plain_jsonl(at_hub, tmp_path):
+    name = "CASIA-LM/ChineseWebText"
+    path = tmp_path / "zh" / "cleaner_subset" / "2021-43" / "part-0000.jsonl"
+    write_jsonl(path, [{"title": "t", "score": 0.95, "text": "这条河发源于北方的山地，流经三个村庄。"}] * 3)
+    with at_hub(datasets={name: tmp_path / "zh"}):
+        assert "".join(reference_texts("chinese_web_text:25")) == "这条河发源于北方的山地，流经三个村庄。这条河发源于"

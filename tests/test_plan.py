@@ -1,0 +1,204 @@
+"""What a run of the papers' tables takes: hand-computed numbers, obstacles, sizes, and what is here already."""
+
+import json
+from pathlib import Path
+
+import published_data
+import pytest
+from hub_clients import pointed_at
+from hub_server import TOKEN
+from published_data import rows, write_jsonl
+
+from mialib.config import Profile, load_profile
+from mialib.paper_tables import Column
+from mialib.plan import describe, gpu_hours, memory_gb, plan_columns, plan_downloads, weights_gb
+
+PAPER = load_profile(Path(__file__).parents[1] / "data" / "profiles" / "paper.yml")
+WIKIMIA, MIMIR, C4 = "swj0419/WikiMIA", "iamgroot42/mimir", "allenai/c4"
+
+
+def profile_of(**columns):
+    page = {"notebook": "paper_table", "name": "page", "title": "Page"}
+    page["parameters"] = {"paper": "surp", "items": {"auc": "table-1"}, "columns": columns}
+    return Profile(name="test", landing={"page": "x"}, book=[{"caption": "c", "pages": [page]}])
+
+
+@pytest.fixture
+def without_hub(tmp_path, monkeypatch):
+    with pointed_at(monkeypatch, "http://127.0.0.1:9", tmp_path / "cache", offline=True):
+        yield
+
+
+def downloads(profile, *only):
+    return {found.name: found for found in plan_downloads(profile, only)}
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def test_hours_and_memory_of_likelihoods():
+    """250 texts of 128 words are 48,000 tokens; twice by 6.658 billion parameters, once by 0.331."""
+    column = Column(model="facebook/opt-6.7b", benchmark="wikimia-128", reference="facebook/opt-350m", corpus="c4:1G")
+    operations = 2 * 2 * 6.658e9 * 48_000 + 2 * 0.331e9 * 48_000
+    assert operations == pytest.approx(1.3101e15, rel=1e-4)
+    assert gpu_hours(column) == pytest.approx(13.1011 / 3600, rel=1e-4)  # at 10^14 a second
+    assert gpu_hours(column, teraflops=1) == pytest.approx(1310.11 / 3600, rel=1e-4)
+    assert memory_gb(column) == pytest.approx(6.658 * 2 + 2)
+
+
+def test_hours_of_neighbors():
+    """776 texts of 32 words are 37,248 tokens; two own passes and 25 neighbors of each."""
+    column = Column(model="EleutherAI/gpt-neo-2.7B", benchmark="wikimia-32", masked="x/y", n_neighbors=25)
+    assert gpu_hours(column) == pytest.approx(2 * 2.651e9 * 37_248 * 27 / 1e14 / 3600)
+    assert memory_gb(column) == pytest.approx(2.651 * 4 + 2)  # float32
+
+
+def test_hours_and_memory_of_the_probe():
+    """194 training texts are a quarter of 776; four models' activations of all, three trainings of six passes."""
+    column = Column(model="EleutherAI/pythia-2.8b", benchmark="wikimia-32", unseen="apart", n_training=194)
+    passes = 2 + 4 * 1.25 + 3 * 6 * 0.25
+    assert gpu_hours(column) == pytest.approx(2 * 2.775e9 * 37_248 * passes / 1e14 / 3600)
+    assert memory_gb(column) == pytest.approx(2.775 * 16 + 2)
+
+
+def test_what_no_registry_knows_has_no_hours():
+    assert gpu_hours(Column(model="o/m", benchmark="wikimia-32")) is None
+    assert gpu_hours(Column(model="facebook/opt-6.7b", benchmark="texts.jsonl")) is None
+    assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
+
+
+def test_the_weights_are_the_files_that_are_fetched():
+    class File:
+        def __init__(self, rfilename, size):
+            self.rfilename, self.size = rfilename, size
+
+    both = [File("a.safetensors", 3e9), File("b.safetensors", 1e9), File("pytorch_model.bin", 5e9), File("x.json", 1e9)]
+    assert weights_gb(both) == 4 and weights_gb(both[2:]) == 5 and weights_gb(both[3:]) == 1
+    assert weights_gb([File("onnx/a.safetensors", 9e9), File("pytorch_model.bin", None)]) == 0
+
+
+# --- what has to be here ----------------------------------------------------------------------------------------------
+
+
+def test_obstacles_are_said_before_anything_runs(without_hub, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    found = downloads(PAPER)
+    assert found["api:davinci-002"].obstacle == "set OPENAI_API_KEY"
+    for name in ("baichuan-inc/Baichuan-13B-Base", "baichuan-inc/Baichuan-7B"):
+        assert found[name].obstacle == f"runs its authors' code: MIALIB_REMOTE_CODE={name}"
+    assert found["patentmia"].obstacle == "on no hub: put it at patentmia/patentmia.jsonl under $MIALIB_BENCHMARKS"
+    assert found[MIMIR].obstacle.startswith("gated: ask for access")
+    assert found["facebook/opt-6.7b"].obstacle.startswith("the hub is not asked")
+    assert not any(of.is_here for of in found.values())
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    monkeypatch.setenv("HF_TOKEN", "x")
+    monkeypatch.setenv("MIALIB_REMOTE_CODE", "baichuan-inc/Baichuan-7B")
+    found = downloads(PAPER)
+    assert found["api:davinci-002"].obstacle == ""
+    assert found["baichuan-inc/Baichuan-7B"].obstacle.startswith("the hub is not asked")
+    assert found[MIMIR].obstacle.startswith("the hub is not asked")
+
+
+def test_the_reference_corpora_are_in_the_plan_at_their_largest_share(without_hub):
+    found = downloads(PAPER)
+    assert found[C4].gb == pytest.approx(15 * 0.41) and found[C4].licence == "odc-by"  # once, not c4:1G and c4:10G too
+    assert found["CASIA-LM/ChineseWebText"].gb == pytest.approx(5 * 3.2)
+    assert downloads(PAPER, "paper_dc_pdd_table_4")[C4].gb == pytest.approx(10 * 0.41)
+    model = {"model": "facebook/opt-350m", "benchmark": "wikimia-32"}
+    falling = profile_of(one=model | {"corpus": "c4:2G"}, two=model | {"corpus": "c4:1G"})
+    assert downloads(falling)[C4].gb == pytest.approx(2 * 0.41)
+
+
+def test_sizes_and_access_are_the_hubs_where_it_answers(at_hub, tmp_path, monkeypatch, model_folder):
+    model = {"model": "EleutherAI/pythia-70m", "benchmark": "wikimia-32", "corpus": "c4:1M"}
+    profile = profile_of(
+        one=model, two={"model": "o/none", "benchmark": "mimir/github"}, three={"model": "o/m", "benchmark": "mimir"}
+    )
+    weights = (Path(model_folder) / "model.safetensors").stat().st_size
+    data = {
+        WIKIMIA: published_data.wikimia(tmp_path / "w"),
+        MIMIR: published_data.mimir(tmp_path / "m"),
+        C4: published_data.c4(tmp_path / "c4"),
+    }
+    (data[MIMIR] / "another.bin").write_bytes(b"x" * 10**6)
+    read = sum(path.stat().st_size for path in data[MIMIR].rglob("*.jsonl"))
+    with at_hub(
+        models={"EleutherAI/pythia-70m": model_folder, "o/m": model_folder}, datasets=data, gated=["o/m"]
+    ) as hub:
+        found = downloads(profile)
+        assert hub.asked("/resolve/") == hub.asked("/resolve/", "HEAD") == []  # nothing is fetched
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert downloads(profile)["o/m"].obstacle == ""
+    assert found["EleutherAI/pythia-70m"].gb == weights / 1e9 and found["EleutherAI/pythia-70m"].obstacle == ""
+    assert found["o/m"].obstacle == "gated: ask for access on its page and set HF_TOKEN"
+    assert found[MIMIR].gb == read / 1e9  # the files of both parts, and no other
+    assert found[MIMIR].obstacle == ""  # the registry says gated, this hub does not
+    assert found[WIKIMIA].gb == sum(path.stat().st_size for path in data[WIKIMIA].rglob("*.*")) / 1e9
+    assert found[C4].gb == pytest.approx(1e6 * 0.41 / 1e9)
+    assert found["o/none"].obstacle.startswith("model 'o/none' is neither a folder here nor on the Hugging Face hub")
+
+
+def test_copies_are_here(without_hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path / "data"))
+    (tmp_path / "models" / "facebook" / "opt-6.7b").mkdir(parents=True)
+    (tmp_path / "data" / C4).mkdir(parents=True)
+    write_jsonl(tmp_path / "data" / "patentmia" / "patentmia.jsonl", rows("x"))
+    write_jsonl(tmp_path / "data" / "wikimia" / "128.jsonl", rows("x"))
+    here = {name for name, of in downloads(PAPER, "paper_dc_pdd_tables_2_3").items() if of.is_here and not of.obstacle}
+    assert here == {"facebook/opt-6.7b", C4, "patentmia", WIKIMIA}
+    # The copy has one of two lengths that are asked for.
+    assert not downloads(PAPER, "wikimia-128", "wikimia-32")[WIKIMIA].is_here
+    assert not downloads(PAPER, "wikimia-32", "wikimia-128")[WIKIMIA].is_here
+
+
+def test_a_cached_config_alone_is_no_model_here(tmp_path, monkeypatch):
+    profile = profile_of(one={"model": "o/m", "benchmark": "mimir/github"})
+    with pointed_at(monkeypatch, "http://127.0.0.1:9", tmp_path / "cache", offline=True):
+        snapshot = tmp_path / "cache" / "hub" / "models--o--m" / "snapshots" / ("a" * 40)
+        snapshot.mkdir(parents=True)
+        (snapshot / "config.json").write_text("{}")
+        index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+        (snapshot / "model-1.safetensors").write_text("")
+        assert not downloads(profile)["o/m"].is_here
+        (snapshot / "model-2.safetensors").write_text("")
+        assert downloads(profile)["o/m"].is_here
+        data = tmp_path / "cache" / "hub" / "datasets--iamgroot42--mimir" / "snapshots" / ("b" * 40)
+        for part in ("train", "test"):
+            assert not downloads(profile)[MIMIR].is_here
+            write_jsonl(data / "cache_100_200_1000_512" / part / "github_ngram_7_0.2.jsonl", [])
+        assert downloads(profile)[MIMIR].is_here
+
+
+# --- a part of it, and what is printed --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("only", "n"),
+    [
+        ([], 7 + 1 + 3 + 12 + 6 + 28 + 4 + 2),  # a page each
+        (["paper_surp_table_2"], 6),
+        (["facebook/opt-6.7b"], 2),
+        (["wikimia-128"], 11),
+        (["facebook/opt-6.7b", "paper_surp_table_2"], 8),
+    ],
+)
+def test_a_part_by_model_benchmark_or_page(only, n):
+    assert len(plan_columns(PAPER, only)) == n
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known():
+    with pytest.raises(
+        ValueError, match=r"profile paper has no model, benchmark or page 'opt-6.7b'; it has: .*wikimia-32"
+    ):
+        plan_columns(PAPER, ["facebook/opt-6.7b", "opt-6.7b"])
+
+
+def test_the_plan_adds_up(without_hub):
+    only = ["paper_dc_pdd_table_4"]
+    columns, found = plan_columns(PAPER, only), plan_downloads(PAPER, only)
+    text = describe(columns, found)
+    assert "model  EleutherAI/pythia-6.9b" in text and "13.8 GB  apache-2.0  the hub is not asked" in text
+    assert "data   swj0419/WikiMIA" in text and "4.1 GB  odc-by" in text
+    assert "In all 1 jobs, 0.0 GPU hours, 18 GB to download and to keep; 3 of 3 models and data sets" in text

@@ -1,0 +1,213 @@
+"""The papers' benchmarks by name, in the layouts that the hub and people's copies have them in."""
+
+import shutil
+
+import published_data
+import pytest
+from published_data import rows, write_jsonl
+
+from mialib import hub
+from mialib.benchmarks import load_benchmark
+from mialib.hub import Unavailable
+from mialib.published_benchmarks import find_part, is_published
+from mialib.registry import known_benchmarks
+from mialib.unseen import load_unseen
+
+WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    """The folder of $MIALIB_BENCHMARKS."""
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path / "copies"))
+    return tmp_path / "copies"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "full"),
+    [
+        ("wikimia-64", None, "wikimia-64"),
+        ("wikimia", 32, "wikimia-32"),
+        ("bookmia", None, "bookmia"),
+        ("mimir", None, "mimir/wikipedia_(en)/ngram_7_0.2"),
+        ("mimir/github", None, "mimir/github/ngram_7_0.2"),
+        ("mimir/github/ngram_13_0.8", None, "mimir/github/ngram_13_0.8"),
+        ("dolma_book/tail-1024", None, "dolma_book/tail-1024"),
+        ("dolma_book-512", None, "dolma_book/head-512"),
+        ("contam/commonsense_qa", None, "contam/commonsense_qa"),
+    ],
+)
+def test_a_name_is_filled_in_with_the_defaults(name, length, full):
+    assert is_published(name) and find_part(name, length).name == full
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mimir/books", r"mimir has no domain 'books'; it has: wikipedia_\(en\), github"),
+        ("mimir/github/ngram_9_0.2", "mimir has no overlap 'ngram_9_0.2'"),
+        ("mimir/github/ngram_7_0.2/x", "mimir is chosen from by domain and overlap; .* names more"),
+        ("bookmia/x", "bookmia is chosen from by nothing"),
+        ("dolma_book/head", "dolma_book comes at lengths 512, 1024, not None"),
+        ("wikimia-48", "wikimia comes at lengths 32, 64, 128, 256, not 48"),
+    ],
+)
+def test_what_a_benchmark_does_not_come_in_is_an_error(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_benchmark(name)
+
+
+@pytest.mark.parametrize("name", ["wiki-64", "wikimia64", "mimirs/github", "texts.jsonl"])
+def test_other_names_are_no_published_benchmarks(name):
+    assert not is_published(name)
+
+
+# --- the hub's layouts ------------------------------------------------------------------------------------------------
+
+
+def test_each_layout_of_the_hub_is_read(at_hub, tmp_path):
+    data = {
+        WIKIMIA: published_data.wikimia(tmp_path / "w"),
+        ARXIV: published_data.arxiv_mia(tmp_path / "a"),
+        MIMIR: published_data.mimir(tmp_path / "m"),
+    }
+    with at_hub(datasets=data) as served:
+        wikimia, arxiv, mimir = map(load_benchmark, ("wikimia-64", "arxiv_mia", "mimir"))
+        revisions = [served.commit(name) for name in data]
+        wanted = {r.path.rsplit("/", 1)[1] for r in served.asked(MIMIR, "HEAD")}
+    assert [bench.revision for bench in (wikimia, arxiv, mimir)] == revisions
+    assert (
+        wikimia.texts[0] == "The river 64 number 0 stands near the old Mill" and wikimia.labels.tolist() == [0, 1] * 4
+    )
+    # ArxivMIA's development set is what hyperparameters are chosen on.
+    assert arxiv.validation == (0, 1, 2, 3) and arxiv.texts[3].startswith("The dev") and arxiv.domains == ("cs",) * 12
+    assert arxiv.texts[4].startswith("The test") and arxiv.labels.tolist() == [0, 1] * 6
+    # A file of members, then one of non-members; a line separator in a text does not end it.
+    assert mimir.labels.tolist() == [1] * 4 + [0] * 4
+    assert mimir.texts[0] == "The stone 0\u2028of wikipedia_(en)_ngram_7_0.2" and mimir.texts[4].startswith(
+        "The garden 0"
+    )
+    assert {name.replace("%28", "(").replace("%29", ")") for name in wanted} == {"wikipedia_(en)_ngram_7_0.2.jsonl"}
+
+
+def test_offline_another_prepared_commit_is_not_taken_for_the_wanted_one(at_hub, tmp_path, mialib_home):
+    folder = published_data.wikimia(tmp_path / "w")
+    commits = []
+    for word in ("river", "stone"):
+        published_data.wikimia(folder, word)
+        with at_hub(datasets={WIKIMIA: folder}) as served:
+            commits.append(served.commit(WIKIMIA))
+            assert word in load_benchmark("wikimia-32").texts[0]
+            (mialib_home / "revisions.yml").unlink()
+    with at_hub(datasets={}) as served:
+        served.close()
+        for commit, word in zip(commits, ("river", "stone"), strict=True):
+            hub.write_revisions(hub.PINS, {"dataset": {WIKIMIA: commit}}, "")
+            try:
+                assert word in load_benchmark("wikimia-32").texts[0]
+            except Unavailable as error:
+                assert "holds commit" in str(error) and commit in str(error) and commit == commits[0]
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_in_the_hubs_layout_is_read_without_the_hub(copies):
+    published_data.wikimia(copies / WIKIMIA)
+    published_data.arxiv_mia(copies / ARXIV)
+    published_data.mimir(copies / MIMIR)
+    assert load_benchmark("wikimia-64").texts[0].startswith("The river 64")
+    assert load_benchmark("arxiv_mia").validation == (0, 1, 2, 3)
+    mimir = load_benchmark("mimir/github")
+    assert mimir.labels.tolist() == [1] * 4 + [0] * 4 and mimir.texts[0].endswith("of github_ngram_7_0.2")
+
+
+def test_copies_win_over_the_hub_the_registrys_files_first_and_go_by_their_content(at_hub, tmp_path, copies):
+    with at_hub(datasets={WIKIMIA: published_data.wikimia(tmp_path / "w")}) as served:
+        published_data.wikimia(copies / WIKIMIA, "stone")
+        in_layout = load_benchmark("wikimia-32")
+        assert in_layout.texts[0].startswith("The stone") and served.requests == []
+        write_jsonl(copies / "wikimia" / "32.jsonl", rows("garden", text="input"))
+        local = load_benchmark("wikimia-32")
+        assert local.texts[0].startswith("The garden") and load_benchmark("wikimia-64").texts[0].startswith("The stone")
+        assert served.requests == []
+    write_jsonl(copies / "wikimia" / "32.jsonl", rows("garden", text="input"))
+    assert load_benchmark("wikimia-32").revision == local.revision != in_layout.revision
+    write_jsonl(copies / "wikimia" / "32.jsonl", rows("letter", text="input"))
+    assert load_benchmark("wikimia-32").revision != local.revision
+
+
+def test_every_benchmark_with_local_files_is_read_from_them(copies):
+    for name, known in known_benchmarks().items():
+        if not known.local:
+            continue
+        part = find_part(f"{name}-{known.lengths[0]}" if known.lengths else name)
+        extra = dict.fromkeys(known.columns[2:], "cs")
+        for path in known.local:
+            write_jsonl(copies / part.fill(path), rows(path, text=known.columns[0], **extra))
+        bench = load_benchmark(part.name)
+        assert len(bench) == 8 * len(known.local) and bench.language == known.language
+        assert len(bench.revision) == 16
+        assert len(bench.validation) == (8 if name == "arxiv_mia" else 0)
+
+
+def test_one_of_two_local_files_is_not_taken_for_the_whole(copies):
+    write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
+    with pytest.raises(Unavailable, match=ARXIV):
+        load_benchmark("arxiv_mia")
+
+
+def test_a_benchmark_on_no_hub_says_where_its_file_goes(copies):
+    with pytest.raises(
+        Unavailable, match=r"PatentMIA is on no hub; put it at patentmia/patentmia.jsonl under"
+    ) as error:
+        load_benchmark("patentmia")
+    assert "github.com/zhang-wei-chao/DC-PDD" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_copy_that_is_something_else_is_named(copies):
+    copy = copies / WIKIMIA
+    copy.mkdir(parents=True)
+    (copy / "notes.txt").write_text("not a data set")
+    with pytest.raises(ValueError, match=f"{copy}: not the data set that the hub has") as error:
+        load_benchmark("wikimia-32")
+    assert "\n" not in str(error.value)
+    shutil.rmtree(copy)
+    published_data.mimir(copies / MIMIR)
+    [path] = (copies / MIMIR).rglob("train/github*")
+    path.write_text('"a text"\n{"text": \n')
+    with pytest.raises(ValueError, match=f"{copies / MIMIR}: not the data set .*JSONDecodeError"):
+        load_benchmark("mimir/github")
+    path.unlink()
+    with pytest.raises(ValueError, match=r"FileNotFoundError: .*train/github_ngram_7_0.2.jsonl"):
+        load_benchmark("mimir/github")
+
+
+def test_a_local_copy_with_other_columns_names_them(copies):
+    write_jsonl(copies / "wikimia" / "32.jsonl", rows("stone"))
+    with pytest.raises(
+        ValueError, match="row 1: WikiMIA has the columns input, label, and here is no 'input' but text,"
+    ):
+        load_benchmark("wikimia-32")
+
+
+def test_a_length_cuts_a_benchmark_that_comes_at_one(copies):
+    write_jsonl(copies / "patentmia" / "patentmia.jsonl", rows("专利"))
+    assert load_benchmark("patentmia", length=3).n_words == 3
+
+
+def test_unseen_texts_come_with_arxiv_mia(copies):
+    write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
+    write_jsonl(copies / "arxiv_mia" / "arxiv_mia_test.jsonl", rows("test", field="cs"))
+    like = load_benchmark("arxiv_mia")
+    with pytest.raises(
+        Unavailable, match="set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"
+    ):
+        load_unseen("arxiv_mia", like, 2)
+    write_jsonl(copies / "arxiv_mia" / "arxiv_mia_train_real.jsonl", [{"text": f"new text {i}"} for i in range(4)])
+    assert len(load_unseen("arxiv_mia", like, 4)) == 4
+    with pytest.raises(Unavailable, match="unseen texts of bookmia: it comes with none"):
+        load_unseen("bookmia", like, 2)
