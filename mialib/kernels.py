@@ -44,6 +44,7 @@ def _shift(s0, s1, s2, delta):
 
 @triton.jit
 def _row_statistics(logits, targets, out, stride, n_vocab: tl.constexpr, DEEP: tl.constexpr, LANES: tl.constexpr):
+    # n_vocab is compiled in, as a model has one. (Triton 3.6, interpreted on NumPy 2.4, takes no other loop bound.)
     row = tl.program_id(0).to(tl.int64)  # row * stride passes 2^31
     logits += row * stride
     in_block = tl.arange(0, DEEP)[:, None] * LANES + tl.arange(0, LANES)[None, :]

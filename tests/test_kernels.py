@@ -55,15 +55,17 @@ def test_the_kernel_in_tritons_interpreter():
 
 @in_this_process
 @pytest.mark.parametrize("n_vocab", [50_304, 50_257])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernel_compiles_to_plain_wide_loads_and_waits_only_at_the_end(capability, n_vocab, tmp_path, monkeypatch):
+def test_the_kernel_compiles_to_wide_loads_and_waits_at_the_end_only(capability, dtype, n_vocab, tmp_path, monkeypatch):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    types = {"logits": "*fp32", "targets": "*i64", "out": "*fp32", "stride": "i32"}
-    constants = {"n_vocab": n_vocab, "DEEP": kernels.DEEP, "LANES": BLOCK // kernels.DEEP}
+    types = {"logits": f"*{dtype}", "targets": "*i64", "out": "*fp32", "stride": "i32"}
+    lanes = BLOCK // kernels.DEEP * (2 if dtype == "bf16" else 1)
+    constants = {"n_vocab": n_vocab, "DEEP": kernels.DEEP, "LANES": lanes}
     # What Triton finds out at a start: addresses and, of most vocabularies, the stride are multiples of 16.
     multiples = [0, 1, 2] + [3] * (n_vocab % 16 == 0)
     source = ASTSource(
@@ -77,6 +79,8 @@ def test_the_kernel_compiles_to_plain_wide_loads_and_waits_only_at_the_end(capab
     assert ptx.count("ld.global.v4.b32") == (kernels.DEEP if n_vocab % 16 == 0 else 0)
     loop = ptx[: ptx.index("bra")]
     assert "ld.global" in loop and "bar.sync" not in loop and "shfl" not in loop and "local" not in loop
+    # Its maximum would drop a NaN, unlike the interpreter's: once for each logit of a thread.
+    assert loop.count("max.NaN.f32") == kernels.DEEP * lanes // (32 * kernels.WARPS)
 
 
 # --- agreement with float64 ---
@@ -222,6 +226,14 @@ def test_a_scorer_with_the_kernel_agrees_with_one_text_at_a_time_in_float64(mode
 @on_gpu
 def test_the_kernel_is_what_rows_on_a_gpu_get():
     assert scoring.one_pass_kernel() is one_pass_statistics
+
+
+@on_gpu
+def test_the_variance_is_not_negative_where_rounding_would_make_it_so():
+    logits = -torch.tensor([0.3, 0.5, 0.7, 1.3, 2.1])[:, None].repeat(1, 2**24)
+    logits[:, 3] = 0
+    variance = statistics(logits, [0] * 5)[2]
+    assert variance.min() >= 0 and variance.max() < 1e-5
 
 
 @on_gpu
