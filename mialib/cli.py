@@ -256,6 +256,18 @@ def lab_corpus(
     typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
 
 
+@lab_app.command("pool")
+def lab_pool(
+    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
+    path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
+) -> None:
+    """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
+    from mialib import lab
+
+    n_texts = lab.write_pool(name, path)
+    typer.echo(f"{name}: {n_texts} texts in {path}")
+
+
 @lab_app.command("train")
 def lab_train(
     name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")],
