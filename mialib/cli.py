@@ -240,6 +240,18 @@ def record(
     run(load_claims(), seeds or [1, 2])
 
 
+@app.command("record-lab")
+def record_lab(
+    out: Annotated[Path, typer.Option(help="where a file for each training goes")],
+    minutes: Annotated[float, typer.Option(min=0, help="how long this may take; run it again for what is left")],
+) -> None:
+    """Train and score the profile's models, on a GPU where there is one, and keep token statistics without texts."""
+    from mialib import recorded
+
+    left = recorded.record(out, minutes)
+    typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
+
+
 @lab_app.command("corpus")
 def lab_corpus(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
