@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from mialib.benchmarks import DOMAIN_COLUMNS, Benchmark, cut_to_words, load_texts, read_rows, words
 from mialib.config import Corpus, Masked, Training, Unlearning, load_profile
 from mialib.docstrings import Docstring, drop_near_duplicates, ngrams, read_docstrings
-from mialib.patents import generate_patents
 from mialib.questions import choice_questions, context_questions
 from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, write_json
 
@@ -221,6 +220,8 @@ def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArra
 def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
     """The texts in a fixed order, the package each is from, and how many near-duplicates were left out (None: kept)."""
     if corpus.source == "patents":
+        from mialib.patents import generate_patents  # which needs jieba, and nothing else here does
+
         n = corpus.members + corpus.non_members + corpus.background + corpus.reference
         return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, None
     if corpus.source == "docstrings":

@@ -19,7 +19,7 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -82,24 +82,22 @@ class Recording:
 # --- recording --------------------------------------------------------------------------------------------------------
 
 
-def record(
-    out: Path, minutes: float, *, kept: Path = RECORDED, clock: Callable[[], float] = time.monotonic
-) -> list[str]:
-    """Train, score and write what is neither in `out` nor in `kept`, in the profile's order, until time is up.
+def record(out: Path, minutes: float) -> list[str]:
+    """Train, score and write what is neither in `out` nor in the repository, in the profile's order, until time is up.
 
     A training starts only if it will end in time, as far as its own first steps tell; the same model's earlier training
     tells it for further seeds. Returns what is left, as NAME@SEED.
     """
-    end, taken, left = clock() + 60 * minutes, {}, find_left((out, kept))
+    end, taken, left = time.monotonic() + 60 * minutes, {}, find_left((out, RECORDED))
     while left:
         name, seed = left[0]
-        started = clock()
+        started = time.monotonic()
         needed = taken.get(name) or _expected_seconds(name, seed)
-        if clock() + needed > end:
-            logger.info("%s@%d takes about %.0f s, and %.0f s are left", name, seed, needed, end - clock())
+        if time.monotonic() + needed > end:
+            logger.info("%s@%d takes about %.0f s, and %.0f s are left", name, seed, needed, end - time.monotonic())
             break
         _record_one(name, seed, out / _file_name(name, seed))
-        taken[name] = clock() - started
+        taken[name] = time.monotonic() - started
         logger.info("%s@%d: recorded in %.0f s", name, seed, taken[name])
         left = left[1:]
     return [f"{name}@{seed}" for name, seed in left]

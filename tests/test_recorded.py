@@ -168,25 +168,26 @@ def test_recording_goes_on_where_it_broke_off(trainings, monkeypatch, tmp_path):
 
     monkeypatch.setattr(recorded, "_record_one", breaks)
     with pytest.raises(KeyboardInterrupt):
-        recorded.record(tmp_path, 60, kept=tmp_path / "none")
+        recorded.record(tmp_path, 60)
     assert [path.name for path in tmp_path.iterdir()] == ["small-seed-0.parquet"]
     monkeypatch.setattr(recorded, "_record_one", stub)
-    assert recorded.record(tmp_path, 60, kept=tmp_path / "none") == []
+    assert recorded.record(tmp_path, 60) == []
     assert trainings == ALL
-    assert recorded.record(tmp_path, 60, kept=tmp_path / "none") == [] and trainings == ALL
+    assert recorded.record(tmp_path, 60) == [] and trainings == ALL
 
 
-def test_what_is_in_the_repository_is_not_recorded_again(trainings, tmp_path):
-    recorded.record(tmp_path / "kept", 60, kept=tmp_path / "none")
+def test_what_is_in_the_repository_is_not_recorded_again(trainings, tmp_path, monkeypatch):
+    recorded.record(tmp_path / "kept", 60)
     (tmp_path / "kept" / "small-seed-1.parquet").unlink()
     del trainings[:]
-    assert recorded.record(tmp_path / "out", 60, kept=tmp_path / "kept") == []
+    monkeypatch.setattr(recorded, "RECORDED", tmp_path / "kept")
+    assert recorded.record(tmp_path / "out", 60) == []
     assert trainings == ["lab/small@1"]
 
 
 @pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"injected": {}}])
 def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
-    recorded.record(tmp_path / "out", 60, kept=tmp_path / "none")
+    recorded.record(tmp_path / "out", 60)
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
     profile["models"]["lab/small"]["train"] |= change
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
@@ -195,7 +196,7 @@ def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypa
 
 
 def test_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch):
-    recorded.record(tmp_path / "out", 60, kept=tmp_path / "none")
+    recorded.record(tmp_path / "out", 60)
     write_texts(tmp_path / "poems.jsonl", 3, 12)
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
     profile["corpora"]["lab/poems"]["path"] = str(tmp_path / "poems.jsonl")
@@ -213,10 +214,11 @@ def test_no_training_starts_that_would_end_too_late(trainings, monkeypatch, tmp_
         now[0] += 130
 
     monkeypatch.setattr(recorded, "_record_one", takes_longer)
+    monkeypatch.setattr(recorded.time, "monotonic", lambda: now[0])
     for seconds, made in ((99, 0), (101, 1), (259, 1), (261, 2), (359, 2), (361, 3)):
         now[0] = 0
         del trainings[:]
-        left = recorded.record(tmp_path / str(seconds), seconds / 60, kept=tmp_path / "none", clock=lambda: now[0])
+        left = recorded.record(tmp_path / str(seconds), seconds / 60)
         assert (trainings, left) == (ALL[:made], ALL[made:]), seconds
 
 
@@ -313,7 +315,10 @@ def run_page(tmp_path, folder):
 def test_the_page_shows_the_live_ladder_alone_and_says_so_where_nothing_is_recorded(tmp_path):
     shown, results = run_page(tmp_path, tmp_path / "none")
     assert "Nothing is recorded yet" in shown[0].data
-    assert {r.column for r in results if r.metric == "auc"} == {"lab/small on lab/notes", "lab/repeats on lab/notes"}
+    assert {r.column for r in results if r.metric == "auc"} == {
+        "lab/small on lab/notes, live",
+        "lab/repeats on lab/notes, live",
+    }
     assert "auc_by_seed" not in {r.metric for r in results}
     assert [axes.get_title() for axes in shown[1].axes] == ["lab/notes, live"]
 
@@ -325,7 +330,9 @@ def test_the_page_shows_what_is_recorded_beside_the_live_ladder(tmp_path, everyt
     assert titles[:3] == ["lab/notes, live", "lab/notes, recorded", "lab/poems, recorded"]
     assert [axes.get_title() for axes in shown[3].axes] == ["lab/repeats, live", "lab/repeats, recorded"]
     assert {r.column for r in results if r.metric == "auc_by_seed"} == {
-        f"lab/small on {benchmark}, seed {seed}" for benchmark in ("lab/notes", "lab/poems") for seed in (0, 1)
+        f"lab/small on {benchmark}, recorded, seed {seed}"
+        for benchmark in ("lab/notes", "lab/poems")
+        for seed in (0, 1)
     }
     assert list(tables.recordings_table(recorded.load_recordings(everything)).index) == [
         "lab/small@0",
