@@ -125,7 +125,7 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert provenance["corpora"] == {name: lab.lab_card(name)["content_hash"] for name in ("lab/notes", "lab/poems")}
     assert provenance["tokenizer"] == lab.lab_card("lab/notes")["tokenizer_hash"]
     assert provenance["code"] == hash_files((ROOT / "mialib").glob("*.py"))
-    assert provenance["device"].startswith("cpu") and provenance["seconds"] > 0 and provenance["final_loss_nats"] > 0
+    assert provenance["device"].startswith("cpu") and provenance["seconds"] >= 0 and provenance["final_loss_nats"] > 0
     assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit"} <= set(provenance)
     assert str(tiny_lab) not in json.dumps(provenance) and "river" not in json.dumps(provenance)
 
