@@ -94,7 +94,9 @@ def record(out: Path, minutes: float) -> list[str]:
         started = time.monotonic()
         needed = taken.get(name) or _expected_seconds(name, seed)
         if time.monotonic() + needed > end:
-            logger.info("%s@%d takes about %.0f s, and %.0f s are left", name, seed, needed, end - time.monotonic())
+            logger.info(
+                "%s@%d takes about %.0f s, and %.0f s are left", name, seed, needed, max(0, end - time.monotonic())
+            )
             break
         _record_one(name, seed, out / _file_name(name, seed))
         taken[name] = time.monotonic() - started
