@@ -238,6 +238,18 @@ def record(
     run(load_claims(), seeds or [1, 2])
 
 
+@app.command("record-lab")
+def record_lab(
+    out: Annotated[Path, typer.Option(help="where a file for each training goes")],
+    minutes: Annotated[float, typer.Option(min=0, help="how long this may take; run it again for what is left")],
+) -> None:
+    """Train and score the profile's models, on a GPU where there is one, and keep token statistics without texts."""
+    from mialib import recorded
+
+    left = recorded.record(out, minutes)
+    typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
+
+
 @lab_app.command("corpus")
 def lab_corpus(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
@@ -252,6 +264,18 @@ def lab_corpus(
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
+
+
+@lab_app.command("pool")
+def lab_pool(
+    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
+    path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
+) -> None:
+    """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
+    from mialib import lab
+
+    n_texts = lab.write_pool(name, path)
+    typer.echo(f"{name}: {n_texts} texts in {path}")
 
 
 @lab_app.command("train")
