@@ -33,11 +33,12 @@ logger = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.floating]
 
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 16384, "mps": 4096}  # padding included
-LOGITS_AT_ONCE_BYTES = 64 * 2**20  # float32 logits of one chunk of rows; a second buffer of this size goes with it
-# A chunk of a small vocabulary then stays in a processor's cache, and for a large one this is still enough rows for the
-# matrix product. Both buffers are kept from chunk to chunk: fresh memory for each one took half of the time.
-CPU_ROWS_AT_ONCE = 256
+TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 16384, "mps": 4096}  # padding included
+LOGITS_AT_ONCE_BYTES = 128 * 2**20  # float32 logits of one chunk of rows
+# For a processor: the more rows the faster the matrix product, while the statistics of a few rows at a time stay in its
+# cache. The memory of both is kept from chunk to chunk: fresh memory for each one took half of the time.
+CPU_ROWS_AT_ONCE = 512
+STATISTICS_AT_ONCE_BYTES = {"cpu": 4 * 2**20, "cuda": 128 * 2**20, "mps": 128 * 2**20}
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,18 @@ def row_statistics(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits` and `scratch`.
 
-    `logits` is (R, V) float32, as is `scratch`, memory to work in, where it is given; `targets` (R,) int64. Returns
-    three (R,) float32 tensors in nats, nats and nats^2.
+    `logits` is (R, V) float32, `targets` (R,) int64; `scratch`, where it is given, is (B, V) float32, memory to work
+    in, and B rows are then worked on at a time. Returns three (R,) float32 tensors in nats, nats and nats^2.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
     Var = s_2 / s_0 - (s_1 / s_0)^2. The shift keeps H a sum of two non-negative terms and Var exact where one token has
     nearly all the mass.
     """
     import torch
 
+    if scratch is not None and len(scratch) < len(logits):
+        blocks = zip(logits.split(len(scratch)), targets.split(len(scratch)), strict=True)
+        columns = zip(*(row_statistics(rows, of_rows, scratch[: len(rows)]) for rows, of_rows in blocks), strict=True)
+        return tuple(torch.cat(column) for column in columns)
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
     d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
@@ -87,20 +92,24 @@ def token_batches(token_ids: Sequence[Sequence[int]], budget: int) -> Iterator[l
 class Scorer:
     """A causal language model that scores texts.
 
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). `device` and
-    `dtype` default to what the machine has (CUDA in bfloat16, else the CPU in float32); statistics are float32 always.
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that
+    `load_model` has loaded is taken as it is. `device` and `dtype` default to what the machine has (CUDA in bfloat16,
+    else the CPU in float32); statistics are float32 always.
     `start_token` is prepended to each text: "auto" (see `mialib.models.load_model`), a token, or None.
     """
 
     def __init__(
         self,
-        model: str,
+        model: str | LoadedModel,
         *,
         device: str = "auto",
         dtype: str = "auto",
         start_token: str | None = "auto",
     ) -> None:
-        self.loaded: LoadedModel = load_model(model, device=device, dtype=dtype, start_token=start_token)
+        if isinstance(model, LoadedModel):
+            self.loaded = model
+        else:
+            self.loaded = load_model(model, device=device, dtype=dtype, start_token=start_token)
         self.device = self.loaded.model.device
         self._head = find_head(self.loaded)
 
@@ -237,7 +246,9 @@ class Scorer:
         if self.device.type == "cpu":
             n_rows = min(n_rows, CPU_ROWS_AT_ONCE)
         n_rows = min(n_rows, len(hidden))
-        logits, scratch = torch.empty(2, n_rows, self.loaded.vocab_size, device=self.device)
+        logits = torch.empty(n_rows, self.loaded.vocab_size, device=self.device)
+        n_block = max(1, STATISTICS_AT_ONCE_BYTES[self.device.type] // (4 * self.loaded.vocab_size))
+        scratch = torch.empty_like(logits[:n_block])
         chunks = []
         for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
             n = len(rows)
