@@ -509,7 +509,7 @@ def measure_product(device: torch.device, dtype: torch.dtype) -> float:
     """Floating-point operations a second of a large matrix product: the best of five."""
     import torch
 
-    n = 2048 if device.type == "cpu" else 8192
+    n = 1024 if device.type == "cpu" else 8192
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
     out = torch.mm(a, b)
     return 2 * n**3 / min(time_once(lambda: torch.mm(a, b, out=out), device) for _ in range(5))
@@ -519,7 +519,7 @@ def measure_copy(device: torch.device) -> float:
     """Bytes a second that a copy reads and writes, of memory that no cache holds: the best of five."""
     import torch
 
-    n = 2**28 if device.type == "cpu" else 2**31
+    n = 2**27 if device.type == "cpu" else 2**31
     source = torch.zeros(n, dtype=torch.uint8, device=device)
     target = torch.empty_like(source).copy_(source)
     return 2 * n / min(time_once(lambda: target.copy_(source), device) for _ in range(5))

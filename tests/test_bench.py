@@ -3,6 +3,7 @@
 import json
 import time
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 from mialib import bench
 from mialib.bench import Geometry, forward_flops, logits_bytes, roofline
 from mialib.cli import app
+from mialib.results import load_results
+from mialib.store import ROOT
 
 TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)
 # Of the papers' models, counted once on their own configurations.
@@ -148,3 +151,14 @@ def test_an_unknown_geometry_and_one_that_does_not_fit_are_said(tiny_geometries,
     monkeypatch.setattr("mialib.models.free_bytes", lambda device: 10**9)
     with pytest.raises(OSError, match=r"geometry tiny needs 2\.0 GB of memory in float32, and cpu has 1\.0 GB free"):
         bench.measure("tiny", n_texts=2)
+
+
+def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
+    given, scope = {"geometry": "tiny", "n_texts": "3", "n_rounds": "2", "out": str(tmp_path / "results.json")}, {}
+    for cell in nbformat.read(ROOT / "notebooks" / "speed.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, cell.id, "exec"), scope)
+            scope |= given if "parameters" in cell.metadata.tags else {}
+    found = load_results(given["out"])
+    assert [result.row for result in found][:2] == [bench.FLOOR, bench.OURS]
+    assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)

@@ -225,6 +225,15 @@ ROWS = {
 }
 
 
+def test_row_statistics_in_blocks_are_those_of_all_rows_at_once():
+    generator = torch.Generator().manual_seed(0)
+    logits, targets = 5 * torch.randn(7, 50, generator=generator), torch.randint(50, (7,), generator=generator)
+    whole = row_statistics(logits.clone(), targets)
+    blocks = row_statistics(logits.clone(), targets, torch.empty(3, 50))  # of 3, 3 and 1
+    for a, b in zip(whole, blocks, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("case", ROWS)
 def test_row_statistics_agree_with_sums_over_the_vocabulary_in_float64(case):
     logits = ROWS[case]()
