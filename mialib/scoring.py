@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 FloatArray = NDArray[np.floating]
 
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 16384, "mps": 4096}  # padding included
+PADDING_SHARE = 0.25  # of a row, at most
 LOGITS_AT_ONCE_BYTES = 128 * 2**20  # float32 logits of one chunk of rows
 # For a processor: the more rows the faster the matrix product, while the statistics of a few rows at a time stay in its
 # cache. The memory of both is kept from chunk to chunk: fresh memory for each one took half of the time.
@@ -78,10 +79,14 @@ def row_statistics(
 
 
 def token_batches(token_ids: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """The texts' numbers, longest first, as many at once as the budget of tokens allows with padding."""
+    """The texts' numbers, longest first, as many at once as the budget of tokens allows with padding.
+
+    One that would be padding for more than a quarter starts a batch of its own: what a further batch costs is less.
+    """
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
-        if batch and len(token_ids[batch[0]]) * (len(batch) + 1) > budget:
+        longest = len(token_ids[batch[0]]) if batch else 0
+        if batch and (longest * (len(batch) + 1) > budget or len(token_ids[i]) < (1 - PADDING_SHARE) * longest):
             yield batch
             batch = []
         batch.append(i)
