@@ -337,6 +337,36 @@ def construct(
     typer.echo(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
 
 
+@app.command()
+def bench(
+    geometry: Annotated[
+        list[str] | None, typer.Option(help="a model's sizes, such as pythia-70m; default: one that fits")
+    ] = None,
+    texts: Annotated[int, typer.Option(min=1, help="how many texts, of 30 to 260 tokens")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="how often each way is timed, in turns")] = 5,
+    threads: Annotated[int | None, typer.Option(min=1, help="of the processor")] = None,
+    dtype: Annotated[str, typer.Option(help="the weights' type; default: as for scoring")] = "auto",
+    json_file: Annotated[Path | None, typer.Option("--json", help="where all that was measured goes")] = None,
+) -> None:
+    """Time scoring on this machine: beside the bare forward pass, one text at a time, and one pass a detector.
+
+    The models have random weights, so nothing is downloaded.
+    """
+    from dataclasses import asdict
+
+    from mialib import bench as speed
+    from mialib.models import pick_device
+    from mialib.store import write_json
+
+    measured = []
+    for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
+        found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
+        typer.echo(f"{speed.bench_table(found).to_string()}\n\n{speed.describe(found)}\n")
+        measured.append(asdict(found))
+    if json_file:
+        write_json(json_file, measured)
+
+
 def main() -> None:
     """The entry point: an error that is the user's to mend is one sentence, not a traceback."""
     import sys

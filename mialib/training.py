@@ -180,7 +180,7 @@ def unlearn(name: str, recipe: Unlearning, base: Path, folder: Path) -> dict[str
 def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
     """Mean over texts of each text's loss a token, in nats."""
     of_texts: list[torch.Tensor] = []
-    for batch in token_batches(texts, TOKENS_AT_ONCE):
+    for batch in token_batches(texts, lambda: TOKENS_AT_ONCE):
         hidden, targets, lengths = _predictions(model, [texts[i] for i in batch])
         losses = torch.nn.functional.cross_entropy(model.get_output_embeddings()(hidden), targets, reduction="none")
         of_texts += [of_text.mean() for of_text in losses.split(lengths.tolist())]
