@@ -238,6 +238,18 @@ def record(
     run(load_claims(), seeds or [1, 2])
 
 
+@app.command("record-lab")
+def record_lab(
+    out: Annotated[Path, typer.Option(help="where a file for each training goes")],
+    minutes: Annotated[float, typer.Option(min=0, help="how long this may take; run it again for what is left")],
+) -> None:
+    """Train and score the profile's models, on a GPU where there is one, and keep token statistics without texts."""
+    from mialib import recorded
+
+    left = recorded.record(out, minutes)
+    typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
+
+
 @lab_app.command("corpus")
 def lab_corpus(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
@@ -252,6 +264,18 @@ def lab_corpus(
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
+
+
+@lab_app.command("pool")
+def lab_pool(
+    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
+    path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
+) -> None:
+    """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
+    from mialib import lab
+
+    n_texts = lab.write_pool(name, path)
+    typer.echo(f"{name}: {n_texts} texts in {path}")
 
 
 @lab_app.command("train")
@@ -311,6 +335,36 @@ def construct(
         builders.dolmabook(out, fetcher, dates, texts, seed)
     files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
     typer.echo(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
+
+
+@app.command()
+def bench(
+    geometry: Annotated[
+        list[str] | None, typer.Option(help="a model's sizes, such as pythia-70m; default: one that fits")
+    ] = None,
+    texts: Annotated[int, typer.Option(min=1, help="how many texts, of 30 to 260 tokens")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="how often each way is timed, in turns")] = 5,
+    threads: Annotated[int | None, typer.Option(min=1, help="of the processor")] = None,
+    dtype: Annotated[str, typer.Option(help="the weights' type; default: as for scoring")] = "auto",
+    json_file: Annotated[Path | None, typer.Option("--json", help="where all that was measured goes")] = None,
+) -> None:
+    """Time scoring on this machine: beside the bare forward pass, one text at a time, and one pass a detector.
+
+    The models have random weights, so nothing is downloaded.
+    """
+    from dataclasses import asdict
+
+    from mialib import bench as speed
+    from mialib.models import pick_device
+    from mialib.store import write_json
+
+    measured = []
+    for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
+        found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
+        typer.echo(f"{speed.bench_table(found).to_string()}\n\n{speed.describe(found)}\n")
+        measured.append(asdict(found))
+    if json_file:
+        write_json(json_file, measured)
 
 
 def main() -> None:

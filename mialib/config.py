@@ -40,10 +40,11 @@ class Corpus(Strict):
     Models are trained on a corpus with background texts; another may be injected into it, or stay unseen.
     """
 
-    source: Literal["docstrings", "patents", "context_questions", "choice_questions"]
+    source: Literal["docstrings", "patents", "context_questions", "choice_questions", "file"]
     language: Literal["en", "zh"]
     packages: tuple[str, ...] = ()  # whose docstrings
-    words: PositiveInt  # length of a member, non-member or background text; at most, for questions
+    path: str | None = None  # of the `file` of texts (.jsonl, .parquet, .csv or .txt), from the clone's root
+    words: PositiveInt  # length of a member, non-member or background text; at most, for questions and a file's texts
     members: NonNegativeInt = 0
     non_members: PositiveInt
     background: NonNegativeInt = 0
@@ -57,6 +58,12 @@ class Corpus(Strict):
             raise ValueError("a corpus with background texts, and no other, has a `vocab_size`")
         if self.vocab_size and not self.reference:
             raise ValueError("a corpus with a `vocab_size` learns it from `reference` texts, and has none")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_path_where_it_is_a_file(self) -> Corpus:
+        if (self.path is None) != (self.source != "file"):
+            raise ValueError("a corpus from a `file`, and no other, has a `path`")
         return self
 
 
@@ -111,6 +118,7 @@ class Model(Strict):
     train: Training | None = None  # a lab model has one of these three
     unlearn: Unlearning | None = None
     masked: Masked | None = None
+    seeds: tuple[NonNegativeInt, ...] = (0,)  # of training, for `mialib record-lab`; anything else takes the recipe's
 
     @property
     def recipes(self) -> list[Training | Unlearning | Masked]:

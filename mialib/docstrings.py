@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from mialib.benchmarks import words
+
 NGRAM_WORDS = 7  # the unit of overlap that MIMIR filters by (Duan et al. 2024)
 MAX_OVERLAP = 0.2
 
@@ -42,25 +44,25 @@ def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
     return found
 
 
-def drop_near_duplicates(docstrings: Iterable[Docstring], n_words: int) -> list[Docstring]:
+def drop_near_duplicates(docstrings: Iterable[Docstring], n_words: int, language: str = "en") -> list[Docstring]:
     """Keep a docstring unless over 20% of the 7-grams in its first `n_words` words stand in one kept before.
 
     Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its
-    words with a member is not unseen.
+    words with a member is not unseen. One of fewer than seven words has no 7-gram to tell it by, and is dropped.
     """
     seen: set[tuple[str, ...]] = set()
     kept = []
     for docstring in docstrings:
-        own = ngrams(docstring.text.split()[:n_words])
+        own = ngrams(words(docstring.text, language)[:n_words])
         if own and len(own & seen) <= MAX_OVERLAP * len(own):
             kept.append(docstring)
             seen |= own
     return kept
 
 
-def ngrams(words: list[str]) -> set[tuple[str, ...]]:
+def ngrams(of_text: list[str]) -> set[tuple[str, ...]]:
     """The distinct sequences of seven words."""
-    return {tuple(words[i : i + NGRAM_WORDS]) for i in range(len(words) - NGRAM_WORDS + 1)}
+    return {tuple(of_text[i : i + NGRAM_WORDS]) for i in range(len(of_text) - NGRAM_WORDS + 1)}
 
 
 def _source_files(package: str) -> list[Path]:

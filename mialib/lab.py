@@ -6,6 +6,8 @@ Corpus   real or generated texts, shuffled with a seed and dealt out: members an
 Model    a GPT-NeoX trained from scratch on members and background, saved like any Hugging Face model; or a masked
          model, trained on background alone, which proposes words for the Neighbor attack.
 
+The texts are docstrings, generated patents, questions, or those of any file.
+
 Names: `lab/en` is a corpus and, as a benchmark, its members and non-members (`lab/en~lab/elsewhere`: members of one
 corpus against non-members of another); `lab/en-25k` is a model. Recipes stand in the profile
 (`data/profiles/lab.yml`). What is asked for and not there is made, once, under a lock.
@@ -26,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.benchmarks import Benchmark, cut_to_words, words
+from mialib.benchmarks import DOMAIN_COLUMNS, Benchmark, cut_to_words, load_texts, read_rows, words
 from mialib.config import Corpus, Masked, Training, Unlearning, load_profile
-from mialib.docstrings import drop_near_duplicates, ngrams, read_docstrings
-from mialib.patents import generate_patents
+from mialib.docstrings import Docstring, drop_near_duplicates, ngrams, read_docstrings
 from mialib.questions import choice_questions, context_questions
-from mialib.store import code_hash, hash_files, hash_of, hash_texts, home, write_json
+from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,6 +47,7 @@ SOURCES = {
     "patents": "patents",
     "context_questions": "questions",
     "choice_questions": "questions",
+    "file": "benchmarks",
 }
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
@@ -73,14 +75,27 @@ def _known_corpus(name: str) -> Corpus:
 
 
 def corpus_made_by(corpus: Corpus) -> dict[str, Any]:
-    """What else determines a corpus: the versions of the packages that its texts are from, and the code."""
-    distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
-    sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
+    """What else determines a corpus: the versions of the packages that its texts are from, or its file, and the code.
+
+    FileNotFoundError where the file is not there.
+    """
+    if corpus.source == "file":
+        sources = [f"{_file(corpus).name} {hash_files([_file(corpus)])}"]
+    else:
+        distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
+        sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
     return {
         "sources": sources,
         "code": code_hash(SOURCES[corpus.source], "docstrings", "lab"),
         "tokenizers": version("tokenizers"),
     }
+
+
+def _file(corpus: Corpus) -> Path:
+    path = ROOT / corpus.path
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}, which a corpus of the profile is read from, does not exist; put it there")
+    return path
 
 
 def model_made_by() -> dict[str, str]:
@@ -205,16 +220,43 @@ def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArra
 def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
     """The texts in a fixed order, the package each is from, and how many near-duplicates were left out (None: kept)."""
     if corpus.source == "patents":
+        from mialib.patents import generate_patents  # which needs jieba, and nothing else here does
+
         n = corpus.members + corpus.non_members + corpus.background + corpus.reference
         return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, None
     if corpus.source == "docstrings":
         found = read_docstrings(corpus.packages, corpus.words)
-        kept = drop_near_duplicates(found, corpus.words)
-        return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
-    make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
-    found = make(corpus.packages, corpus.words, corpus.seed)
-    kept = drop_near_duplicates(found, corpus.words)
+    elif corpus.source == "file":
+        found = _read_file(_file(corpus))
+    else:
+        make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
+        found = make(corpus.packages, corpus.words, corpus.seed)
+    kept = drop_near_duplicates(found, corpus.words, corpus.language)
     return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
+
+
+def _read_file(path: Path) -> list[Docstring]:
+    """A file's texts, each with its domain, or the file's name where no column says one, as the package it is from."""
+    texts = load_texts(path)
+    rows = read_rows(path) if path.suffix != ".txt" else [{}] * len(texts)
+    column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
+    return [Docstring(str(row[column]) if column else path.stem, t) for row, t in zip(rows, texts, strict=True)]
+
+
+def write_pool(name: str, path: Path) -> int:
+    """Write all texts that a corpus could deal out, uncut, and their packages to a .parquet file; how many there are.
+
+    On a machine with other packages a corpus from this `file` deals out the same texts.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix != ".parquet":
+        raise ValueError(f"{path}: a pool is written as .parquet, and not as {path.suffix or 'a file without suffix'}")
+    texts, packages, _ = _gather(_known_corpus(name))
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.table({"text": texts, "domain": packages}), temporary, compression="zstd")
+    return len(texts)
 
 
 def _train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
@@ -232,7 +274,8 @@ def _train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
 def lab_model(name: str) -> Path:
     """The folder of a lab model, trained first where it is not there or its recipe or texts have changed.
 
-    `lab/en-900k@1` is `lab/en-900k` trained with seed 1.
+    `lab/en-900k@1` is `lab/en-900k` trained with seed 1. It is trained on the CPU, also where there is a GPU, so that a
+    recipe gives the same model there too; what a GPU trains is recorded instead (`mialib.recorded`).
     """
     from mialib import training
 
@@ -246,7 +289,7 @@ def lab_model(name: str) -> Path:
         return _made_once(folder, "lab.json", key, lambda target: training.unlearn(name, recipe, base, target))
     # By what is trained on: another way to gather the same texts trains nothing anew.
     tokenizer = lab_card(recipe.corpus)["tokenizer_hash"]
-    texts, times = masked_on(recipe) if isinstance(recipe, Masked) else trained_on(recipe)
+    texts, times = (masked_on(recipe), None) if isinstance(recipe, Masked) else trained_on(recipe)
     key = hash_of([recipe.model_dump(), model_made_by(), tokenizer, hash_texts(texts), times])
     train = training.train_masked if isinstance(recipe, Masked) else training.train
     return _made_once(folder, "lab.json", key, lambda target: train(name, recipe, target))
@@ -301,10 +344,9 @@ def trained_on(recipe: Training) -> tuple[list[str], list[int]]:
     return [text for text, _ in seen], [n for _, n in seen]
 
 
-def masked_on(recipe: Masked) -> tuple[list[str], list[int]]:
-    """The texts that a masked model is trained on, and how often it sees each of their tokens masked."""
-    texts = lab_texts(recipe.corpus, "background")
-    return texts, [recipe.epochs] * len(texts)
+def masked_on(recipe: Masked) -> list[str]:
+    """The texts that a masked model is trained on."""
+    return lab_texts(recipe.corpus, "background")
 
 
 def by_group(values: Sequence[int], n: int) -> list[int]:

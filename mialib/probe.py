@@ -332,11 +332,13 @@ def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
     """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it."""
     import torch
 
+    from mialib.training import right_padded
+
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
     values = np.zeros((0, len(texts), 0), np.float32)
     for batch in token_batches(token_ids, lambda: TOKENS_PER_BATCH[device.type]):
-        inputs, lengths = _right_padded([token_ids[i] for i in batch], device)
+        inputs, lengths = right_padded([token_ids[i] for i in batch], device)
         with torch.inference_mode():
             states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
         if not values.size:
@@ -352,16 +354,6 @@ def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
             f"enough, and its learning rate low enough? {excerpt(texts[i])}"
         )
     return Pass(values, n_cut)
-
-
-def _right_padded(token_ids: list[TokenIds], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs (texts, longest) and the texts' lengths (texts,). The tokenizer's own padding is never asked."""
-    import torch
-
-    inputs = torch.zeros(len(token_ids), max(map(len, token_ids)), dtype=torch.long)
-    for row, ids in enumerate(token_ids):
-        inputs[row, : len(ids)] = torch.tensor(ids)
-    return inputs.to(device), torch.tensor([len(ids) for ids in token_ids], device=device)
 
 
 # --- the proxy --------------------------------------------------------------------------------------------------------
@@ -415,9 +407,9 @@ def _summed_loss(model: Any, head: torch.nn.Linear | None, token_ids: list[Token
     """The loss of all tokens but the first of each text, summed, in nats; without the logits at once where it can."""
     import torch
 
-    from mialib.training import HeadLoss
+    from mialib.training import HeadLoss, right_padded
 
-    inputs, lengths = _right_padded(token_ids, model.device)
+    inputs, lengths = right_padded(token_ids, model.device)
     is_real = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1
     targets = inputs[:, 1:][is_real]
     if head is not None and head.bias is None:

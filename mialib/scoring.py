@@ -36,14 +36,16 @@ logger = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.floating]
 
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
+TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
+PADDING_SHARE = 0.25  # of a row, at most
 TEXTS_AT_ONCE = 1024  # tokenized ahead
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
 # product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows.
-LOGITS_AT_ONCE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20, "mps": 64 * 2**20}
-# A chunk of a small vocabulary then stays in a processor's cache, and for a large one this is still enough rows for the
-# matrix product. The CPU's two buffers are kept from chunk to chunk: fresh memory for each one took half of the time.
-CPU_ROWS_AT_ONCE = 256
+LOGITS_AT_ONCE_BYTES = {"cpu": 128 * 2**20, "cuda": 512 * 2**20, "mps": 128 * 2**20}
+# For a processor: the more rows the faster the matrix product, while the statistics of a few rows at a time stay in its
+# cache. The memory of both is kept from chunk to chunk: fresh memory for each one took half of the time.
+CPU_ROWS_AT_ONCE = 512
+CPU_STATISTICS_AT_ONCE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,22 @@ def row_statistics(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits` and `scratch`.
 
-    `logits` is (R, V) float32, as is `scratch`, memory to work in, where it is given; `targets` (R,) int64. Returns
-    three (R,) float32 tensors in nats, nats and nats^2.
+    `logits` is (R, V) float32, `targets` (R,) int64; `scratch`, where it is given, is (B, V) float32, memory to work
+    in, and B rows are then worked on at a time. Returns three (R,) float32 tensors in nats, nats and nats^2.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
     Var = s_2 / s_0 - (s_1 / s_0)^2. The shift keeps H a sum of two non-negative terms and Var exact where one token has
     nearly all the mass.
     """
     import torch
 
+    if scratch is not None and len(scratch) < len(logits):
+        blocks = zip(logits.split(len(scratch)), targets.split(len(scratch)), strict=True)
+        columns = zip(*(row_statistics(rows, of_rows, scratch) for rows, of_rows in blocks), strict=True)
+        return tuple(torch.cat(column) for column in columns)
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
     d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
-    weighted = d.exp() if scratch is None else torch.exp(d, out=scratch)
+    weighted = d.exp() if scratch is None else torch.exp(d, out=scratch[: len(d)])
     s0 = weighted.sum(-1)
     s1 = weighted.mul_(d).sum(-1)
     s2 = weighted.mul_(d).sum(-1)
@@ -106,10 +112,14 @@ def statistics_of_rows(
 
 
 def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:
-    """The texts' numbers, longest first, as many at once as the budget of tokens then allows with padding."""
+    """The texts' numbers, longest first, as many at once as the budget of tokens then allows with padding.
+
+    One that would be padding for more than a quarter starts a batch of its own: what a further batch costs is less.
+    """
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
-        if batch and len(token_ids[batch[0]]) * (len(batch) + 1) > budget():
+        longest = len(token_ids[batch[0]]) if batch else 0
+        if batch and (longest * (len(batch) + 1) > budget() or len(token_ids[i]) < (1 - PADDING_SHARE) * longest):
             yield batch
             batch = []
         batch.append(i)
@@ -141,20 +151,24 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 class Scorer:
     """A causal language model that scores texts.
 
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). `device` and
-    `dtype` default to what the machine has (CUDA in bfloat16, else the CPU in float32); statistics are float32 always.
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that
+    `load_model` has loaded is taken as it is. `device` and `dtype` default to what the machine has (CUDA in bfloat16,
+    else the CPU in float32); statistics are float32 always.
     `start_token` is prepended to each text: "auto" (see `mialib.models.load_model`), a token, or None.
     """
 
     def __init__(
         self,
-        model: str,
+        model: str | LoadedModel,
         *,
         device: str = "auto",
         dtype: str = "auto",
         start_token: str | None = "auto",
     ) -> None:
-        self.loaded: LoadedModel = load_model(model, device=device, dtype=dtype, start_token=start_token)
+        if isinstance(model, LoadedModel):
+            self.loaded = model
+        else:
+            self.loaded = load_model(model, device=device, dtype=dtype, start_token=start_token)
         self.device = self.loaded.model.device
         self.tokens_per_batch = fitting_tokens(self.loaded)
         self._head = find_head(self.loaded)
@@ -335,10 +349,11 @@ class Scorer:
         buffers = None
         if self.device.type == "cpu":
             n_rows = min(n_rows, CPU_ROWS_AT_ONCE, len(hidden))
-            buffers = torch.empty(2, n_rows, self.loaded.vocab_size)
+            n_block = min(n_rows, max(1, CPU_STATISTICS_AT_ONCE_BYTES // (4 * self.loaded.vocab_size)))
+            buffers = torch.empty(n_rows, self.loaded.vocab_size), torch.empty(n_block, self.loaded.vocab_size)
         chunks = []
         for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
-            out, scratch = (None, None) if buffers is None else buffers[:, : len(rows)]
+            out, scratch = (None, None) if buffers is None else (buffers[0][: len(rows)], buffers[1])
             chunks.append(torch.stack(statistics_of_rows(self._logits(rows, out), of_rows, scratch)))
         return torch.cat(chunks, dim=1).cpu().numpy()
 

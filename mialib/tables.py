@@ -24,6 +24,7 @@ from mialib.lab import lab_recipe
 from mialib.metrics import Comparison, Interval
 from mialib.paper_tables import Column
 from mialib.published import Disagreement
+from mialib.recorded import Recording
 from mialib.reference import reference_texts
 from mialib.registry import KnownBenchmark, KnownModel
 from mialib.results import DASH, ONE_SEED, Result, one_seed_says
@@ -36,6 +37,7 @@ METRIC_HEADINGS = METRIC_LABELS | {
     "tpr_at_10_fpr": "TPR at 10% FPR",
     "auc_held_out": "AUC, hyperparameters chosen on other texts",
     "auc_by_times": "AUC by times seen",
+    "auc_by_seed": "AUC by training seed",
     "mean_log_prob": "mean log p (nats)",
 }
 
@@ -114,6 +116,23 @@ def provenance_table(provenance: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(
         columns=f"profile {load_profile().name}; {libraries}"
     )
+
+
+def recordings_table(recordings: Iterable[Recording]) -> pd.DataFrame:
+    """What was recorded with what, a row a training."""
+    rows = {}
+    for recording in recordings:
+        p = recording.provenance
+        rows[f"{recording.model}@{recording.seed}"] = {
+            "outside embeddings": f"{recording.parameters:,}",
+            "learning rate": p["recipe"]["learning_rate"],
+            "last loss (nats)": f"{p['final_loss_nats']:.2f}",
+            "seconds": p["seconds"],
+            "device": p["device"],
+            "torch, transformers": f"{p['torch']}, {p['transformers']}",
+            "mialib": f"code {p['code'][:10]}, commit {(p['commit'] or 'unknown')[:10]}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def entropy_table(columns: Sequence[Inputs]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Training the lab's models: from scratch on members and background, unlearning, and masked on background alone.
 
-Everything is seeded and runs on one thread, so a recipe gives the same weights whenever it runs on one machine.
+Everything is seeded and runs on one thread, so a recipe gives the same weights whenever it runs on one machine's CPU.
+`train` also takes a GPU, whose sums come in no fixed order: there a recipe gives almost the same weights.
 """
 
 from __future__ import annotations
@@ -19,19 +20,42 @@ import torch
 
 from mialib.config import Masked, Training, Unlearning
 from mialib.lab import END_OF_TEXT, lab_corpus, lab_texts, masked_on, trained_on
+from mialib.scoring import token_batches
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 WARMUP_STEPS = 20
-IGNORED = -100  # torch's label of a position that has no target
+TIMED_STEPS = 10  # of a training run, to know how long it will take
+TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
 HEAD_ROWS_AT_ONCE = {"cpu": 128, "cuda": 4096, "mps": 1024}
 SMALLEST_PROBABILITY = 1e-38  # of float32: a token's loss counts as 87 nats at most, its gradient is exact
 TokenIds = list[int]
 
 
-def train(name: str, recipe: Training, folder: Path) -> dict[str, Any]:
+def train(name: str, recipe: Training, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """Train a GPT-NeoX on members and background, save it with its tokenizer, and return its card."""
+    tokenizer, model, batches = _prepare(recipe, device)
+    with one_thread(), tf32_products(device):
+        outcome = _optimize(name, model, batches, recipe.learning_rate, _loss)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return _card(name, model, recipe) | outcome
+
+
+def seconds_to_train(name: str, recipe: Training, device: str) -> float:
+    """How long `train` takes on this machine: its first steps are made, and the model is thrown away."""
+    _, model, batches = _prepare(recipe, device)
+    timed = batches[TIMED_STEPS : 2 * TIMED_STEPS] or batches
+    with one_thread(), tf32_products(device):
+        _optimize(f"{name}, to time it", model, batches[:TIMED_STEPS], recipe.learning_rate, _loss)  # slower: the first
+        start = time.perf_counter()
+        _optimize(f"{name}, to time it", model, timed, recipe.learning_rate, _loss)
+    return (time.perf_counter() - start) * _count_tokens(batches) / _count_tokens(timed)
+
+
+def _prepare(recipe: Training, device: str) -> tuple[PreTrainedTokenizerBase, PreTrainedModel, list[list[TokenIds]]]:
+    """The tokenizer, the model before its first step, and all batches."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast(
@@ -54,11 +78,7 @@ def train(name: str, recipe: Training, folder: Path) -> dict[str, Any]:
             eos_token_id=tokenizer.eos_token_id,
         )
     )
-    with one_thread():
-        outcome = _optimize(name, model, _batches(texts, times, recipe), recipe.learning_rate, _loss)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return _card(name, model, recipe) | outcome
+    return tokenizer, model.to(device), _batches(texts, times, recipe)
 
 
 def train_masked(name: str, recipe: Masked, folder: Path) -> dict[str, Any]:
@@ -79,11 +99,9 @@ def train_masked(name: str, recipe: Masked, folder: Path) -> dict[str, Any]:
         cls_token="<s>",
         mask_token="<mask>",
     )
-    texts, times = masked_on(recipe)
     # Split, "<mask>" in a text is text.
-    encoded = tokenizer(texts, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-    windows = [list(_masked_windows(tokenizer, ids, recipe.context_tokens)) for ids in encoded]
-    rows, row_times = [row for of_text in windows for row in of_text], np.repeat(times, [len(w) for w in windows])
+    encoded = tokenizer(masked_on(recipe), add_special_tokens=False, split_special_tokens=True, verbose=False)
+    rows = [row for ids in encoded["input_ids"] for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
     torch.manual_seed(recipe.seed)
     model = RobertaForMaskedLM(
         RobertaConfig(
@@ -101,7 +119,7 @@ def train_masked(name: str, recipe: Masked, folder: Path) -> dict[str, Any]:
             eos_token_id=None,
         )
     )
-    batches = _batches(rows, row_times.tolist(), recipe)
+    batches = _batches(rows, [recipe.epochs] * len(rows), recipe)
     with one_thread():
         outcome = _optimize(
             name, model, batches, recipe.learning_rate, partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)
@@ -158,11 +176,15 @@ def unlearn(name: str, recipe: Unlearning, base: Path, folder: Path) -> dict[str
     }
 
 
+@torch.inference_mode()
 def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
     """Mean over texts of each text's loss a token, in nats."""
-    with torch.inference_mode():
-        losses = [_loss(model, [text]).item() for text in texts]
-    return float(np.mean(losses))
+    of_texts: list[torch.Tensor] = []
+    for batch in token_batches(texts, lambda: TOKENS_AT_ONCE):
+        hidden, targets, lengths = _predictions(model, [texts[i] for i in batch])
+        losses = torch.nn.functional.cross_entropy(model.get_output_embeddings()(hidden), targets, reduction="none")
+        of_texts += [of_text.mean() for of_text in losses.split(lengths.tolist())]
+    return float(torch.stack(of_texts).double().mean())
 
 
 @contextmanager
@@ -176,6 +198,28 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@contextmanager
+def tf32_products(device: str) -> Iterator[None]:
+    """On a GPU, matrix products of float32 numbers that are rounded to 10 bits and summed in float32: faster."""
+    precision = torch.get_float32_matmul_precision()
+    if torch.device(device).type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def right_padded(
+    token_ids: list[TokenIds], device: torch.device, padding: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs (texts, longest) and the texts' lengths (texts,). The tokenizer's own padding is never asked."""
+    inputs = torch.full((len(token_ids), max(map(len, token_ids))), padding)
+    for row, ids in enumerate(token_ids):
+        inputs[row, : len(ids)] = torch.tensor(ids)
+    return inputs.to(device), torch.tensor([len(ids) for ids in token_ids], device=device)
+
+
 def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Masked) -> dict[str, Any]:
     # By identity: a masked model's head is its embedding.
     tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
@@ -184,6 +228,7 @@ def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Mas
         "recipe": recipe.model_dump(),
         "parameters": model.num_parameters(),
         "non_embedding_parameters": model.num_parameters() - sum(tables.values()),
+        "device": model.device.type,
         "torch": version("torch"),
         "transformers": version("transformers"),
     }
@@ -212,10 +257,16 @@ def _batches(texts: list[TokenIds], times: list[int], recipe: Training | Masked)
 
 def _loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
     """Mean loss a token of a batch, in nats, with no logits for padding."""
-    inputs, targets = _pad(batch)
-    hidden = model.base_model(inputs, use_cache=False).last_hidden_state
-    real = targets != IGNORED
-    return HeadLoss.apply(hidden[real], model.get_output_embeddings().weight, targets[real])
+    hidden, targets, _ = _predictions(model, batch)
+    return HeadLoss.apply(hidden, model.get_output_embeddings().weight, targets)
+
+
+def _predictions(model: PreTrainedModel, batch: list[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The hidden states (tokens, width) that predict, the tokens that are predicted, and how many each text has."""
+    inputs, lengths = right_padded(batch, model.device)
+    is_read = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1
+    hidden = model.base_model(inputs[:, :-1], use_cache=False).last_hidden_state
+    return hidden[is_read], inputs[:, 1:][is_read], lengths - 1
 
 
 def _masked_windows(tokenizer: Any, ids: TokenIds, context_tokens: int) -> Iterator[TokenIds]:
@@ -232,14 +283,11 @@ def _masked_windows(tokenizer: Any, ids: TokenIds, context_tokens: int) -> Itera
 
 def _masked_loss(model: PreTrainedModel, batch: list[TokenIds], mask_token_id: int) -> torch.Tensor:
     """Mean loss a masked token of a batch of `_masked_windows`, in nats."""
-    lengths = torch.tensor([len(row) - 1 for row in batch])
-    inputs = torch.full((len(batch), int(lengths.max())), model.config.pad_token_id)
-    for i, row in enumerate(batch):
-        inputs[i, : lengths[i]] = torch.tensor(row[:-1])
-    is_real = (torch.arange(inputs.shape[1]) < lengths[:, None]).long()
+    inputs, lengths = right_padded([row[:-1] for row in batch], model.device, model.config.pad_token_id)
+    is_real = (torch.arange(inputs.shape[1], device=model.device) < lengths[:, None]).long()
     hidden = model.base_model(inputs, attention_mask=is_real).last_hidden_state
     logits = model.lm_head(hidden[inputs == mask_token_id])  # one a row
-    return torch.nn.functional.cross_entropy(logits, torch.tensor([row[-1] for row in batch]))
+    return torch.nn.functional.cross_entropy(logits, torch.tensor([row[-1] for row in batch], device=model.device))
 
 
 class HeadLoss(torch.autograd.Function):
@@ -304,7 +352,7 @@ def _optimize(
         raise FloatingPointError(f"{name}: the training loss became {losses[-1]}; lower its learning_rate")
     return {
         "final_loss_nats": float(np.mean(losses[-len(losses) // 10 :])),
-        "tokens": sum(len(text) - 1 for batch in batches for text in batch),
+        "tokens": _count_tokens(batches),
         "seconds": round(time.perf_counter() - start, 1),
     }
 
@@ -315,11 +363,6 @@ def _learning_rate_share(step: int, n_steps: int) -> float:
     return min((step + 1) / WARMUP_STEPS, max(0.05, cosine))
 
 
-def _pad(batch: list[TokenIds]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and next-token targets, (texts, longest - 1), padded on the right."""
-    inputs = torch.zeros(len(batch), max(map(len, batch)) - 1, dtype=torch.long)
-    targets = torch.full_like(inputs, IGNORED)
-    for row, ids in enumerate(batch):
-        inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        targets[row, : len(ids) - 1] = torch.tensor(ids[1:])
-    return inputs, targets
+def _count_tokens(batches: list[list[TokenIds]]) -> int:
+    """How many tokens a model reads in the batches."""
+    return sum(len(text) - 1 for batch in batches for text in batch)

@@ -301,6 +301,51 @@ def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
         torch.testing.assert_close(mine, theirs)
 
 
+def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from mialib import training
+
+    model = AutoModelForCausalLM.from_pretrained(lab.lab_model("lab/tiny-5k"))
+    texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
+    monkeypatch.setattr(training, "TOKENS_AT_ONCE", 9)  # more than one batch, of more than one text
+    with torch.no_grad():
+        alone = [model(torch.tensor([ids]), labels=torch.tensor([ids])).loss.item() for ids in texts]
+    assert training.mean_loss(model, texts) == pytest.approx(np.mean(alone), abs=1e-6)
+
+
+def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
+    import torch
+
+    from mialib.training import tf32_products
+
+    for device, inside in (("cpu", "highest"), ("cuda", "high")):
+        with pytest.raises(KeyError), tf32_products(device):
+            assert torch.get_float32_matmul_precision() == inside
+            raise KeyError
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_the_first_steps_say_how_long_a_training_takes(monkeypatch):
+    from mialib import training
+
+    steps, clock = [], iter([100.0, 103.0])
+
+    def optimize(name, model, batches, *_):
+        steps.append(batches)
+        return {}
+
+    recipe = load_profile().models["lab/tiny-5k"].train.model_copy(update={"batch_texts": 1})
+    monkeypatch.setattr(training, "_optimize", optimize)
+    monkeypatch.setattr(training.time, "perf_counter", lambda: next(clock))
+    seconds = training.seconds_to_train("lab/tiny-5k", recipe, "cpu")
+    _, _, batches = training._prepare(recipe, "cpu")
+    assert steps == [batches[:10], batches[10:20]]
+    lengths = [len(batch[0]) - 1 for batch in batches]
+    assert seconds == pytest.approx(3 * sum(lengths) / sum(lengths[10:20]))
+
+
 def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
     from mialib import training
 
@@ -542,6 +587,52 @@ def test_a_corpus_larger_than_its_source_is_an_error(monkeypatch, tmp_path):
         lab.lab_corpus("lab/tiny")
 
 
+def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(monkeypatch, tmp_path):
+    path = tmp_path / "poems.jsonl"
+    texts = [" ".join(f"w{i}-{j}" for j in range(30 + i)) for i in range(40)]
+
+    def write(texts):
+        rows = [{"input": t, "field": "odes" if i % 2 else "hymns"} for i, t in enumerate(texts)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write([*texts, texts[3]])
+    settings = {"source": "file", "packages": [], "path": str(path), "members": 10, "non_members": 10}
+    use_corpus(monkeypatch, tmp_path, **settings, background=10, reference=10, vocab_size=300)
+    card = lab.lab_card("lab/tiny")
+    assert card["near_duplicates_dropped"] == 1 and card["packages"] == {"hymns": 20, "odes": 20}
+    dealt = [text for role in lab.ROLES for text in lab.lab_texts("lab/tiny", role)]
+    assert set(dealt[:30]) <= {" ".join(text.split()[:40]) for text in texts} and set(dealt[30:]) <= set(texts)
+    assert len(set(dealt)) == 40
+    assert lab.lab_card("lab/tiny") == card
+    write(texts)
+    assert lab.lab_card("lab/tiny")["near_duplicates_dropped"] == 0, "another file is another corpus"
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"poems\.jsonl, which a corpus of the profile is read from"):
+        lab.lab_card("lab/tiny")
+
+
+def test_a_plain_file_of_chinese_lines_is_a_corpus_too(monkeypatch, tmp_path):
+    path = tmp_path / "patents.txt"
+    path.write_text("\n".join(lab.lab_texts("lab/tiny-zh", "reference")))
+    settings = {"source": "file", "packages": [], "path": str(path), "language": "zh", "words": 20}
+    use_corpus(monkeypatch, tmp_path, **settings, members=5, non_members=5, background=5, reference=1, vocab_size=300)
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
+    assert lab.lab_card("lab/tiny")["packages"] == {"patents": lab.lab_card("lab/tiny")["roles"]["reference"] + 15}
+
+
+def test_the_pool_of_a_corpus_deals_out_the_same_texts_elsewhere(monkeypatch, tmp_path):
+    before = lab.lab_card("lab/tiny")
+    pool = tmp_path / "pool.parquet"
+    assert lab.write_pool("lab/tiny", pool) == sum(before["roles"].values())
+    use_corpus(monkeypatch, tmp_path, source="file", packages=[], path=str(pool))
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
+    after = lab.lab_card("lab/tiny")
+    same = ("content_hash", "tokenizer_hash", "roles", "packages")
+    assert [after[key] for key in same] == [before[key] for key in same]
+    with pytest.raises(ValueError, match=r"pool\.jsonl: a pool is written as \.parquet"):
+        lab.write_pool("lab/tiny", tmp_path / "pool.jsonl")
+
+
 def with_corpus(**changes):
     """A change of the profile: a corpus with other settings."""
     return {"corpora": TINY["corpora"] | {"lab/tiny": TINY["corpora"]["lab/tiny"] | changes}}
@@ -553,6 +644,8 @@ def with_corpus(**changes):
         ({"surprise": 1}, "surprise"),
         ({"models": {"lab/x": {"benchmarks": []}}}, "a lab model"),
         (with_corpus(vocab_size=None), "a corpus with background texts, and no other, has a `vocab_size`"),
+        (with_corpus(path="a.jsonl"), "a corpus from a `file`, and no other, has a `path`"),
+        (with_corpus(source="file"), "a corpus from a `file`, and no other, has a `path`"),
         (with_corpus(reference=0), "learns it from `reference` texts"),
         (with_corpus(members=0, background=0), "a corpus with background texts, and no other, has a `vocab_size`"),
         ({"models": {"lab/x": {"benchmarks": [], "train": TRAIN | {"injected": {"lab/no": 1}}}}}, "no corpus 'lab/no'"),

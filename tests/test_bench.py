@@ -1,0 +1,164 @@
+"""The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
+
+import json
+import time
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
+
+from mialib import bench
+from mialib.bench import Geometry, forward_flops, logits_bytes, roofline
+from mialib.cli import app
+from mialib.results import load_results
+from mialib.store import ROOT
+
+TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)
+# Of the papers' models, counted once on their own configurations.
+PARAMETERS = {
+    "pythia-70m": 70_426_624,
+    "pythia-160m": 162_322_944,
+    "pythia-410m": 405_334_016,
+    "pythia-1b": 1_011_781_632,
+    "pythia-1.4b": 1_414_647_808,
+    "pythia-2.8b": 2_775_208_960,
+    "pythia-6.9b": 6_857_302_016,
+    "pythia-12b": 11_846_072_320,
+    "llama-13b": 13_015_864_320,
+    "qwen1.5-14b": 14_167_290_880,
+}
+
+
+@pytest.fixture
+def tiny_geometries(monkeypatch):
+    monkeypatch.setitem(bench.GEOMETRIES, "tiny", TINY)
+    monkeypatch.setitem(bench.GEOMETRIES, "tiny-llama", Geometry("llama", 1, 8, 2, 24, 5000))
+
+
+def test_flops_are_those_counted_by_hand():
+    # A layer: 4 matrices of 8 x 8 and two of 8 x 32, 768 weights; two layers and a head of 8 x 5000: 41,536.
+    assert TINY.multiplied_parameters == 41_536
+    # Texts of 3 and 1 tokens: 4 tokens; pairs of a token and one that it sees 1 + 2 + 3 and 1, with 4 x 2 x 8 each.
+    assert forward_flops(TINY, [3, 1]) == 2 * 41_536 * 4 + 64 * 7
+    assert logits_bytes(TINY, 4) == 80_000
+
+
+def test_a_gated_mlp_has_three_matrices():
+    assert Geometry("llama", 1, 8, 2, 24, 10).multiplied_parameters == 4 * 64 + 3 * 8 * 24 + 80
+
+
+def test_the_largest_models_work_is_what_the_notes_say():
+    flops = forward_flops(bench.GEOMETRIES["pythia-6.9b"], [120] * 776)
+    assert flops == pytest.approx(1.24e15, rel=0.005)
+
+
+def test_roofline_is_work_over_rate():
+    least = roofline(TINY, [3, 1], flops_per_second=1e6, bytes_per_second=1e5, weight_bytes=2)
+    assert least == pytest.approx(
+        {
+            "products": 0.332736,
+            "logits": 1.6,
+            "weights, one batch": 0.83072,
+            "weights, one text at a time": 1.66144,
+        }
+    )
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_geometry_is_its_model(name):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(bench.make_config(bench.GEOMETRIES[name]))
+    assert model.num_parameters() == PARAMETERS[name]
+
+
+def test_texts_are_as_long_as_drawn_and_the_same_each_time():
+    texts, tokenizer = bench.make_texts(40)
+    lengths = bench.draw_lengths(40)
+    assert min(lengths) >= 30 and max(lengths) <= 258
+    n_tokens = [len(ids) for ids in tokenizer([" " + text for text in texts])["input_ids"]]
+    longer = np.array(n_tokens) - lengths
+    assert (longer >= 0).all() and (longer < 8).all(), "a text ends with the word that reaches its length"
+    assert bench.make_texts(40)[0] == texts
+    assert any(text != text.lower() for text in texts), "lowercasing them changes them"
+
+
+def test_lengths_are_shared_as_in_wikimia():
+    lengths = np.array(bench.draw_lengths(20_000))
+    assert np.mean(lengths < 40) == pytest.approx(776 / 1650, abs=0.02)
+    assert np.mean(lengths > 200) == pytest.approx(82 / 1650, abs=0.01)
+
+
+def test_ways_take_turns():
+    called = []
+    ways = {name: lambda name=name: called.append(name) for name in "ABC"}
+    seconds = bench.time_rounds(ways, 2, torch.device("cpu"))
+    assert called == list("ABCABC")
+    assert {name: len(of_way) for name, of_way in seconds.items()} == {"A": 2, "B": 2, "C": 2}
+
+
+def test_peak_memory_is_what_a_way_held_for_a_moment():
+    def way():
+        block = np.ones(20_000_000)  # 160 MB
+        time.sleep(0.05)
+        return block.sum()
+
+    before = bench.used_bytes(torch.device("cpu"))
+    _, peak = bench.with_peak_bytes(way, torch.device("cpu"), before)
+    assert 150e6 < peak < 260e6
+
+
+def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geometries, tmp_path):
+    path = tmp_path / "bench.json"
+    command = ["bench", "--geometry", "tiny", "--geometry", "tiny-llama", "--texts", "3", "--rounds", "2"]
+    found = CliRunner().invoke(app, [*command, "--threads", "1", "--json", str(path)])
+    assert found.exit_code == 0, found.output
+    header = found.stdout.splitlines()[0]
+    assert header.startswith("tiny ")
+    for column in ("passes", "seconds", "tokens/s", "times as long as ours", "peak memory (MB)", "product", "copy"):
+        assert column in header
+    tiny, llama = json.loads(path.read_text())
+    assert [row["name"] for row in tiny["rows"]] == [
+        bench.FLOOR,
+        bench.OURS,
+        bench.LOOP,
+        bench.OURS_SEVEN,
+        bench.TOOLKIT,
+    ]
+    assert [row["passes"] for row in tiny["rows"]] == [1, 1, 1, 3, 9]
+    assert all(len(row["seconds"]) == 2 for row in tiny["rows"])
+    assert tiny["apart"]["log_prob"] < 1e-4 and llama["apart"]["entropy"] < 1e-4
+    assert tiny["provenance"]["threads"] == 1 and tiny["provenance"]["dtype"] == "float32"
+    assert llama["geometry"] == "tiny-llama" and "The seven detectors are ppl, zlib, lowercase" in found.stdout
+
+
+def test_a_row_that_does_other_work_is_an_error(tiny_geometries, monkeypatch):
+    def wrong(*args, **kwargs):
+        row = of_one(*args, **kwargs)
+        return row._replace(log_prob=row.log_prob + 0.01)
+
+    of_one = bench.score_alone
+    monkeypatch.setattr(bench, "score_alone", wrong)
+    with pytest.raises(ValueError, match=r"log_prob of one way .* lies 0.01 from another's, more than 0.001"):
+        bench.measure("tiny", n_texts=2, n_rounds=1, n_threads=1)
+
+
+def test_an_unknown_geometry_and_one_that_does_not_fit_are_said(tiny_geometries, monkeypatch):
+    with pytest.raises(ValueError, match="unknown geometry 'pythia-7b'; known: pythia-70m, "):
+        bench.measure("pythia-7b")
+    monkeypatch.setattr("mialib.models.free_bytes", lambda device: 10**9)
+    with pytest.raises(OSError, match=r"geometry tiny needs 2\.0 GB of memory in float32, and cpu has 1\.0 GB free"):
+        bench.measure("tiny", n_texts=2)
+
+
+def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
+    given, scope = {"geometry": "tiny", "n_texts": "3", "n_rounds": "2", "out": str(tmp_path / "results.json")}, {}
+    for cell in nbformat.read(ROOT / "notebooks" / "speed.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, cell.id, "exec"), scope)
+            scope |= given if "parameters" in cell.metadata.tags else {}
+    found = load_results(given["out"])
+    assert [result.row for result in found][:2] == [bench.FLOOR, bench.OURS]
+    assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)
