@@ -26,7 +26,7 @@ book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## train the lab, sc
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(SNAKEMAKE) --cores $(CORES) --resources gpu=1
 	@echo "The book is ready: open $(CURDIR)/build/$(PROFILE)/book/_build/html/index.html"
 
-slurm: $(INSTALLED)  ## the same on a cluster, a job a column; the partition stands in data/slurm/config.yaml
+slurm: $(INSTALLED) plan  ## the same on a cluster, a job a column; the partition stands in data/slurm/config.yaml
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(SNAKEMAKE) --workflow-profile data/slurm
 
 test: $(INSTALLED)  ## the fast tests

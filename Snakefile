@@ -2,8 +2,8 @@
 # Each stage is a command that a person can type (`mialib --help`). Snakemake knows what is stale: inputs by their time,
 # recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
-import sys
 from glob import glob
+from pathlib import Path
 
 PROFILE = config.get("profile", "lab")
 PROFILE_FILE = f"data/profiles/{PROFILE}.yml"
@@ -29,10 +29,10 @@ COLUMNS = {
     for page, name, column in paper_tables.choose_columns(profile, ONLY)
 }
 SCORE_CODE = code_hash(*MADE_BY, "benchmarks")
-# What a column's numbers hang on: not how a page shows them, nor how the lab is made.
+# What a column's numbers hang on: not how the lab is made. Scored texts are kept, so that making one anew takes little.
 COLUMN_CODE = code_hash(
-    *MADE_BY, "benchmarks", "published_benchmarks", "detectors", "evaluate", "metrics", "surp", "probe", "probed",
-    "neighbors", "frequency", "reference", "choose", "unseen", "paper_tables", "hub", "registry",
+    *MADE_BY, "api", "benchmarks", "published_benchmarks", "cache", "detectors", "evaluate", "metrics", "surp", "probe",
+    "probed", "training", "neighbors", "frequency", "reference", "choose", "unseen", "paper_tables", "hub", "registry",
 )
 NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
 
@@ -67,15 +67,19 @@ def columns_of(page):
     return [f"{OUT}/columns/{page}/{column}.json" for of, column in COLUMNS if of == page]
 
 
-# A column that could not be had is tried again in each run that asks for it. Snakemake makes a missing file anew only where
-# what is made of it is missing too. Not by the jobs' own Snakemakes, which read this file as well, nor by a dry run.
-if workflow.is_main_process and not {"-n", "--dry-run", "--dryrun"} & set(sys.argv):
+def asked(page, column):
+    """The file whose time says when a column was asked for: one that is newer than the column has it made again."""
+    return f"{OUT}/asked/{page}/{column}"
+
+
+# What could not be had is tried again in each run that asks for it. Not by the jobs' own Snakemakes, which read this
+# file as well.
+if workflow.is_main_process:
     for page, column in COLUMNS:
-        path = f"{OUT}/columns/{page}/{column}.json"
-        if os.path.isfile(path) and paper_tables.load_column(path).unavailable:
-            for stale in (path, f"book/pages/{page}.ipynb", f"{OUT}/book/_build/html/index.html"):
-                if os.path.isfile(stale):
-                    os.remove(stale)
+        path, stamp = Path(f"{OUT}/columns/{page}/{column}.json"), Path(asked(page, column))
+        if not stamp.is_file() or (path.is_file() and not paper_tables.is_whole(path)):
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            stamp.touch()
 
 
 localrules: all, toc
@@ -119,10 +123,17 @@ rule score:
 
 
 rule column:
+    input:
+        lambda w: asked(w.page, w.column),
+        "data/published.csv",
+        "data/models.yml",
+        "data/benchmarks.yml",
+        glob("data/revisions.yml"),
     output: f"{OUT}/columns/{{page}}/{{column}}.json",
     params:
         name=lambda w: COLUMNS[w.page, w.column][0],
         made_of=lambda w: hash_of(COLUMNS[w.page, w.column][1].model_dump()),
+        printed_in=lambda w: hash_of([profile.notebooks[w.page].parameters[name] for name in ("paper", "items")]),
         code=COLUMN_CODE,
     resources:
         gpu=1,

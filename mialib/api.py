@@ -190,14 +190,15 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
         if name not in kept:
             missing.setdefault(name, i)
     if missing:
+        _check_key(model)
         logger.info("%s", _estimate(model, texts, list(missing.values()), prompts))
         try:
             _ask_all(model, texts, missing, prompts, replies)
         except (ValueError, OSError) as error:
             n_kept = len(read_replies(replies).keys() & set(names))
-            raise type(error)(
-                f"{error}. Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
-            ) from None
+            kept_so_far = f". Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
+            kind = Unavailable if isinstance(error, OSError) else ValueError
+            raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
         kept = read_replies(replies)
 
     rows = []
@@ -278,7 +279,7 @@ def _estimate(
     model: ApiModel, texts: Sequence[str], missing: Sequence[int], prompts: list[str] | list[list[int]]
 ) -> str:
     """What asking for the missing texts takes: requests, tokens and, at MIALIB_API_PRICE, US dollars."""
-    price = _number("MIALIB_API_PRICE")
+    price = price_a_million()
     if model.tokenizer is None:
         n_tokens = sum(len(texts[i].encode()) for i in missing) // BYTES_A_TOKEN
         counted = f"about {n_tokens:,} tokens (an estimate: {BYTES_A_TOKEN} bytes each)"
@@ -287,6 +288,11 @@ def _estimate(
         counted = f"{n_tokens:,} tokens"
     dollars = "" if price is None else f", about ${n_tokens * price / 1e6:.4f} at ${price:g} a million tokens"
     return f"{model.name} at {model.endpoint}: {len(missing)} requests, {counted}{dollars}"
+
+
+def price_a_million() -> float | None:
+    """US dollars a million tokens, as $MIALIB_API_PRICE says; None where it does not."""
+    return _number("MIALIB_API_PRICE")
 
 
 def _number(variable: str) -> float | None:
@@ -349,11 +355,14 @@ def _ask_all(
             pool.shutdown(cancel_futures=True)
 
 
+def _check_key(model: ApiModel) -> None:
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise Unavailable(f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none")
+
+
 def _client(model: ApiModel) -> openai.OpenAI:
     import openai
 
-    if not os.environ.get("OPENAI_API_KEY"):
-        raise Unavailable(f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none")
     per_minute = _number("MIALIB_API_REQUESTS_PER_MINUTE")
     hooks = {"request": [_pacer(60 / per_minute)]} if per_minute else {}
     return openai.OpenAI(base_url=_url(), max_retries=RETRIES, http_client=openai.DefaultHttpxClient(event_hooks=hooks))

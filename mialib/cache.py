@@ -81,20 +81,20 @@ def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.reference`."""
-    by_api = api.is_api(model)
+    tokenizer = load_tokenizer(model)
+    size = api.vocabulary_size(tokenizer) if api.is_api(model) else vocabulary_size(model)
+    of_tokenizer = tokenizer_hash(tokenizer)
     path = _path(
         "token_frequency",
-        model=tokenizer_hash(load_tokenizer(model)) if by_api else model_revision(model),
+        tokenizer=of_tokenizer,
+        size=size,
         corpus=corpus_identity(corpus),
         code=code_hash("frequency", "models"),
         versions=[version("tokenizers")],
     )
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
-            tokenizer = load_tokenizer(model)
-            size = api.vocabulary_size(tokenizer) if by_api else vocabulary_size(model)
-            texts = reference_texts(corpus)
-            count_tokens(texts, tokenizer, size, name=corpus, tokenizer_hash=tokenizer_hash(tokenizer)).save(path)
+            count_tokens(reference_texts(corpus), tokenizer, size, name=corpus, tokenizer_hash=of_tokenizer).save(path)
     return TokenFrequency.load(path)
 
 
@@ -130,6 +130,7 @@ def neighbor_log_probs_or_load(
         neighbors=_neighbors_path(texts, masked_lm, n_neighbors, seed, language).stem,
         device=where.type,
         dtype=str(pick_dtype("auto", where, model)),
+        start_token=start_token_of(model),
         code=code_hash(*MADE_BY, "neighbors"),
         versions=[version("torch"), version("transformers")],
     )

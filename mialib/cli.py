@@ -13,6 +13,7 @@ import typer
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
 )
+FPR = 0.05  # share of non-members that may be called members
 lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
 app.add_typer(lab_app, name="lab")
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
@@ -37,7 +38,9 @@ def detect(
     masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
     n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
     calibrate: Annotated[Path | None, typer.Option(help="a file of known non-members like the texts")] = None,
-    fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
+    fpr: Annotated[
+        float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely.
@@ -88,7 +91,14 @@ def detect(
         stats = score_or_load(model, some)
         return {name: run(name, stats, **given) for name in names}
 
+    if fpr is not None and not calibrate:
+        raise ValueError("--fpr needs --calibrate, a file of known non-members")
+    fpr = FPR if fpr is None else fpr
+    if not fpr:
+        raise ValueError("--fpr 0 would call nothing a member; give a share above 0")
     known = load_texts(calibrate) if calibrate else []
+    if same := set(known) & set(loaded):
+        raise ValueError(f"{calibrate}: {len(same)} of its texts are among those to score; give others")
     if calibrate and 1 / (len(known) + 1) > fpr:
         raise ValueError(
             f"{calibrate} holds {len(known)} texts; the smallest p-value is then {1 / (len(known) + 1):.3g}, and "
@@ -112,7 +122,7 @@ def detect(
             cells = [f"{cell} (p {value:.3f}){star}" for cell, (value, star) in zip(cells, calls, strict=True)]
         typer.echo("  ".join([f"{i:5d}", *(f"{cell:>{width}}" for cell in cells), excerpt(text, 50)]))
     typer.echo(
-        f"* at most {fpr:.0%} of non-members like those of {calibrate} would score as high. One detector, chosen "
+        f"* at most {100 * fpr:g}% of non-members like those of {calibrate} would score as high. One detector, chosen "
         "beforehand: of several that are looked at, one calls more."
         if p
         else "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members "

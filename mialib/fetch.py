@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,6 @@ import httpx
 from tenacity import (
     RetryCallState,
     Retrying,
-    before_sleep_log,
     retry_if_exception,
     stop_after_attempt,
     wait_exponential_jitter,
@@ -127,7 +127,7 @@ class Fetcher:
             retry=retry_if_exception(_may_help),
             wait=_wait,
             stop=stop_after_attempt(MAX_ATTEMPTS),
-            before_sleep=before_sleep_log(logger, logging.WARNING),
+            before_sleep=_say_again,
             reraise=True,
         )
         try:
@@ -149,8 +149,21 @@ def _may_help(error: BaseException) -> bool:
         passes = error.response.status_code == 429 or error.response.status_code >= 500
         return passes and _retry_after(error) <= MAX_RETRY_AFTER_SECONDS
     if isinstance(error, httpx.TransportError):
-        return not isinstance(error, httpx.UnsupportedProtocol)
+        return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
     return isinstance(error, ValueError)
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether a name led nowhere, as without a network: asking again would not help."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _say_again(state: RetryCallState) -> None:
+    logger.warning("%s; asked again in %.0f s", state.outcome.exception(), state.next_action.sleep)
 
 
 def _wait(state: RetryCallState) -> float:

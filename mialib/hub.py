@@ -7,6 +7,7 @@ first used it, kept in `build/revisions.yml`. So a number is never made from two
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -36,7 +37,7 @@ LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # th
 class Unavailable(OSError):
     """A model or data set that can't be had or does not run here; the message is one sentence and says what to do.
 
-    A profile with `skip_unavailable` goes on without it and says so where its numbers would stand.
+    A page of the papers' tables goes on without it and says so where its numbers would stand.
     """
 
 
@@ -207,9 +208,13 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
         return error
     repository, _ = split_name(name)
     thing = {"model": "model", "dataset": "data set"}[kind]
-    copy = f"a copy in the folder {repository} under ${LOCAL_FOLDERS[kind]}"
+    copy = f"a copy in the folder {name} under ${LOCAL_FOLDERS[kind]}"
     address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{repository}"
     causes = list(_causes(error))
+    if name.startswith(("/", ".", "~")):
+        return Unavailable(f"{thing} {name!r}: there is no such folder")
+    if any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in causes):
+        return Unavailable(f"{thing} {name} does not fit on the disk that {constants.HF_HUB_CACHE} lies on; make room")
     if _has(causes, hub.GatedRepoError) or "is a gated dataset" in str(error):  # `datasets` hides the cause
         return Unavailable(
             f"{thing} {name} is gated: ask for access at {address}, then set HF_TOKEN to a token of that account; "

@@ -208,10 +208,16 @@ def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
 
 def free_bytes(device: torch.device) -> int:
     """Memory that a model could still take on the device."""
+    import gc
+
     import psutil
     import torch
 
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if device.type != "cuda":
+        return psutil.virtual_memory().available
+    gc.collect()  # of models that are done with, torch keeps the memory until it is asked to give it back
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,19 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from mialib import evaluate, probed, surp
+from mialib.api import is_api
 from mialib.benchmarks import load_benchmark
 from mialib.config import Profile, Strict
 from mialib.evaluate import Inputs, Target
 from mialib.hub import Unavailable
+from mialib.models import count_parameters, pick_device
 from mialib.published import published_along
 from mialib.results import Result
 from mialib.store import write_json
 
 NOTEBOOK = "paper_table"
 NOT_RUN = "not run"
+BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
 
 
 class Column(Strict):
@@ -45,6 +49,7 @@ class Column(Strict):
     unseen: str | None = None  # what the probe learns from, as in `mialib.unseen`
     n_training: PositiveInt = probed.N_TRAINING
     fields: dict[str, str] = Field(default_factory=dict)  # further printed columns, of one domain each (probing)
+    note: str = ""  # what the page says of it besides
 
     @property
     def models(self) -> list[str]:
@@ -75,14 +80,21 @@ def columns_of(profile: Profile) -> Iterator[tuple[str, str, Column]]:
                 yield name, printed, column
 
 
+def is_whole(path: str | Path) -> bool:
+    """Whether a kept column has all that could be had of it; if not, it may be tried again."""
+    kept = load_column(path)
+    return not kept.unavailable and not kept.notes
+
+
 def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str, Column]]:
     """The columns whose model, benchmark or page is named in `only`; all where it is empty. ValueError for a name that
     is none."""
     every = list(columns_of(profile))
     known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
     if unknown := sorted(set(only) - known):
+        alike = get_close_matches(unknown[0], known, n=5, cutoff=0.4) or sorted(known)
         raise ValueError(
-            f"profile {profile.name} has no model, benchmark or page {unknown[0]!r}; it has: {', '.join(sorted(known))}"
+            f"profile {profile.name} has no model, benchmark or page {unknown[0]!r}; it has {', '.join(alike)}"
         )
     return [found for found in every if not only or {found[0], found[2].model, found[2].benchmark} & set(only)]
 
@@ -99,12 +111,12 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     is lacking. Unavailable where its model or benchmark can't be had.
     """
     inputs, notes = _load(column)
-    measured = MEASURE[paper](inputs, items, name, column, notes)
-    found = [result if result.ours is not None else _not_run(result) for result in measured]
+    own = MEASURE[paper](inputs, items, name, column)
+    found = [result if result.ours is not None else _not_run(result) for result in own.results]
     has = {(result.row, result.column, result.metric) for result in found}
     printed = printed_alone(paper, items, name, column)
     found += [result for result in printed if (result.row, result.column, result.metric) not in has]
-    return Measured(found, notes, [stats.provenance for stats in inputs.passes()])
+    return Measured(found, notes + own.notes, own.provenance)
 
 
 def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
@@ -124,77 +136,78 @@ def _not_run(result: Result) -> Result:
 
 def _load(column: Column) -> tuple[Inputs, list[str]]:
     """Everything that the column needs and that can be had, and a note for each thing that can't."""
+    _check_gpu(column.model)
     benchmark, notes = load_benchmark(column.benchmark), []
-    inputs = evaluate.inputs_of(Target(column.model, column.benchmark), benchmark, {"lowercase"})
+    needs = set() if column.a_values or column.corpora else {"lowercase"}
+    inputs = evaluate.inputs_of(Target(column.model, column.benchmark), benchmark, needs)
     for what, source, add in (
         ("the reference model", column.reference, evaluate.with_reference),
         ("the reference corpus", column.corpus, evaluate.with_corpus),
         ("neighbors", column.masked, lambda inputs, name: evaluate.with_neighbors(inputs, name, column.n_neighbors)),
     ):
-        inputs = _with(inputs, source, add, what, notes)
+        try:
+            inputs = add(inputs, source) if source else inputs
+        except Unavailable as error:
+            notes.append(f"without {what}: {error}")
     return inputs, notes
 
 
-def _with(
-    inputs: Inputs, source: str | None, add: Callable[[Inputs, str], Inputs], what: str, notes: list[str]
-) -> Inputs:
-    try:
-        return add(inputs, source) if source else inputs
-    except Unavailable as error:
-        notes.append(f"without {what}: {error}")
-        return inputs
+def _check_gpu(model: str) -> None:
+    """Unavailable for a large model on a machine where a table would take days, told by its config."""
+    if is_api(model) or pick_device().type != "cpu":
+        return
+    billions = count_parameters(model, embeddings=True) / 1e9
+    if billions > BILLIONS_WITHOUT_GPU:
+        raise Unavailable(
+            f"{model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` scores it all "
+            "the same, if you have the days"
+        )
 
 
-def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, notes: list[str]) -> list[Result]:
+def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """DC-PDD's Tables 2 and 3, a column of all detectors; or a row of Table 4 or 5, DC-PDD alone."""
-    if column.a_values or column.corpora:
-        [(metric, item)] = items.items()
-        printed = published_along("dc-pdd", item, name, metric)
-        variants = {f"{a:g}": (inputs, a) for a in column.a_values} or {
-            label: (with_it, column.a)
-            for label, corpus in column.corpora.items()
-            for with_it in [_with(inputs, corpus, evaluate.with_corpus, f"the corpus {corpus}", notes)]
-        }
-        return [
-            Result.of(
-                row=label,
-                column=name,
-                metric=metric,
-                interval=_dc_pdd_interval(of, a, metric),
-                published=printed.get(label),
-                published_column=name,
-            )
-            for label, (of, a) in variants.items()
-        ]
-    scores = evaluate.score_all(inputs, dc_pdd={"a": column.a})
-    named = replace(inputs, target=replace(inputs.target, published=name))
-    return evaluate.measure(named, scores, paper="dc-pdd", items=items, column=name, star=("dc_pdd", "min_k"))
+    passes = [stats.provenance for stats in inputs.passes()]
+    if not column.a_values and not column.corpora:
+        scores = evaluate.score_all(inputs, dc_pdd={"a": column.a})
+        named = replace(inputs, target=replace(inputs.target, published=name))
+        star = ("dc_pdd", "min_k")
+        return Measured(
+            evaluate.measure(named, scores, paper="dc-pdd", items=items, column=name, star=star), [], passes
+        )
+    [(metric, item)] = items.items()
+    printed, results, notes = published_along("dc-pdd", item, name, metric), [], []
+    variants = [(f"{a:g}", a, column.corpus) for a in column.a_values]
+    for label, a, corpus in variants or [(label, column.a, corpus) for label, corpus in column.corpora.items()]:
+        try:
+            of = evaluate.with_corpus(inputs, corpus) if column.corpora else inputs
+        except Unavailable as error:
+            notes.append(f"without the corpus {corpus}: {error}")
+            of = inputs
+        scores = evaluate.score_all(of, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
+        interval = None if scores is None else evaluate.METRICS[metric](of.labels, scores)
+        of_paper = {"published": printed.get(label), "published_column": name}
+        results.append(Result.of(row=label, column=name, metric=metric, interval=interval, **of_paper))
+    return Measured(results, notes, passes)
 
 
-def _dc_pdd_interval(inputs: Inputs, a: float, metric: str) -> Any:
-    scores = evaluate.score_all(inputs, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
-    return None if scores is None else evaluate.METRICS[metric](inputs.labels, scores)
-
-
-def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, notes: list[str]) -> list[Result]:
+def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """SURP's tables: Min-K%'s and SURP's hyperparameters the best on the reported texts, and chosen on others."""
-    return surp.both_ways(inputs, item=items["auc"], published=name, column=name).results
+    both = surp.both_ways(inputs, item=items["auc"], published=name, column=name)
+    return Measured(both.results, [], [stats.provenance for stats in inputs.passes()])
 
 
-def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, notes: list[str]) -> list[Result]:
+def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
     if column.unseen is None:
-        notes.append("without the probe: no unseen texts are named that it could learn from")
-        return []
+        return Measured([], ["without unseen texts, which the probe learns from and which are set aside"], [])
     try:
         of = probed.probe_inputs(inputs, {probed.REAL: column.unseen}, n_training=column.n_training)
     except Unavailable as error:
-        notes.append(f"without the probe: {error}")
-        return []
+        return Measured([], [f"without the probe: {error}"], [])
     results = probed.measure(of, name, items, name)
     for printed, field in column.fields.items():
         results += probed.measure(of, printed, {"auc": items["auc"]}, printed, probed.texts_of_field(of, field))
-    return results
+    return Measured(results, [], of.provenance())
 
 
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
@@ -215,11 +228,14 @@ def load_column(path: str | Path) -> Measured:
 
 
 def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: Column) -> Measured:
-    """A column, or its printed numbers and why it can't be run here."""
+    """A column, or its printed numbers and why it can't be run here: one that fails must not cost the others."""
+    import torch
+
+    printed = printed_alone(paper, items, name, column)
     try:
         return measure_column(paper, items, name, column)
-    except Unavailable as error:
-        return Measured(printed_alone(paper, items, name, column), [], [], str(error))
+    except (OSError, ValueError, MemoryError, ArithmeticError, torch.OutOfMemoryError) as error:
+        return Measured(printed, [], [], (str(error).splitlines() or [type(error).__name__])[0])
 
 
 def collect(
@@ -241,10 +257,16 @@ def collect(
 # --- what a page says -------------------------------------------------------------------------------------------------
 
 
-def say_what_is_lacking(found: Mapping[str, Measured]) -> str:
+def say_what_is_lacking(found: Mapping[str, Measured], columns: Mapping[str, Column]) -> str:
     """Each column that was not run, or not wholly, and why, in Markdown."""
-    lines = [f"- **{name}**: not run: {of.unavailable}." for name, of in found.items() if of.unavailable]
-    lines += [f"- **{name}**: {note}." for name, of in found.items() for note in of.notes]
+    lines = []
+    for name, of in found.items():
+        rows = dict.fromkeys(result.row for result in of.results if result.why)
+        reasons = [reason for reason in (of.unavailable, *of.notes, columns[name].note) if reason]
+        if rows and not of.unavailable:
+            reasons.insert(0, f"{', '.join(rows)} not run")
+        if reasons:
+            lines.append(f"- **{name}**: {'; '.join(reason.rstrip('.') for reason in reasons)}.")
     return "\n".join(lines) or "Every column was run, with all that it needs."
 
 
@@ -259,8 +281,7 @@ def say_agreement(results: Iterable[Result], metric: str) -> str:
     far = both[int(np.argmax(differences))]
     return (
         f"Of {len(printed)} printed numbers {len(both)} were computed here. The printed one lies within our 95% "
-        f"interval for {inside} of them. That interval is of the draw of texts; on the same texts and model nothing "
-        f"should differ but rounding, so the differences say more: their median is {np.median(differences):.3f}, the "
-        f"largest is "
+        f"interval for {inside} of them. That interval is of the draw of texts, and the texts are the papers' own, so "
+        f"the differences say more: their median is {np.median(differences):.3f}, the largest is "
         f"{far.ours - far.published:+.3f} ({far.row}, {far.column})."
     )

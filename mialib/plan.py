@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mialib.api import is_api
+from mialib.api import is_api, price_a_million
 from mialib.config import Profile
 from mialib.hub import (
     Kind,
@@ -23,10 +24,16 @@ from mialib.hub import (
     cached_snapshots,
     kept_commit,
     local_copy,
-    split_name,
     why_not_asked,
 )
-from mialib.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
+from mialib.models import (
+    REMOTE_CODE_VARIABLE,
+    SPARE_BYTES,
+    TRAINING_BYTES,
+    free_bytes,
+    is_allowed_remote_code,
+    pick_device,
+)
 from mialib.paper_tables import Column, choose_columns
 from mialib.probe import LEARNING_RATES
 from mialib.published_benchmarks import Part, find_part, is_published
@@ -46,8 +53,10 @@ class ColumnPlan:
     column: str
     model: str
     benchmark: str
-    gpu_hours: float | None  # None where the model or the benchmark is not of the registry
+    gpu_hours: float | None  # None where the model or the benchmark is not of the registry, or behind an API
     memory_gb: float | None
+    requests: int = 0  # to an API
+    tokens: int = 0  # that it is sent, about
 
 
 @dataclass(frozen=True)
@@ -65,22 +74,31 @@ class Download:
 def plan_columns(profile: Profile, only: Sequence[str] = ()) -> list[ColumnPlan]:
     """Every column of the profile's tables that is asked for."""
     return [
-        ColumnPlan(page, name, column.model, column.benchmark, gpu_hours(column), memory_gb(column))
+        ColumnPlan(page, name, column.model, column.benchmark, gpu_hours(column), memory_gb(column), *requests(column))
         for page, name, column in choose_columns(profile, only)
     ]
+
+
+def requests(column: Column) -> tuple[int, int]:
+    """Requests and tokens that a model behind an API is sent: each text, and each in lower case where that is read."""
+    n_tokens = _tokens(column.benchmark)
+    if not is_api(column.model) or n_tokens is None:
+        return 0, 0
+    n_passes = 1 if column.a_values or column.corpora else 2
+    return n_passes * _examples(column.benchmark), round(n_passes * n_tokens)
 
 
 def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:
     """Hours of one GPU: the operations of every pass, 2 a parameter and token, at a sustained rate."""
     known = find_model(column.model)
     n_tokens = _tokens(column.benchmark)
-    if known is None or n_tokens is None:
+    if known is None or known.billions is None or n_tokens is None:
         return None
     own_passes = 2.0 + (column.n_neighbors if column.masked else 0)
     if column.unseen:  # activations of the model and of each proxy, and the proxies' training
         n_training = column.n_training / _examples(column.benchmark)
         own_passes += (1 + len(LEARNING_RATES)) * (1 + n_training) + len(LEARNING_RATES) * TRAINING_PASSES * n_training
-    operations = 2 * (known.billions or 0) * 1e9 * n_tokens * own_passes
+    operations = 2 * known.billions * 1e9 * n_tokens * own_passes
     reference = find_model(column.reference) if column.reference else None
     if reference:
         operations += 2 * (reference.billions or 0) * 1e9 * n_tokens
@@ -165,7 +183,8 @@ def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequenc
     """
     from huggingface_hub import get_token
 
-    if known.is_here or local_copy(split_name(known.name)[0], kind):
+    copy = local_copy(known.name, kind)
+    if known.is_here or (copy and (kind == "dataset" or (copy / "config.json").is_file())):
         return replace(known, is_here=True)
     if why := why_not_asked():
         known = replace(known, obstacle=known.obstacle or f"the hub {why.partition(' (')[0]}")
@@ -231,21 +250,48 @@ def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> st
     """The plan as text for a terminal."""
     lines = ["What has to be here:"]
     for d in downloads:
-        state = "here" if d.is_here else f"{d.gb:.1f} GB" if d.gb else "small" if d.kind == "data" else ""
+        state = "here" if d.is_here else f"{d.gb:.1f} GB" if d.gb else ""
         lines.append("  " + "  ".join([f"{d.kind:5}", f"{d.name:52}", f"{state:>8}", d.licence, d.obstacle]).rstrip())
     lines.append("What is computed, a job each:")
     for c in columns:
-        hours = "" if c.gpu_hours is None else f"{c.gpu_hours:.2f} h"
+        hours = "" if c.gpu_hours is None else "< 0.01 h" if c.gpu_hours < 0.01 else f"{c.gpu_hours:.2f} h"
         memory = "" if c.memory_gb is None else f"{c.memory_gb:.0f} GB"
-        lines.append("  " + "  ".join([f"{c.page:22}", f"{c.column:42}", f"{hours:>8}", f"{memory:>7}"]).rstrip())
+        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{_dollars(c.tokens)}" if c.requests else ""
+        lines.append("  " + "  ".join([f"{c.page:24}", f"{c.column:42}", f"{hours:>8}", f"{memory:>7}", sent]).rstrip())
     missing = [d for d in downloads if not d.is_here]
     pages = dict.fromkeys(c.page for c in columns)
     by_page = {page: sum(c.gpu_hours or 0 for c in columns if c.page == page) for page in pages}
-    lines.append(f"GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained, without loading and downloading:")
-    lines += [f"  {page:22}  {hours:6.2f}" for page, hours in by_page.items()]
     lines.append(
-        f"In all {len(columns)} jobs, {sum(by_page.values()):.1f} GPU hours, {sum(d.gb for d in missing):.0f} GB to "
-        f"download and to keep; {sum(bool(d.obstacle) for d in downloads)} of {len(downloads)} models and data sets "
-        "have something in their way. What can't be had is left out, and its page says so."
+        f"GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained; loading, downloading and counting a "
+        "reference corpus's tokens, which the processor does once a tokenizer, come on top:"
     )
-    return "\n".join(lines)
+    lines += [f"  {page:24}  {hours:6.2f}" for page, hours in by_page.items()]
+    gb = sum(d.gb for d in missing)
+    lines.append(
+        f"In all {len(columns)} jobs, {sum(by_page.values()):.1f} GPU hours, {gb:.0f} GB to download and to keep; "
+        f"{sum(bool(d.obstacle) for d in downloads)} of {len(downloads)} models and data sets have something in their "
+        "way. What can't be had is left out, and its page says so."
+    )
+    return "\n".join([*lines, this_machine(gb)])
+
+
+def _dollars(n_tokens: int) -> str:
+    price = price_a_million()
+    return "" if price is None else f", about ${n_tokens * price / 1e6:.2f}"
+
+
+def this_machine(download_gb: float) -> str:
+    """Device, memory and disk of the machine at hand, and a warning where the downloads do not fit."""
+    import torch
+    from huggingface_hub import constants
+
+    device = pick_device()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    cache = Path(constants.HF_HUB_CACHE)
+    free_gb = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.exists())).free / 1e9
+    said = f"This machine: {name}, {free_bytes(device) / 1e9:.0f} GB of memory free, {free_gb:.0f} GB of disk free."
+    if free_gb < download_gb:
+        said += f" That is less than the {download_gb:.0f} GB to download: name a part, or another disk ($HF_HOME)."
+    if device.type == "cpu":
+        said += " Without a GPU, models above half a billion parameters are left out."
+    return said

@@ -37,8 +37,9 @@ from mialib.models import (
     model_revision,
     pick_device,
     pick_dtype,
+    start_token_of,
 )
-from mialib.scoring import TOKENS_PER_BATCH, token_batches
+from mialib.scoring import fitting_tokens, token_batches
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, home
 
 if TYPE_CHECKING:
@@ -337,7 +338,8 @@ def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
     values = np.zeros((0, len(texts), 0), np.float32)
-    for batch in token_batches(token_ids, lambda: TOKENS_PER_BATCH[device.type]):
+    budget = fitting_tokens(loaded, every_layer=True)
+    for batch in token_batches(token_ids, lambda: budget):
         inputs, lengths = right_padded([token_ids[i] for i in batch], device)
         with torch.inference_mode():
             states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
@@ -455,6 +457,7 @@ def _once(
             "texts": hash_texts(texts),
             "device": where.type,
             "dtype": str(pick_dtype(dtype, where, model)),
+            "start_token": start_token_of(model),
             "code": code_hash("probe", "models", "scoring", "training"),
             "versions": [version("torch"), version("transformers")],
             **made_by,

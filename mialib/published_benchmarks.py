@@ -57,7 +57,9 @@ def find_part(name: str, length: int | None = None) -> Part:
     if not known.lengths:
         return Part(full_name, known, chosen, None)
     if length not in known.lengths:
-        raise ValueError(f"{key} comes at lengths {', '.join(map(str, known.lengths))}, not {length}")
+        asked = "; name one, such as" if length is None else f", not {length}; such as"
+        lengths = ", ".join(map(str, known.lengths))
+        raise ValueError(f"{key} comes at lengths {lengths}{asked} {full_name}-{known.lengths[0]}")
     return Part(f"{full_name}-{length}", known, chosen | {"length": length}, length)
 
 
@@ -85,10 +87,14 @@ def check_columns(rows: list[dict[str, Any]], known: KnownBenchmark, source: str
     for number, row in enumerate(rows, start=1):
         if missing := [column for column in known.columns if column not in row]:
             there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
+            do = (
+                "; if the data set was changed, pin an older commit of it in data/revisions.yml"
+                if "@" in source
+                else ""
+            )
             raise ValueError(
                 f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
-                f"{missing[0]!r} but {there}; if the data set was changed, pin an older commit of it in "
-                "data/revisions.yml"
+                f"{missing[0]!r} but {there}{do}"
             )
 
 
@@ -122,6 +128,9 @@ def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None)
         path = _file(part.fill(of.file), part.known.hub_id, folder, revision)
         with path.open(encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
             texts = [json.loads(line) for line in lines if line.strip()]
+        for number, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise ValueError(f"{path}, line {number}: a text as a JSON string is expected, got {text!r:.60}")
         return [{"text": text, "label": int(of.role == "member")} for text in texts]
     from datasets import load_dataset
 

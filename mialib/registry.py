@@ -25,7 +25,7 @@ API = "api:"  # how the name of a model behind an API begins
 class KnownModel(Strict):
     """A model that a paper uses, under its name on the hub."""
 
-    printed: tuple[str, ...]  # how the papers' tables spell it
+    printed: tuple[str, ...] = ()  # how the papers spell it, where they name it
     billions: PositiveFloat | None = None  # of parameters, embeddings included; None behind an API
     download_gb: NonNegativeFloat = 0  # of the weight files that are fetched
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"  # of the weights on a GPU

@@ -127,17 +127,18 @@ def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int])
         yield batch
 
 
-def fitting_tokens(loaded: LoadedModel) -> int:
+def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
     """Tokens of a batch, padding included, that fit beside the model: half of the free memory, at most the device's
     usual number.
 
     A layer's activations, in the weights' type: hidden states, queries, keys, values and their kin, about ten times the
-    width, and the inner layer of the MLP three times.
+    width, and the inner layer of the MLP three times. `every_layer` keeps the hidden states of all layers.
     """
     config, device = loaded.model.config, loaded.model.device
     width = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * width
-    bytes_a_token = (10 * width + 3 * inner) * loaded.model.dtype.itemsize
+    kept = config.num_hidden_layers * width if every_layer else 0
+    bytes_a_token = (10 * width + 3 * inner + kept) * loaded.model.dtype.itemsize
     return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
 
 
@@ -152,8 +153,9 @@ class Scorer:
     """A causal language model that scores texts.
 
     `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that
-    `load_model` has loaded is taken as it is. `device` and `dtype` default to what the machine has (CUDA in bfloat16,
-    else the CPU in float32); statistics are float32 always.
+    `load_model` has loaded is taken as it is. `device` and `dtype` default to what the machine has: on CUDA the type
+    of `data/models.yml` for a model that it names, bfloat16 for any other; float32 on the CPU. Statistics are float32
+    always.
     `start_token` is prepended to each text: "auto" (see `mialib.models.load_model`), a token, or None.
     """
 

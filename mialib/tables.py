@@ -336,7 +336,9 @@ def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Col
             "benchmark": column.benchmark,
             "smaller model": column.reference or DASH,
             "reference corpus": column.corpus or ", ".join(column.corpora.values()) or DASH,
-            "neighbors by": column.masked or DASH,
+            "neighbors by": f"{column.masked}, {column.n_neighbors} a text" if column.masked else DASH,
+            "a": f"{column.a:g}" if column.corpus or column.corpora else DASH,
+            "unseen texts": f"{column.unseen}, {column.n_training}" if column.unseen else DASH,
         }
         for name, column in columns.items()
     }
@@ -348,7 +350,7 @@ def known_models_table(models: Mapping[str, KnownModel]) -> pd.DataFrame:
     """The registry's models: what they are called, how large they are, and how one gets at them."""
     rows = {
         name: {
-            "in the papers": ", ".join(known.printed),
+            "in the papers": ", ".join(known.printed) or DASH,
             "billions": DASH if known.billions is None else f"{known.billions:g}",
             "GB": DASH if known.billions is None else f"{known.download_gb:g}",
             "on a GPU": DASH if known.billions is None else known.dtype,

@@ -646,7 +646,7 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatien
     with pytest.raises(kind, match=message) as caught:
         score_or_load("api:tiny", SENTENCES)
     assert "\n" not in str(caught.value)
-    assert f"Of {len(SENTENCES)} different texts 0 are kept" in str(caught.value)
+    assert "are kept" not in str(caught.value), "there is nothing to go on from"
     assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
 
 

@@ -367,7 +367,8 @@ def test_validation_texts_keep_their_place_when_others_are_taken(tmp_path):
 
 @pytest.mark.parametrize("length", [None, 33])
 def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
-    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256, not {length}"):
+    asked = "; name one, such as" if length is None else f", not {length}; such as"
+    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256{asked} wikimia-32"):
         load_benchmark("wikimia", length=length)
 
 

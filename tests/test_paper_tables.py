@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def test_the_probes_column_has_baselines_and_probe():
     without = paper_tables.measure_column(
         "probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column.model_copy(update={"unseen": None})
     )
-    assert without.notes == ["without the probe: no unseen texts are named that it could learn from"]
+    assert without.notes == ["without unseen texts, which the probe learns from and which are set aside"]
     assert all(result.ours is None for result in without.results)
 
 
@@ -175,14 +176,23 @@ def test_a_model_that_can_not_be_had_keeps_its_printed_numbers_and_says_why():
     assert str(by_row(dashes)["Min-K%++ Prob"]) == "–", "the paper prints none"
 
 
-def test_an_error_that_is_no_want_of_something_is_raised():
+def test_a_column_that_fails_costs_no_other():
     column = Column(model=LARGE, benchmark="wikimia-33")
-    with pytest.raises(ValueError, match="comes at lengths"):
-        paper_tables.measure_or_say_why("dc-pdd", TABLES_2_3, "WikiMIA / OPT-6.7B", column)
+    failed = paper_tables.measure_or_say_why("dc-pdd", TABLES_2_3, "WikiMIA / OPT-6.7B", column)
+    assert "wikimia comes at lengths" in failed.unavailable and {str(r) for r in failed.results} == {"not run"}
+
+
+def test_a_column_that_the_paper_does_not_print_is_an_error():
+    column = Column(model=LARGE, benchmark="wikimia-32")
     with pytest.raises(ValueError, match="prints no auc of 'WikiMIA / OPT'"):
-        paper_tables.measure_or_say_why(
-            "dc-pdd", TABLES_2_3, "WikiMIA / OPT", Column(model=LARGE, benchmark="wikimia-32")
-        )
+        paper_tables.measure_or_say_why("dc-pdd", TABLES_2_3, "WikiMIA / OPT", column)
+
+
+def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(paper_tables, "count_parameters", lambda _, embeddings: 2_775_000_000)
+    column = Column(model=LARGE, benchmark="wikimia-32")
+    with pytest.raises(Unavailable, match=r"pythia-2\.8b has 2\.8 billion parameters, and this machine has no GPU"):
+        paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
 
 
 def test_a_column_is_the_same_after_it_was_kept(tmp_path):
@@ -201,9 +211,20 @@ def test_a_page_takes_the_columns_that_are_computed(tmp_path):
     found = paper_tables.collect("dc-pdd", {"auc": "table-2"}, wanted, tmp_path)
     assert found["WikiMIA / Llama-13B"] == own
     assert found["WikiMIA / OPT-6.7B"].unavailable == "not asked for in this run"
-    assert paper_tables.say_what_is_lacking(found) == (
-        "- **WikiMIA / OPT-6.7B**: not run: not asked for in this run.\n- **WikiMIA / Llama-13B**: a note."
+    wanted["WikiMIA / Llama-13B"] = wanted["WikiMIA / Llama-13B"].model_copy(update={"note": "another note."})
+    assert paper_tables.say_what_is_lacking(found, wanted) == (
+        "- **WikiMIA / OPT-6.7B**: not asked for in this run.\n- **WikiMIA / Llama-13B**: a note; another note."
     )
+
+
+def test_rows_that_were_not_run_are_named():
+    rows = [replace(made_result(None, 0.5), row=row, why=why) for row, why in (("Neighbor", "not run"), ("Ref", ""))]
+    found = {"c": paper_tables.Measured(rows, ["without neighbors: no model"], [])}
+    wanted = {"c": Column(model=LARGE, benchmark="wikimia-32")}
+    said = paper_tables.say_what_is_lacking(found, wanted)
+    assert said == "- **c**: Neighbor not run; without neighbors: no model."
+    whole = {"c": paper_tables.Measured([made_result(0.5, 0.5)], [], [])}
+    assert paper_tables.say_what_is_lacking(whole, wanted) == "Every column was run, with all that it needs."
 
 
 def made_result(ours, published, half_width=0.1):
@@ -237,7 +258,7 @@ def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
     assert {column.benchmark for _, _, column in chosen("wikimia-128")} == {"wikimia-128"}
     assert len(chosen(LARGE, "paper_surp_table_1")) == 10 + 12 - 2
     assert len(chosen()) == len(list(paper_tables.columns_of(profile)))
-    with pytest.raises(ValueError, match=r"no model, benchmark or page 'pythia'; it has: .*EleutherAI/pythia-2\.8b"):
+    with pytest.raises(ValueError, match=r"no model, benchmark or page 'pythia'; it has .*EleutherAI/pythia-2\.8b"):
         chosen("pythia")
 
 
@@ -340,7 +361,7 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
         return Counter(re.findall(r"^(?:local)?rule (\w+):", done.stdout + done.stderr, re.M))
 
     # What could not be had is tried again, where it is asked for, and nothing else is.
-    assert not jobs("--dry-run") and jobs(only="wikimia-32")["column"] == 0
+    assert jobs("-np")["column"] == 1 and jobs(only="wikimia-32")["column"] == 0
     kept = load_results(results / "tiny_surp_tables.json")
     assert any(r.ours is not None for r in kept), "columns of earlier runs stay"
     assert jobs() == {"column": 1, "notebook": 1, "book": 1, "all": 1}

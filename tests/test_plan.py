@@ -141,7 +141,9 @@ def test_sizes_and_access_are_the_hubs_where_it_answers(at_hub, tmp_path, monkey
 def test_copies_are_here(without_hub, tmp_path, monkeypatch):
     monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path / "data"))
-    (tmp_path / "models" / "facebook" / "opt-6.7b").mkdir(parents=True)
+    for name, file in (("opt-6.7b", "config.json"), ("opt-350m", "README.md")):  # the second holds no model
+        (tmp_path / "models" / "facebook" / name).mkdir(parents=True)
+        (tmp_path / "models" / "facebook" / name / file).write_text("{}")
     (tmp_path / "data" / C4).mkdir(parents=True)
     write_jsonl(tmp_path / "data" / "patentmia" / "patentmia.jsonl", rows("x"))
     write_jsonl(tmp_path / "data" / "wikimia" / "128.jsonl", rows("x"))
@@ -190,7 +192,7 @@ def test_a_part_by_model_benchmark_or_page(only, n):
 
 def test_an_unknown_name_is_an_error_that_lists_the_known():
     with pytest.raises(
-        ValueError, match=r"profile paper has no model, benchmark or page 'opt-6.7b'; it has: .*wikimia-32"
+        ValueError, match=r"profile paper has no model, benchmark or page 'opt-6.7b'; it has facebook/opt-6.7b"
     ):
         plan_columns(PAPER, ["facebook/opt-6.7b", "opt-6.7b"])
 

@@ -53,7 +53,7 @@ def test_activations_are_those_of_one_text_at_a_time(tiny_model, tmp_path, famil
 def test_padding_and_batches_do_not_matter(tiny_model, monkeypatch):
     loaded = load_model(tiny_model("gpt_neox", **LONG))
     together = activations(loaded, TEXTS)
-    monkeypatch.setitem(probe.TOKENS_PER_BATCH, "cpu", 1)
+    monkeypatch.setattr(probe, "fitting_tokens", lambda _, every_layer: 1)
     np.testing.assert_allclose(activations(loaded, TEXTS), together, rtol=1e-4, atol=1e-5)
 
 

@@ -51,7 +51,7 @@ def test_a_name_is_filled_in_with_the_defaults(name, length, full):
         ("mimir/github/ngram_9_0.2", "mimir has no overlap 'ngram_9_0.2'"),
         ("mimir/github/ngram_7_0.2/x", "mimir is chosen from by domain and overlap; .* names more"),
         ("bookmia/x", "bookmia is chosen from by nothing"),
-        ("dolma_book/head", "dolma_book comes at lengths 512, 1024, not None"),
+        ("dolma_book/head", "dolma_book comes at lengths 512, 1024; name one, such as dolma_book/head-512"),
         ("wikimia-48", "wikimia comes at lengths 32, 64, 128, 256, not 48"),
     ],
 )

@@ -39,7 +39,7 @@ def test_names_are_the_hubs_and_say_how_large_the_model_is():
         assert re.fullmatch(r"[A-Za-z0-9_-]+/[A-Za-z0-9._-]+", name) or name.startswith("api:")
         is_api = name.startswith("api:")
         assert is_api == (model.access == "api") == bool(model.tokenizer) == (model.billions is None)
-        assert bool(model.printed and model.licence and model.start_token)
+        assert bool(model.licence and model.start_token)
         size = re.search(r"(\d+(?:\.\d+)?)(b|m)(?!\w)", name.lower())
         if size and model.billions:
             assert model.billions == pytest.approx(float(size[1]) * {"b": 1, "m": 1e-3}[size[2]], rel=0.25), name
