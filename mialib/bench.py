@@ -379,6 +379,7 @@ def measure(
             apart=apart,
             provenance={
                 "device": device_name(device),
+                "on_gpu": device.type == "cuda",
                 "threads": torch.get_num_threads() if device.type == "cpu" else None,
                 "dtype": dtype_name(torch_dtype),
                 "memory": "allocated" if device.type == "cuda" else "resident",
@@ -541,9 +542,9 @@ def device_name(device: torch.device) -> str:
 def bench_table(measured: Benchmark) -> pd.DataFrame:
     """One row a way to score: median seconds with the fastest and slowest round, and how it compares with ours.
 
-    The last two columns are the shares of the measured rates that it reaches: of the product's, by `forward_flops`, and
-    of the copy's, where a pass over the texts moves at least its logits, written and read once, and the weights, once a
-    text for the ways that take one text at a time and else once.
+    The last columns are the shares of the measured rates that it reaches: of the product's, by `forward_flops`, and, on
+    a GPU, of the copy's, where a pass over the texts moves at least its logits, written and read once, and the weights,
+    once a text for the ways that take one text at a time and else once.
     """
     import pandas as pd
 
@@ -558,8 +559,9 @@ def bench_table(measured: Benchmark) -> pd.DataFrame:
             "times as long as ours": f"{row.median / measured[OURS].median:.2f}",
             "peak memory (MB)": f"{row.peak_bytes / 1e6:,.0f}",
             "of the product rate": f"{row.passes * measured.least_seconds['products'] / row.median:.0%}",
-            "of the copy rate": f"{row.passes * moving / row.median:.0%}",
         }
+        if measured.provenance["on_gpu"]:
+            rows[row.name]["of the copy rate"] = f"{row.passes * moving / row.median:.0%}"
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=measured.geometry)
 
 

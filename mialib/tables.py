@@ -346,40 +346,41 @@ def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Col
     return table.loc[:, (table != DASH).any()]
 
 
-def known_models_table(models: Mapping[str, KnownModel]) -> pd.DataFrame:
-    """The registry's models: what they are called, how large they are, and how one gets at them."""
-    rows = {
-        name: {
-            "in the papers": ", ".join(known.printed) or DASH,
-            "billions": DASH if known.billions is None else f"{known.billions:g}",
-            "GB": DASH if known.billions is None else f"{known.download_gb:g}",
-            "on a GPU": DASH if known.billions is None else known.dtype,
+def known_models_tables(models: Mapping[str, KnownModel]) -> list[pd.DataFrame]:
+    """The registry's models: how large they are and what they are called; then how one gets at them."""
+    size, access = {}, {}
+    for name, known in models.items():
+        is_here = known.billions is not None  # not behind an API
+        size[name] = {
+            "billions": f"{known.billions:g}" if is_here else DASH,
+            "GB": f"{known.download_gb:g}" if is_here else DASH,
+            "on a GPU": known.dtype if is_here else DASH,
             "start token": known.start_token,
+            "in the papers": ", ".join(known.printed) or DASH,
+        }
+        access[name] = {
             "smaller model": ", ".join(dict.fromkeys(known.references.values())) or DASH,
             "licence": known.licence,
             "access": "its own code" if known.remote_code else known.access,
         }
-        for name, known in models.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return [pd.DataFrame.from_dict(rows, orient="index") for rows in (size, access)]
 
 
-def known_benchmarks_table(benchmarks: Mapping[str, KnownBenchmark]) -> pd.DataFrame:
-    """The registry's benchmarks, by the names that `load_benchmark` takes."""
-    rows = {}
+def known_benchmarks_tables(benchmarks: Mapping[str, KnownBenchmark]) -> list[pd.DataFrame]:
+    """The registry's benchmarks by the names that `load_benchmark` takes, and what stands for the capitals in them."""
+    rows, choices = {}, {}
     for name, known in benchmarks.items():
-        choices = [f"{choice}: {', '.join(values)}" for choice, values in known.choices.items()]
-        rows[
-            name + "".join(f"/{choice.upper()}" for choice in known.choices) + ("-LENGTH" if known.lengths else "")
-        ] = {
+        to_choose = "".join(f"/{choice.upper()}" for choice in known.choices) + ("-LENGTH" if known.lengths else "")
+        rows[name + to_choose] = {
             "what": known.title,
             "hub": known.hub_id or DASH,
-            "choices": "; ".join(choices) or DASH,
-            "examples, by words": ", ".join(f"{n} ({words})" for words, n in known.examples.items()),
+            "examples (words)": ", ".join(f"{n} ({words})" for words, n in known.examples.items()),
             "licence": known.licence,
             "access": "not on the hub" if known.access == "none" else known.access,
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
+        for choice, values in known.choices.items():
+            choices[f"{name}: {choice.upper()}"] = {"one of": ", ".join(values)}
+    return [pd.DataFrame.from_dict(of, orient="index") for of in (rows, choices)]
 
 
 def notes_of(known: Mapping[str, KnownModel | KnownBenchmark]) -> str:
@@ -421,7 +422,7 @@ def disagreement_table(found: Iterable[Disagreement]) -> pd.DataFrame:
         }
         for d in found
     ]
-    return pd.DataFrame(rows).set_index(["model", "method"])
+    return pd.DataFrame(rows).set_index("model").rename_axis(None)
 
 
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
