@@ -57,6 +57,7 @@ class ColumnPlan:
     memory_gb: float | None
     requests: int = 0  # to an API
     tokens: int = 0  # that it is sent, about
+    needs: frozenset[str] = frozenset()  # models, data sets and corpora, by their names on the hub
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,26 @@ class Download:
 def plan_columns(profile: Profile, only: Sequence[str] = ()) -> list[ColumnPlan]:
     """Every column of the profile's tables that is asked for."""
     return [
-        ColumnPlan(page, name, column.model, column.benchmark, gpu_hours(column), memory_gb(column), *requests(column))
+        ColumnPlan(
+            page,
+            name,
+            column.model,
+            column.benchmark,
+            gpu_hours(column),
+            memory_gb(column),
+            *requests(column),
+            needs_of(column),
+        )
         for page, name, column in choose_columns(profile, only)
     ]
+
+
+def needs_of(column: Column) -> frozenset[str]:
+    """The names on the hub of all that a column takes."""
+    corpora = [split_prefix(name)[0] for name in (column.corpus, *column.corpora.values()) if name]
+    data = [find_part(column.benchmark).known.hub_id] if is_published(column.benchmark) else []
+    hub_corpora = [HUB_CORPORA[name].hub_id for name in corpora if name in HUB_CORPORA]
+    return frozenset(name for name in (*column.models, *data, *hub_corpora) if name)
 
 
 def requests(column: Column) -> tuple[int, int]:
@@ -261,11 +279,16 @@ def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> st
     missing = [d for d in downloads if not d.is_here]
     pages = dict.fromkeys(c.page for c in columns)
     by_page = {page: sum(c.gpu_hours or 0 for c in columns if c.page == page) for page in pages}
+    of_page = {page: frozenset().union(*(c.needs for c in columns if c.page == page)) for page in pages}
     lines.append(
-        f"GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained; loading, downloading and counting a "
-        "reference corpus's tokens, which the processor does once a tokenizer, come on top:"
+        f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
+        "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables share is "
+        "counted in each:"
     )
-    lines += [f"  {page:24}  {hours:6.2f}" for page, hours in by_page.items()]
+    lines += [
+        f"  {page:24}  {sum(d.gb for d in missing if d.name in of_page[page]):5.0f} GB  {hours:6.2f} h"
+        for page, hours in by_page.items()
+    ]
     gb = sum(d.gb for d in missing)
     lines.append(
         f"In all {len(columns)} jobs, {sum(by_page.values()):.1f} GPU hours, {gb:.0f} GB to download and to keep; "

@@ -117,7 +117,15 @@ def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geomet
     assert found.exit_code == 0, found.output
     header = found.stdout.splitlines()[0]
     assert header.startswith("tiny ")
-    for column in ("passes", "seconds", "tokens/s", "times as long as ours", "peak memory (MB)", "product", "product rate"):
+    for column in (
+        "passes",
+        "seconds",
+        "tokens/s",
+        "times as long as ours",
+        "peak memory (MB)",
+        "product",
+        "product rate",
+    ):
         assert column in header
     tiny, llama = json.loads(path.read_text())
     assert [row["name"] for row in tiny["rows"]] == [

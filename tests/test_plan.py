@@ -204,3 +204,21 @@ def test_the_plan_adds_up(without_hub):
     assert "model  EleutherAI/pythia-6.9b" in text and "13.8 GB  apache-2.0  the hub is not asked" in text
     assert "data   swj0419/WikiMIA" in text and "4.1 GB  odc-by" in text
     assert "In all 1 jobs, 0.0 GPU hours, 18 GB to download and to keep; 3 of 3 models and data sets" in text
+
+
+def test_a_tables_download_is_that_of_what_its_columns_take(without_hub):
+    columns = plan_columns(PAPER, ["paper_dc_pdd_table_4", "paper_surp_table_2"])
+    of_page = {c.page: c.needs for c in columns}
+    assert of_page["paper_dc_pdd_table_4"] == {"EleutherAI/pythia-6.9b", WIKIMIA, C4}
+    said = describe(columns, plan_downloads(PAPER, ["paper_dc_pdd_table_4", "paper_surp_table_2"]))
+    # OLMo: 4.7 + 27.6 GB; Pythia-6.9B 13.85 GB and ten billion characters of C4.
+    [olmo] = [line for line in said.splitlines() if line.startswith("  paper_surp_table_2 ") and "GB " in line][-1:]
+    assert "32 GB" in olmo
+
+
+def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
+    monkeypatch.setenv("MIALIB_API_PRICE", "2")
+    [column] = [c for c in plan_columns(PAPER, ["api:davinci-002"]) if c.page == "paper_dc_pdd_table_5"]
+    # 9,870 texts of 512 words, 1.5 tokens a word, once: DC-PDD reads no lower case.
+    assert (column.requests, column.tokens, column.gpu_hours) == (9870, 7_580_160, None)
+    assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe([column], [])
