@@ -282,8 +282,8 @@ def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> st
     of_page = {page: frozenset().union(*(c.needs for c in columns if c.page == page)) for page in pages}
     lines.append(
         f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
-        "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables share is "
-        "counted in each:"
+        "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables "
+        "share is counted in each:"
     )
     lines += [
         f"  {page:24}  {sum(d.gb for d in missing if d.name in of_page[page]):5.0f} GB  {hours:6.2f} h"
