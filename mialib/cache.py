@@ -94,7 +94,14 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     )
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
-            count_tokens(reference_texts(corpus), tokenizer, size, name=corpus, tokenizer_hash=of_tokenizer).save(path)
+            count_tokens(
+                reference_texts(corpus),
+                tokenizer,
+                size,
+                name=corpus,
+                tokenizer_hash=of_tokenizer,
+                partial=path.with_suffix(".partial.npz"),
+            ).save(path)
     return TokenFrequency.load(path)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +20,9 @@ from mialib.store import atomic_path
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_KEEPING = 60
 TEXTS_AT_ONCE = 1024  # tokenized side by side by the tokenizer's own threads
 
 
@@ -70,22 +75,41 @@ def count_tokens(
     *,
     name: str,
     tokenizer_hash: str = "",
+    partial: Path | None = None,
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's |V|, its number of output rows. ValueError where a token lies outside it or nothing
-    was counted.
+    `vocab_size` is the model's |V|, its number of output rows. Counts so far are kept in the file `partial` once a
+    minute, and a run that finds it goes on from there; it is removed at the end. ValueError where a token lies outside
+    the vocabulary or nothing was counted.
     """
-    counts = np.zeros(vocab_size, np.int64)
-    for batch in _batches(texts, TEXTS_AT_ONCE):
+    counts, n_done = _counted_so_far(partial, vocab_size)
+    kept_at = time.monotonic()
+    for batch in _batches(islice(texts, n_done, None), TEXTS_AT_ONCE):
         encoded = tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)
         token_ids = np.concatenate([np.asarray(ids, np.int64) for ids in encoded["input_ids"]])
         if len(token_ids) and token_ids.max() >= vocab_size:
             raise ValueError(f"{name}: token id {token_ids.max()} lies outside the model's vocabulary of {vocab_size}")
         counts += np.bincount(token_ids, minlength=vocab_size)
+        n_done += len(batch)
+        if partial and time.monotonic() - kept_at > SECONDS_BETWEEN_KEEPING:
+            with atomic_path(partial) as temporary, temporary.open("wb") as file:
+                np.savez(file, counts=counts, n_done=n_done)
+            kept_at = time.monotonic()
+            logger.info("%s: %s texts, %s tokens counted", name, f"{n_done:,}", f"{counts.sum():,}")
     if not counts.any():
         raise ValueError(f"{name}: the reference corpus holds no tokens")
+    if partial:
+        partial.unlink(missing_ok=True)
     return TokenFrequency(counts=counts, name=name, tokenizer=tokenizer_hash)
+
+
+def _counted_so_far(partial: Path | None, vocab_size: int) -> tuple[NDArray[np.int64], int]:
+    """The counts that an earlier run kept, and of how many texts; zeros where there are none."""
+    if partial is None or not partial.is_file():
+        return np.zeros(vocab_size, np.int64), 0
+    with np.load(partial) as kept:
+        return kept["counts"], int(kept["n_done"])
 
 
 def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -61,6 +61,29 @@ def test_a_stream_is_read_once_and_in_batches(tokenizer, monkeypatch):
     np.testing.assert_array_equal(counted.counts, whole.counts)
 
 
+def test_a_count_that_broke_off_goes_on_where_it_stopped(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(frequency, "SECONDS_BETWEEN_KEEPING", -1)
+    partial, seen = tmp_path / "partial.npz", []
+
+    def tokenize(batch, **options):
+        seen.extend(batch)
+        return tokenizer(batch, **options)
+
+    def broken():
+        yield from SENTENCES[:5]
+        raise ConnectionError("gone")
+
+    given = {"name": "b", "partial": partial}
+    with pytest.raises(ConnectionError):
+        count_tokens(broken(), tokenize, len(tokenizer), **given)
+    assert partial.is_file() and seen == SENTENCES[:4]
+    seen.clear()
+    counted = count_tokens(SENTENCES, tokenize, len(tokenizer), **given)
+    assert seen == SENTENCES[4:] and not partial.exists()
+    np.testing.assert_array_equal(counted.counts, count_tokens(SENTENCES, tokenizer, len(tokenizer), name="b").counts)
+
+
 def test_no_start_or_end_tokens_are_counted():
     tokenizer = make_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
