@@ -55,7 +55,7 @@ class Told:
     @property
     def sentence(self):
         """The only line on stderr but progress bars, of a command that failed as it should."""
-        lines = [line for line in self.err.splitlines(keepends=True) if line.strip() and "tok/s" not in line]
+        lines = [line for line in self.err.splitlines(keepends=True) if line.strip() and "text/s" not in line]
         assert self.code == 1 and len(lines) == 1 and lines[0].startswith("mialib: "), self
         return lines[0].removeprefix("mialib: ").strip()
 
