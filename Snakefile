@@ -11,8 +11,7 @@ ONLY = (config.get("only") or "").split()  # models, benchmarks or pages of the 
 os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from mialib import paper_tables
-from mialib.config import load_profile
+from mialib.config import PAPER_TABLE, load_profile
 from mialib.lab import corpora_of, corpora_of_recipe, corpus_made_by, model_made_by
 from mialib.notebooks import NOTEBOOKS
 from mialib.store import code_hash, hash_files, hash_of, PACKAGE
@@ -24,10 +23,15 @@ MODELS = {safe: name for name in profile.models for safe in [name.replace("/", "
 CORPORA = {name.removeprefix("lab/"): name for name in profile.corpora}
 BENCHMARKS = {name.replace("/", "--"): name for model in profile.models.values() for name in model.benchmarks}
 
-COLUMNS = {
-    (page, paper_tables.file_name(name)): (name, column)
-    for page, name, column in paper_tables.choose_columns(profile, ONLY)
-}
+COLUMNS = {}
+# Only where they are needed: each job's own Snakemake reads this file, and would load half a second's worth of modules.
+if ONLY or any(page.notebook == PAPER_TABLE for page in profile.notebooks.values()):
+    from mialib import paper_tables
+
+    COLUMNS = {
+        (page, paper_tables.file_name(name)): (name, column)
+        for page, name, column in paper_tables.choose_columns(profile, ONLY)
+    }
 SCORE_CODE = code_hash(*MADE_BY, "benchmarks")
 # What a column's numbers hang on: not how the lab is made. Scored texts are kept, so that making one anew takes little.
 COLUMN_CODE = code_hash(
@@ -59,7 +63,7 @@ def dealt(name):
 
 def is_paper_table(page):
     """Whether a page is made of columns that jobs of their own compute."""
-    return profile.notebooks[page].notebook == paper_tables.NOTEBOOK
+    return profile.notebooks[page].notebook == PAPER_TABLE
 
 
 def columns_of(page):

@@ -26,6 +26,7 @@ from pydantic import (
 from mialib.store import ROOT
 
 DEFAULT_PROFILE = ROOT / "data" / "profiles" / "lab.yml"
+PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
 
 
 class Strict(BaseModel):

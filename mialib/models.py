@@ -223,7 +223,7 @@ def free_bytes(device: torch.device) -> int:
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
     """The start token that "auto" stands for, where the registry knows the model: its papers' choice."""
     known = find_model(name)
-    return known.start_token or start_token if known and start_token == "auto" else start_token
+    return known.start_token if known and start_token == "auto" else start_token
 
 
 def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:

@@ -21,7 +21,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from mialib import evaluate, probed, surp
 from mialib.api import is_api
 from mialib.benchmarks import load_benchmark
-from mialib.config import Profile, Strict
+from mialib.config import PAPER_TABLE, Profile, Strict
 from mialib.evaluate import Inputs, Target
 from mialib.hub import Unavailable
 from mialib.models import count_parameters, pick_device
@@ -29,7 +29,6 @@ from mialib.published import published_along
 from mialib.results import Result
 from mialib.store import write_json
 
-NOTEBOOK = "paper_table"
 NOT_RUN = "not run"
 BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
 
@@ -75,7 +74,7 @@ def read_columns(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
 def columns_of(profile: Profile) -> Iterator[tuple[str, str, Column]]:
     """Each page of a profile that is made of columns, each printed column and what it is made of."""
     for name, page in profile.notebooks.items():
-        if page.notebook == NOTEBOOK:
+        if page.notebook == PAPER_TABLE:
             for printed, column in read_columns(page.parameters["columns"]).items():
                 yield name, printed, column
 
