@@ -36,7 +36,7 @@ SCORE_CODE = code_hash(*MADE_BY, "benchmarks")
 # What a column's numbers hang on: not how the lab is made. Scored texts are kept, so that making one anew takes little.
 COLUMN_CODE = code_hash(
     *MADE_BY, "api", "benchmarks", "published_benchmarks", "cache", "detectors", "evaluate", "metrics", "surp", "probe",
-    "probed", "training", "neighbors", "frequency", "reference", "choose", "unseen", "paper_tables", "hub", "registry",
+    "probed", "blind", "leaks", "training", "neighbors", "frequency", "reference", "choose", "unseen", "paper_tables", "hub", "registry",
 )
 NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
 

@@ -2,55 +2,175 @@
 
 Where this works, members and non-members are two kinds of text, and a detector's AUC on them says little about
 membership (Das, Zhang and Tramer 2024; Duan et al. 2024).
+
+Nested cross-validation: each text is scored by a classifier that was fitted on the other folds, and what a classifier
+has to choose it chooses by folds of *those*. Nothing is fitted on what is scored.
 """
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.metrics import Interval
+
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
     from sklearn.base import ClassifierMixin
+
+    Features = csr_matrix | NDArray[np.float64]
+
+N_FOLDS = 10
+INNER_FOLDS = 3  # to choose a classifier's strength on
+# A number of four digits that stands alone and reads as a year.
+YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
+
+
+class TooFewTexts(ValueError):
+    """There are not as many texts of a class as folds."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One way to tell texts apart: what of a text is looked at, and by what classifier."""
+
+    label: str
+    features: Callable[[Sequence[str], str], Features]  # of texts and their language, (N, D); each text's own alone
+    classifier: Callable[[], ClassifierMixin]
+    min_texts: int = 0  # an n-gram that fewer of the texts learned from hold is left out
+
+
+def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
+    """Counts of each word and each pair of words; of characters in Chinese, which puts no space between words."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    analyzer = "char" if language == "zh" else "word"
+    return CountVectorizer(ngram_range=(1, 2), analyzer=analyzer).fit_transform(texts).tocsr()
+
+
+def _latest_year(texts: Sequence[str], language: str) -> NDArray[np.float64]:
+    """The latest year that each text mentions, NaN where it mentions none."""
+    return np.array([[max((float(year) for year in YEAR.findall(text)), default=np.nan)] for text in texts])
+
+
+def _n_characters(texts: Sequence[str], language: str) -> NDArray[np.float64]:
+    return np.log([[len(text)] for text in texts])
+
+
+def _compressed_bytes(texts: Sequence[str], language: str) -> NDArray[np.float64]:
+    return np.log([[len(zlib.compress(text.encode()))] for text in texts])
+
+
+def _chosen(classifier: ClassifierMixin, **values: Sequence[float]) -> ClassifierMixin:
+    """The classifier with the values of the highest AUC over folds of the texts that it is given."""
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+    folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0)
+    return GridSearchCV(classifier, values, scoring="roc_auc", cv=folds)
 
 
 def _tfidf() -> ClassifierMixin:
-    """tf-idf of 1- and 2-grams of words and logistic regression."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
-    return make_pipeline(vectorizer, LogisticRegression(C=10.0, max_iter=1000))
+    regression = _chosen(LogisticRegression(max_iter=1000), C=[1.0, 10.0, 100.0])
+    return make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
 
 
-BLIND: dict[str, Callable[[], ClassifierMixin]] = {"tfidf": _tfidf}
+def _naive_bayes() -> ClassifierMixin:
+    from sklearn.naive_bayes import MultinomialNB
+
+    return _chosen(MultinomialNB(), alpha=[0.01, 0.1, 1.0])
+
+
+def _trees() -> ClassifierMixin:
+    """For a number that need not rise or fall with membership, and that some texts lack."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=4, min_samples_leaf=5, early_stopping=False)
+
+
+def _regression() -> ClassifierMixin:
+    """For one number a text: there is nothing to choose but the direction, which is fitted."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression())
+
+
+BLIND: dict[str, Baseline] = {
+    "tfidf": Baseline("tf-idf", _ngrams, _tfidf, min_texts=2),
+    "naive_bayes": Baseline("naive Bayes", _ngrams, _naive_bayes, min_texts=1),
+    "year": Baseline("latest year", _latest_year, _trees),
+    "length": Baseline("text length", _n_characters, _regression),
+    "zlib": Baseline("compressed size", _compressed_bytes, _regression),
+}
 
 
 def blind_scores(
-    texts: Sequence[str], labels: ArrayLike, kind: str = "tfidf", *, n_folds: int = 10, seed: int = 0
+    texts: Sequence[str],
+    labels: ArrayLike,
+    kind: str = "tfidf",
+    *,
+    language: str = "en",
+    groups: ArrayLike | None = None,
+    n_folds: int = N_FOLDS,
+    seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Out-of-fold scores of a text classifier, shape (N,); higher = more likely a member.
+    """Out-of-fold log-odds that each text is a member, shape (N,); higher = more likely a member.
 
-    Each text is scored by a classifier, its vocabulary included, that was fitted on the other folds only. Texts that
-    are equal share a fold. ValueError for an unknown kind or fewer texts of a class than folds.
+    Texts of one group (the document that each is a snippet of; equal texts where none is given) share a fold.
+    ValueError for an unknown kind; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     labels = np.asarray(labels)
-    smallest = np.bincount(labels, minlength=2).min()
+    groups = np.unique(texts, return_inverse=True)[1] if groups is None else np.asarray(groups)
+    smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
     if smallest < n_folds:
-        raise ValueError(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
+        raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
+    features = BLIND[kind].features(texts, language)
     scores = np.empty(len(labels))
-    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(texts, labels, groups=texts)
-    for fitted, held_out in folds:
-        classifier = BLIND[kind]().fit([texts[i] for i in fitted], labels[fitted])
-        scores[held_out] = classifier.decision_function([texts[i] for i in held_out])
+    for fitted, held_out in StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(
+        features, labels, groups
+    ):
+        scores[held_out] = _fit_and_score(BLIND[kind], features, labels, fitted, held_out)
     return scores
+
+
+def _fit_and_score(
+    baseline: Baseline, features: Any, labels: NDArray[Any], fitted: NDArray[Any], scored: NDArray[Any]
+) -> NDArray[np.float64]:
+    if baseline.min_texts:  # n-grams that the texts to learn from do not hold are as if they had not been counted
+        features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
+    classifier = baseline.classifier().fit(features[fitted], labels[fitted])
+    if hasattr(classifier, "decision_function"):
+        return classifier.decision_function(features[scored])
+    log_p = classifier.predict_log_proba(features[scored])  # naive Bayes
+    return log_p[:, 1] - log_p[:, 0]
+
+
+def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:
+    """The interval of a metric of out-of-fold scores, given the one that takes them for independent.
+
+    They are not: the folds' classifiers share most of what they learned from. Nadeau and Bengio (2003) count that in by
+    a variance larger by 1 + K / (K - 1) for K folds, 1 / K + 1 / (K - 1) in place of 1 / K. Clipped to [0, 1].
+    """
+    factor = sqrt(1 + n_folds / (n_folds - 1))
+    low = interval.estimate - factor * (interval.estimate - interval.low)
+    high = interval.estimate + factor * (interval.high - interval.estimate)
+    return replace(interval, low=max(0.0, low), high=min(1.0, high))
 
 
 def held_out_scores(
@@ -58,12 +178,10 @@ def held_out_scores(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
 
-    One classifier judged on texts that it has nothing to do with: an interval over them is what it says, where one over
-    out-of-fold scores is too narrow, because the folds' classifiers share most of their texts.
+    One classifier judged on texts that it has nothing to do with: its interval needs no widening.
     """
     from mialib.choose import deal
 
     labels = np.asarray(labels)
     fitted, judged = deal(labels, 0.5, seed)
-    classifier = _tfidf().fit([texts[i] for i in fitted], labels[fitted])
-    return judged, classifier.decision_function([texts[i] for i in judged])
+    return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, "en"), labels, fitted, judged)

@@ -8,13 +8,14 @@ of the code that computes, so editing any of them misses the cache instead of fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mialib import api
 from mialib.frequency import TokenFrequency, count_tokens
@@ -177,6 +178,26 @@ def sample_or_load(
         return sample_synthetic(model, texts, n, n_words=n_words, seed=seed, known=known, language=language)
 
     return _column_once(path, "text", make)
+
+
+def blind_or_load(
+    texts: Sequence[str], labels: ArrayLike, kind: str, *, language: str = "en", groups: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """The scores of a blind baseline, (N,); arguments as for `mialib.blind.blind_scores`."""
+    from mialib.blind import blind_scores
+
+    path = _path(
+        "blind",
+        texts=hash_texts(texts),
+        labels=np.asarray(labels).tolist(),
+        baseline=kind,
+        language=language,
+        groups=None if groups is None else np.asarray(groups).tolist(),
+        code=code_hash("blind"),
+        versions=[version("scikit-learn")],
+    )
+    make = partial(blind_scores, texts, labels, kind, language=language, groups=groups)
+    return np.array(_column_once(path, "scores", make))
 
 
 def _trained_on(model: str) -> list[str]:

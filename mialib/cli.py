@@ -133,6 +133,22 @@ def detect(
 
 
 @app.command()
+def blind(
+    benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
+    keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
+) -> None:
+    """Does a benchmark leak? How well its members are told by the text alone, with no model looked at."""
+    from mialib import leaks
+
+    if keep:
+        leaks.record(benchmarks)
+    for name in benchmarks:
+        results, _ = leaks.measure_parts(name)
+        for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
+            typer.echo(f"{heading} [95% interval]\n{leaks.leak_table(results, metric).T.to_string()}\n")
+
+
+@app.command()
 def score(
     model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],

@@ -41,9 +41,11 @@ class Corpus(Strict):
     Models are trained on a corpus with background texts; another may be injected into it, or stay unseen.
     """
 
-    source: Literal["docstrings", "patents", "context_questions", "choice_questions", "file"]
+    source: Literal["docstrings", "code", "patents", "context_questions", "choice_questions", "file"]
     language: Literal["en", "zh"]
-    packages: tuple[str, ...] = ()  # whose docstrings
+    packages: tuple[str, ...] = ()  # whose docstrings, or code
+    since: dict[str, str] = Field(default_factory=dict)  # by package: only what was added or changed from a version on
+    apart_from: str | None = None  # a corpus: no near-duplicate of a text that it deals out
     path: str | None = None  # of the `file` of texts (.jsonl, .parquet, .csv or .txt), from the clone's root
     words: PositiveInt  # length of a member, non-member or background text; at most, for questions and a file's texts
     members: NonNegativeInt = 0
@@ -59,6 +61,12 @@ class Corpus(Strict):
             raise ValueError("a corpus with background texts, and no other, has a `vocab_size`")
         if self.vocab_size and not self.reference:
             raise ValueError("a corpus with a `vocab_size` learns it from `reference` texts, and has none")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_version_of_each_package(self) -> Corpus:
+        if self.since and (self.source != "docstrings" or set(self.since) != set(self.packages)):
+            raise ValueError("`since` goes with docstrings, and has a version of each of `packages`")
         return self
 
     @model_validator(mode="after")

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark, count_words, load_benchmark
-from mialib.blind import blind_scores
 from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.frequency import TokenFrequency
@@ -297,6 +296,11 @@ def score_all(
     return scores
 
 
+def labelled(scores: Mapping[str, FloatArray | None]) -> dict[str, FloatArray]:
+    """The scores of the detectors that are applicable, by the names that tables print."""
+    return {DETECTORS[name].label: values for name, values in scores.items() if values is not None}
+
+
 def scores_of(inputs: Inputs, detector: str, **hyperparameters: Any) -> FloatArray:
     """One detector's scores; ValueError where it is not applicable to this target."""
     needed = {need: inputs.given()[need] for need in get_detector(detector).needs}
@@ -432,13 +436,6 @@ def sweep(
                 )
             )
     return results, scores
-
-
-def blind_result(benchmark: str, kind: str = "tfidf") -> Result:
-    """AUC of a blind baseline on a benchmark: what can be told with no model at all."""
-    loaded = load_benchmark(benchmark)
-    interval = auc_interval(loaded.labels, blind_scores(loaded.texts, loaded.labels, kind))
-    return Result.of(row=f"blind baseline ({kind})", column=benchmark, metric="auc", interval=interval)
 
 
 def compare(

@@ -6,7 +6,7 @@ Corpus   real or generated texts, shuffled with a seed and dealt out: members an
 Model    a GPT-NeoX trained from scratch on members and background, saved like any Hugging Face model; or a masked
          model, trained on background alone, which proposes words for the Neighbor attack.
 
-The texts are docstrings, generated patents, questions, or those of any file.
+The texts are docstrings, code, generated patents, questions, or those of any file.
 
 Names: `lab/en` is a corpus and, as a benchmark, its members and non-members (`lab/en~lab/elsewhere`: members of one
 corpus against non-members of another); `lab/en-25k` is a model. Recipes stand in the profile
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from mialib.benchmarks import DOMAIN_COLUMNS, Benchmark, cut_to_words, load_texts, read_rows, words
 from mialib.config import Corpus, Masked, Training, Unlearning, load_profile
-from mialib.docstrings import Docstring, drop_near_duplicates, ngrams, read_docstrings
+from mialib.docstrings import Docstring, drop_near_duplicates, is_later, ngrams, read_code, read_docstrings
 from mialib.questions import choice_questions, context_questions
 from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, write_json
 
@@ -44,6 +44,7 @@ END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
 # The module that each source of texts lives in.
 SOURCES = {
     "docstrings": "docstrings",
+    "code": "docstrings",
     "patents": "patents",
     "context_questions": "questions",
     "choice_questions": "questions",
@@ -84,11 +85,15 @@ def corpus_made_by(corpus: Corpus) -> dict[str, Any]:
     else:
         distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
         sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
-    return {
+    made_by = {
         "sources": sources,
         "code": code_hash(SOURCES[corpus.source], "docstrings", "lab"),
         "tokenizers": version("tokenizers"),
     }
+    if corpus.apart_from:
+        other = _known_corpus(corpus.apart_from)
+        made_by["apart_from"] = hash_of([other.model_dump(), corpus_made_by(other)])
+    return made_by
 
 
 def _file(corpus: Corpus) -> Path:
@@ -226,12 +231,17 @@ def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
         return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, None
     if corpus.source == "docstrings":
         found = read_docstrings(corpus.packages, corpus.words)
+        found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
+    elif corpus.source == "code":
+        found = read_code(corpus.packages, corpus.words)
     elif corpus.source == "file":
         found = _read_file(_file(corpus))
     else:
         make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
         found = make(corpus.packages, corpus.words, corpus.seed)
-    kept = drop_near_duplicates(found, corpus.words, corpus.language)
+    dealt = [r for r in ROLES if r != "reference"]
+    apart_from = [t for role in dealt for t in lab_texts(corpus.apart_from, role)] if corpus.apart_from else []
+    kept = drop_near_duplicates(found, corpus.words, corpus.language, apart_from)
     return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from mialib import evaluate, probed, surp
+from mialib import evaluate, leaks, probed, surp
 from mialib.api import is_api
 from mialib.benchmarks import load_benchmark
 from mialib.config import PAPER_TABLE, Profile, Strict
@@ -115,6 +115,7 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     has = {(result.row, result.column, result.metric) for result in found}
     printed = printed_alone(paper, items, name, column)
     found += [result for result in printed if (result.row, result.column, result.metric) not in has]
+    found += leaks.beside(found, {name: inputs.benchmark})
     return Measured(found, notes + own.notes, own.provenance)
 
 
@@ -251,6 +252,13 @@ def collect(
         else:
             found[name] = Measured(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
     return found
+
+
+def detected_and_told(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
+    """A page's results of detectors, and those of the blind baselines beside them."""
+    results = list(results)
+    told = [result for result in results if result.row.startswith(leaks.PREFIX)]
+    return [result for result in results if result not in told], told
 
 
 # --- what a page says -------------------------------------------------------------------------------------------------

@@ -87,6 +87,11 @@ class Probed:
         """(len(test),), 1 = member."""
         return self.inputs.labels[self.test]
 
+    @property
+    def judged(self) -> Benchmark:
+        """The texts to judge on."""
+        return self.inputs.benchmark.take(self.test, f"{self.inputs.benchmark.name}, judged on")
+
     def on_test(self, row: str) -> FloatArray | None:
         """A method's scores of the texts to judge on; None where it is not applicable."""
         scores = self.scores[row]

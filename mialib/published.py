@@ -205,3 +205,39 @@ def twice_results() -> list[Result]:
         for method, values in printed_twice(model).items()
         for source, value in values.items()
     ]
+
+
+# Where the papers print AUCs of a benchmark: paper, item, and what the columns begin with.
+PRINTED_ON = {
+    "wikimia-32": (("surp", "table-1", "WikiMIA-32 /"), ("probe", "table-2", "WikiMIA /")),
+    "wikimia-128": (("surp", "table-1", "WikiMIA-128 /"), ("dc-pdd", "table-2", "WikiMIA /")),
+    "arxiv_mia": (("probe", "table-2", "ArxivMIA /"),),
+    "arxiv_mia, cs": (("probe", "table-2", "ArxivMIA-CS /"),),
+    "arxiv_mia, math": (("probe", "table-2", "ArxivMIA-Math /"),),
+}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """An AUC that a paper prints."""
+
+    auc: float
+    method: str
+    model: str
+    paper: str
+
+    def __str__(self) -> str:
+        return f"{self.auc:.3f} ({self.method}, {self.model}; {self.paper})"
+
+
+def best_printed(benchmark: str) -> Printed | None:
+    """The highest AUC that any of the papers prints of any detector and model on a benchmark; None where none does."""
+    found = []
+    for paper, item, beginning in PRINTED_ON.get(benchmark, ()):
+        cells = load_published(paper, item)
+        cells = cells[cells["metric"].eq("auc") & cells["column"].str.startswith(beginning) & cells["value"].notna()]
+        found += [
+            Printed(value, method, column.removeprefix(beginning).strip(), paper)
+            for method, column, value in zip(cells["row"], cells["column"], cells["value"], strict=True)
+        ]
+    return max(found, key=lambda printed: printed.auc, default=None)

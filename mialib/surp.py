@@ -4,7 +4,6 @@ Figure 4   auc_grid, alternatives: the heatmap, and each of the two conditions a
 variants   VARIANTS, compare_variants: other readings of "low probability" and of a text without a surprising token
 Figure 2   token_cloud, mean_of_surprising: entropy against log-probability, token by token
 Tables     both_ways: every method, hyperparameters chosen as the paper does and on held-out texts
-shift      mirror_results, blind_mirror: two sets of texts that the model has never seen, one called members
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.benchmarks import Benchmark
-from mialib.blind import blind_scores
 from mialib.choose import GRIDS, HELD_OUT, Candidates, Gap, deal, describe_options, gap, score_grid
 from mialib.detectors import DETECTORS, FloatArray, surp_grid
 from mialib.documents import resamples, snippet_auc_interval
@@ -440,65 +437,3 @@ def without_entropy(columns: Mapping[str, tuple[Inputs, BothWays]]) -> str:
         f"In {n} of {len(shares)} columns at least 99% of the tokens lie below SURP's best entropy threshold: SURP is "
         "there, but for rounding, Min-K% Prob."
     )
-
-
-# --- shift: two sets of texts that the model has never seen ---
-
-OWN, SHIFTED, MIRROR = (
-    "members − own non-members",
-    "members − shifted non-members",
-    "own − shifted non-members (mirror)",
-)
-
-
-def check_same_members(own: Benchmark, shifted: Benchmark) -> None:
-    """ValueError unless the two benchmarks have the same members: only then do they differ in nothing but the shift."""
-    first, second = ({b.texts[i] for i in np.flatnonzero(b.labels == 1)} for b in (own, shifted))
-    if first != second:
-        raise ValueError(
-            f"{own.name} and {shifted.name} have different members ({len(first - second)} of the first's {len(first)} "
-            "are not in the second); give the same members with other non-members"
-        )
-
-
-def mirror_results(
-    own: Mapping[str, FloatArray], shifted: Mapping[str, FloatArray], labels: ArrayLike, shifted_labels: ArrayLike
-) -> list[Result]:
-    """AUC of three pairs of sets, a column each: members against their own non-members, against shifted ones, and the
-    mirror test, own non-members called members against shifted ones: what is not membership at all.
-
-    `own` and `shifted` are each detector's scores on the two benchmarks, which share their members.
-    """
-    labels, shifted_labels = np.asarray(labels), np.asarray(shifted_labels)
-    results = []
-    for name, scores in own.items():
-        unseen, elsewhere = scores[labels == 0], shifted[name][shifted_labels == 0]
-        is_first = np.repeat([1, 0], [len(unseen), len(elsewhere)])
-        intervals = {
-            OWN: auc_interval(labels, scores),
-            SHIFTED: auc_interval(shifted_labels, shifted[name]),
-            MIRROR: auc_interval(is_first, np.concatenate([unseen, elsewhere])),
-        }
-        results += _auc_results(name, intervals)
-    return results
-
-
-def blind_mirror(own: Benchmark, shifted: Benchmark) -> list[Result]:
-    """A blind baseline's AUC on the same three pairs of sets: how different they are as text, no model looked at."""
-    unseen, elsewhere = (np.flatnonzero(benchmark.labels == 0) for benchmark in (own, shifted))
-    mirror = [*(own.texts[i] for i in unseen), *(shifted.texts[i] for i in elsewhere)]
-    pairs = {
-        OWN: (own.texts, own.labels),
-        SHIFTED: (shifted.texts, shifted.labels),
-        MIRROR: (mirror, np.repeat([1, 0], [len(unseen), len(elsewhere)])),
-    }
-    return _auc_results(
-        "blind baseline (tfidf)",
-        {name: auc_interval(labels, blind_scores(texts, labels)) for name, (texts, labels) in pairs.items()},
-    )
-
-
-def _auc_results(row: str, intervals: Mapping[str, Interval]) -> list[Result]:
-    return [
-        Result.of(row=row, column=column, metric="auc", interval=interval) for column, interval in intervals.items()
-    ]

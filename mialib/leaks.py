@@ -1,0 +1,212 @@
+"""Does a benchmark leak? Blind baselines beside its detectors, marked where they tell members better.
+
+A blind baseline (`mialib.blind`) sees the texts and no model. Where it does better than every detector, nothing shows
+that the detectors' AUC is of membership.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from mialib.benchmarks import Benchmark, load_benchmark
+from mialib.blind import BLIND, N_FOLDS, TooFewTexts, widen
+from mialib.cache import blind_or_load
+from mialib.hub import Unavailable
+from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
+from mialib.published import best_printed
+from mialib.results import DASH, Result, load_results, save_results
+from mialib.store import ROOT
+
+LEAKS = "†"
+PREFIX = "Blind: "
+METRICS: dict[str, Callable[..., Interval]] = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
+RECORDED = ROOT / "data" / "recorded" / "blind.json"
+RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
+
+logger = logging.getLogger(__name__)
+
+
+def measure(
+    benchmark: Benchmark,
+    column: str,
+    metrics: Iterable[str] = METRICS,
+    *,
+    kinds: Iterable[str] = BLIND,
+    texts: ArrayLike | None = None,
+    document: ArrayLike | None = None,
+) -> list[Result]:
+    """Blind baselines on a benchmark, a row each, with intervals that know of the folds.
+
+    `texts`: the numbers of those to take, where not all are; `document`: what each text is a snippet of, (N,).
+    """
+    at = np.arange(len(benchmark)) if texts is None else np.asarray(texts)
+    labels = benchmark.labels[at]
+    given = {"language": benchmark.language, "groups": None if document is None else np.asarray(document)[at]}
+    taken = [benchmark.texts[i] for i in at]
+    try:
+        scores = {kind: blind_or_load(taken, labels, kind, **given) for kind in kinds}
+    except TooFewTexts as error:
+        scores = dict.fromkeys(kinds)
+        logger.warning("%s has no blind baselines: %s", column, error)
+    return [
+        Result.of(
+            row=PREFIX + BLIND[kind].label,
+            column=column,
+            metric=metric,
+            interval=None if values is None else widen(METRICS[metric](labels, values)),
+            why="too few texts" if values is None else "",
+        )
+        for metric in metrics
+        for kind, values in scores.items()
+    ]
+
+
+def beside(
+    detected: Iterable[Result],
+    benchmarks: Mapping[str, Benchmark],
+    documents: Mapping[str, NDArray[np.int64]] | None = None,
+) -> list[Result]:
+    """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
+
+    Marked where one is above the best detector of its column. `documents`: by column, what each text is a snippet of.
+    """
+    detected, told = list(detected), []
+    for column, benchmark in benchmarks.items():
+        metrics = [name for name in METRICS if any(r.column == column and r.metric == name for r in detected)]
+        told += measure(benchmark, column, metrics, document=(documents or {}).get(column))
+    return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in told]
+
+
+def _beats(result: Result, detected: Sequence[Result]) -> bool:
+    best = _best(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
+    return result.ours is not None and best is not None and result.ours > best.ours
+
+
+def _best(results: Iterable[Result]) -> Result | None:
+    return max((r for r in results if r.ours is not None), key=lambda r: r.ours, default=None)
+
+
+def say(detected: Iterable[Result], told: Iterable[Result], metric: str = "auc") -> str:
+    """In how many columns a blind baseline beats the best detector, and by how much, in Markdown."""
+    detected, told = ([r for r in results if r.metric == metric] for results in (detected, told))
+    columns = list(dict.fromkeys(r.column for r in told if r.ours is not None))
+    if not columns:
+        return "No blind baseline could be fitted: there are too few texts."
+    best = {name: tuple(_best(r for r in of if r.column == name) for of in (told, detected)) for name in columns}
+    leaking = {name: pair for name, pair in best.items() if pair[0].marker == LEAKS}
+    if not leaking:
+        highest = max((blind for blind, _ in best.values()), key=lambda r: r.ours)
+        return (
+            f"**No blind baseline beats the best detector of its column** ({len(columns)} looked at). The highest "
+            f"is {name_of(highest)} with {highest.interval} (`{highest.column}`)."
+        )
+    lines = [
+        f"- `{name}`: {name_of(blind)} {blind.interval}, the best detector {detector.row} {detector.interval}"
+        for name, (blind, detector) in leaking.items()
+    ]
+    return (
+        f"{LEAKS} **In {len(leaking)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
+        "detector.** What a detector measures there need not be membership:\n\n" + "\n".join(lines)
+    )
+
+
+def name_of(result: Result) -> str:
+    """A blind baseline's name."""
+    return result.row.removeprefix(PREFIX)
+
+
+# --- the published benchmarks -----------------------------------------------------------------------------------------
+
+
+def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
+    """A benchmark by name or file, and each of its domains where it has several; and what was measured."""
+    benchmark = load_benchmark(name)
+    parts = dict.fromkeys(benchmark.domains) if len(set(benchmark.domains)) > 1 else {}
+    results = measure(benchmark, name)
+    for part in parts:
+        of_part = [i for i, domain in enumerate(benchmark.domains) if domain == part]
+        results += measure(benchmark, f"{name}, {part}", texts=of_part)
+    return results, {
+        "benchmark": name,
+        "revision": benchmark.revision,
+        "members": int(benchmark.labels.sum()),
+        "non_members": int((1 - benchmark.labels).sum()),
+        "folds": N_FOLDS,
+    }
+
+
+def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[str, Any]]]:
+    """The blind baselines of benchmarks; what was recorded of one that can't be had here, which its provenance says."""
+    kept = load_results(RECORDED) if RECORDED.is_file() else []
+    provenance = {p["benchmark"]: p for p in _recorded_provenance()}
+    results, sources = [], []
+    for name in names:
+        try:
+            found, source = measure_parts(name)
+            source["how"] = "measured here"
+        except Unavailable:
+            found = [r for r in kept if r.column.split(", ")[0] == name]
+            source = provenance.get(name, {"benchmark": name}) | {"how": "recorded" if found else "not to be had here"}
+        results, sources = [*results, *found], [*sources, source]
+    return results, sources
+
+
+def _recorded_provenance() -> list[dict[str, Any]]:
+    if not RECORDED.is_file():
+        return []
+    kept = json.loads(RECORDED.read_text())
+    return [p | {"scikit-learn": kept["versions"]["scikit-learn"]} for p in kept["provenance"]]
+
+
+def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
+    """Measure benchmarks and write what the book shows where their texts can't be had."""
+    found = [measure_parts(name) for name in names]
+    results = [result for of, _ in found for result in of]
+    save_results(path, results, paper="none", item="blind baselines", provenance=[source for _, source in found])
+
+
+def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
+    """One row a benchmark: each blind baseline, and the best AUC that a paper prints of any detector on it."""
+    rows: dict[str, dict[str, str]] = {}
+    for result in (r for r in results if r.metric == metric):
+        rows.setdefault(result.column, {})[name_of(result)] = str(result)
+    if metric == "auc":
+        for name, row in rows.items():
+            printed = best_printed(name)
+            row["best printed detector"] = str(printed) if printed else DASH
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def sources_table(sources: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """What was measured, a row a benchmark, and whether here or elsewhere."""
+    rows = {
+        source["benchmark"]: {
+            "members / non-members": f"{source['members']} / {source['non_members']}" if "members" in source else DASH,
+            "hash or commit": source.get("revision", DASH)[:16],
+            "how": source["how"] + (f", scikit-learn {source['scikit-learn']}" if "scikit-learn" in source else ""),
+        }
+        for source in sources
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def say_leaks(results: Iterable[Result]) -> str:
+    """Which benchmarks' best blind baseline beats the best AUC that any of the papers prints on them, in Markdown."""
+    results = [r for r in results if r.metric == "auc"]
+    lines = []
+    for name in dict.fromkeys(r.column for r in results):
+        blind, printed = _best(r for r in results if r.column == name), best_printed(name)
+        if blind is None or printed is None:
+            continue
+        beats = "beats" if blind.low > printed.auc else "is below" if blind.high < printed.auc else "is not told from"
+        lines.append(f"- **{name}**: {name_of(blind)}, {blind.interval}, {beats} the papers' best, {printed}.")
+    return "\n".join(lines) or "None of these benchmarks is one that the papers print AUCs of."
