@@ -30,8 +30,12 @@ from mialib.detectors import (
     first_occurrences,
     lowest_indices,
 )
+from mialib.documents import resamples
+from mialib.evaluate import Inputs
 from mialib.examples import ranks
 from mialib.frequency import TokenFrequency
+from mialib.metrics import Interval
+from mialib.results import Result
 from mialib.store import hash_of
 from mialib.surp import surprising
 from mialib.token_stats import TokenRow, TokenStats
@@ -40,9 +44,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from transformers import PreTrainedTokenizerBase
 
-LOG_PROB_STEPS = (-0.5, -2, -4, -7)  # nats; the shade darkens at each
+LOG_PROB_STEPS = (-0.5, -2, -4, -7)  # nats; the next shade begins at each
 SHARE_STEPS = (0.01, 0.1, 0.5, 1)  # of DC-PDD's bound
 MOST_TEXTS = 50  # on a page: more are slow to show and are not read
+LONG_TOKEN = (
+    40  # characters: a longer one may be broken over lines, a shorter one stays with the space that it begins with
+)
 # Spaces, and characters that leave no mark or move their neighbours: each is shown by a sign of its own.
 UNSEEN = re.compile("( +|[\x00-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff])")
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
@@ -197,16 +204,9 @@ def view_text(
     a column that the model does not give, frequencies that lack or are of another tokenizer, a text that is not the
     scored one, and a tokenizer that does not say where its tokens stand.
     """
-    way = find_way(by)
-    known = DETECTORS[way.detector]
-    if why := why_not(by, stats.lacks, frequency is not None):
-        raise ValueError(why)
-    if unknown := sorted(set(hyperparameters) - set(way.hyperparameters)):
-        raise ValueError(f"by {by}: no hyperparameter {unknown[0]!r}; known: {', '.join(way.hyperparameters)}")
-    options = {name: hyperparameters.get(name, known.hyperparameters[name]) for name in way.hyperparameters}
-    given = {"frequency": check_vocabulary(frequency, stats).log_probability} if "frequency" in known.needs else {}
+    way, options, given = _resolve(stats, by, frequency, hyperparameters)
     row = stats[i]
-    score = known.score_text(row, **options, **given)  # also checks the hyperparameters
+    score = DETECTORS[way.detector].score_text(row, **options, **given)  # also checks the hyperparameters
     first = 1 if stats.provenance.get("start_token_id", 0) is None else 0
     before, texts, after = split_text(text, row.token_ids, tokenizer, first)
     seen = way.see(row, **options, **given)
@@ -216,6 +216,33 @@ def view_text(
     ]
     corpus = frequency.name if given else None
     return TokenView(by, options, corpus, before, tokens, after, score)
+
+
+def view_inputs(
+    inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, by: str, **hyperparameters: float
+) -> dict[str, TokenView]:
+    """`view_text` of some of a benchmark's texts, by their numbers: {title: view}."""
+    return {
+        title: view_text(
+            inputs.stats, i, inputs.benchmark.texts[i], tokenizer, by, frequency=inputs.frequency, **hyperparameters
+        )
+        for title, i in texts.items()
+    }
+
+
+def _resolve(
+    stats: TokenStats, by: str, frequency: TokenFrequency | None, hyperparameters: Mapping[str, float]
+) -> tuple[Way, dict[str, float], dict[str, FloatArray]]:
+    """The way, its detector's hyperparameters, and what it is given besides."""
+    way = find_way(by)
+    known = DETECTORS[way.detector]
+    if why := why_not(by, stats.lacks, frequency is not None):
+        raise ValueError(why)
+    if unknown := sorted(set(hyperparameters) - set(way.hyperparameters)):
+        raise ValueError(f"by {by}: no hyperparameter {unknown[0]!r}; known: {', '.join(way.hyperparameters)}")
+    options = {name: hyperparameters.get(name, known.hyperparameters[name]) for name in way.hyperparameters}
+    given = {"frequency": check_vocabulary(frequency, stats).log_probability} if "frequency" in known.needs else {}
+    return way, options, given
 
 
 def find_way(by: str) -> Way:
@@ -271,21 +298,49 @@ def typical_pair(labels: ArrayLike, scores: ArrayLike) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
+def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Result]:
+    """The share of a text's tokens in each shade of the legend: its mean over members, over non-members, and the
+    difference, with percentile bootstrap intervals over texts.
+
+    Rows are the legend's words, the metric names the way. What one strip seems to show, all texts are asked here.
+    """
+    way, options, given = _resolve(inputs.stats, by, inputs.frequency, hyperparameters)
+    names = [*way.levels, way.unshaded] if way.unshaded else list(way.levels)
+    shares = np.zeros((len(inputs.labels), len(names)))
+    for i, row in enumerate(inputs.stats):
+        levels = [len(way.levels) if level is None else level for level in way.see(row, **options, **given).levels]
+        shares[i] = np.bincount(levels, minlength=len(names)) / len(levels)
+    means, drawn = {}, {}
+    for name, label in (("members", 1), ("non-members", 0)):
+        own = shares[inputs.labels == label]
+        means[name], drawn[name] = own.mean(0), resamples(len(own), seed=label) @ own / len(own)
+    for values in (means, drawn):
+        values["difference"] = values["members"] - values["non-members"]
+    found = []
+    for column, resampled in drawn.items():
+        ends = np.quantile(resampled, [0.025, 0.975], axis=0)
+        for name, mean, low, high in zip(names, means[column], *ends, strict=True):
+            interval = Interval(float(mean), float(low), float(high))
+            found.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
+    return found
+
+
 def score_table(
     views: Mapping[str, Mapping[str, TokenView]], texts: Mapping[str, int], scores: Mapping[str, FloatArray]
 ) -> pd.DataFrame:
     """One row a text: its score, rank among all texts' `scores`, and how many tokens count, under each way's detector.
 
-    {way: {text: view}}, {text: its number}, {way: (N,) scores}.
+    {way: {text: view}}, {text: its number}, {detector: (N,) scores}.
     """
     import pandas as pd
 
     cells: dict[str, dict[str, str]] = {}
     for by, of_texts in views.items():
-        label = DETECTORS[WAYS[by].detector].label
+        detector = WAYS[by].detector
+        label, place_of = DETECTORS[detector].label, ranks(scores[detector])
         for name, view in of_texts.items():
-            row, place = cells.setdefault(name, {}), ranks(scores[by])[texts[name]]
-            row[f"{label}: score (rank of {len(scores[by])})"] = f"{_number(view.score, 4)} ({place})"
+            row, place = cells.setdefault(name, {}), place_of[texts[name]]
+            row[f"{label}: score (rank of {len(place_of)})"] = f"{_number(view.score, 4)} ({place})"
             row[f"{label}: tokens that count"] = f"{view.n_counted} of {len(view.tokens)}"
     return pd.DataFrame.from_dict(cells, orient="index")
 
@@ -353,10 +408,11 @@ def _token(token: ViewedToken, place: str) -> str:
     """A token as HTML. A line break at its end stands behind its box, of which else a sliver were on the next line."""
     shade = "none" if token.level is None else token.level
     kinds = f"mv-t mv-{shade}{' mv-on' if token.is_counted else ''}{'' if token.text else ' mv-more'}"
-    shown = _show(token.text)
+    kinds += " mv-long" if len(token.text) > LONG_TOKEN else ""
+    shown, may_break = _show(token.text), "<wbr>" if token.text.startswith(" ") else ""
     inside = shown.removesuffix("\n")
     return (
-        f'<span class="{kinds}" tabindex="0" role="img" aria-label="{escape(f"{place}: {token.label}")}">'
+        f'{may_break}<span class="{kinds}" tabindex="0" role="img" aria-label="{escape(f"{place}: {token.label}")}">'
         f"{inside}</span>{shown[len(inside) :]}"
     )
 
@@ -460,11 +516,12 @@ STYLE = (
 .mv{color:var(--mv-text);background:var(--mv-ground);margin:0 0 1rem;font:.85rem/1.5 system-ui,sans-serif}
 .mv-legend,.mv-title,.mv-strip{padding:.3rem .6rem}
 .mv-legend{line-height:2.1}
-.mv-strip{position:relative;padding-bottom:3.5rem;line-height:2.2;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;
+.mv-strip{position:relative;padding-bottom:3rem;line-height:2.2;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;
 font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono","Noto Sans Mono CJK SC",monospace}
+.mv-t:not(.mv-long){white-space:pre}
 .mv-t{unicode-bidi:isolate;margin-right:1px;padding:.15em 1px .65em;print-color-adjust:exact;
 -webkit-print-color-adjust:exact;background:linear-gradient(var(--mv-text),var(--mv-text)) bottom/100% 0 no-repeat}
-.mv-legend .mv-t{padding-inline:.4em;white-space:nowrap}
+.mv-legend .mv-t{padding-inline:.4em}
 .mv-none{border-bottom:1px dotted}
 .mv-on{font-weight:700;box-shadow:inset 0 0 0 1.5px var(--mv-text)}
 .mv-out{text-decoration:line-through}

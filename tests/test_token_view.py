@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import TEXTS, made_row, make_tokenizer
+from conftest import TEXTS, made_inputs, made_row, make_tokenizer
 from tokenizers import processors
 from typer.testing import CliRunner
 
@@ -44,7 +44,7 @@ def view(scored, i, tokenizer, by="log_prob", frequency=None, **options):
 class Page(HTMLParser):
     """What a browser makes of it: the text of each strip, all elements, and the accessible labels."""
 
-    VOID = ("meta", "br")
+    VOID = ("meta", "br", "wbr")
 
     def __init__(self, html):
         super().__init__()
@@ -82,7 +82,7 @@ def test_a_strips_text_is_the_text_and_each_scored_token_has_a_label(scored, tok
     found = Page(token_view.fragment({"A text": made}))
     assert found.strips == [HARD[i]]
     assert len(found.labels) == len(scored[i].log_prob)
-    assert set(found.elements) <= {"style", "div", "b", "br", "span", "i", "a"}
+    assert set(found.elements) <= {"style", "div", "b", "br", "wbr", "span", "i", "a"}
 
 
 def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
@@ -192,6 +192,17 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     assert Page(html).strips == [TEXTS[0]] and html.count('class="mv-out"') == 2 and "Struck out" in html
 
 
+def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):
+    html = token_view.fragment({"t": view(scored, 0, tokenizer)})
+    assert ":is(:hover,:focus)::after{content:attr(aria-label)" in html
+    assert "<script" not in html and not re.search(r"\son\w+=|https?:", html)
+
+
+def test_a_token_stays_whole_on_a_line_unless_it_is_long():
+    short, long = (token_view.ViewedToken(" " * n, 0, False, "") for n in (4, token_view.LONG_TOKEN + 1))
+    assert "mv-long" not in token_view._token(short, "1") and "mv-long" in token_view._token(long, "1")
+
+
 def contrast(a, b):
     """WCAG 2's contrast of two colours."""
 
@@ -253,9 +264,31 @@ def test_the_typical_pair_has_the_median_scores_of_each_class():
 def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
     scores = detect("min_k", scored)
     views = {"log_prob": {"one": view(scored, 2, tokenizer), "two": view(scored, 0, tokenizer)}}
-    table = token_view.score_table(views, {"one": 2, "two": 0}, {"log_prob": scores})
+    table = token_view.score_table(views, {"one": 2, "two": 0}, {"min_k": scores})
     assert table.loc["one"].iloc[0] == f"{scores[2]:.4f} ({1 + int((scores > scores[2]).sum())})".replace("-", "−")
     assert table.loc["two"].iloc[1] == f"{int(len(scored[0].log_prob) * 0.2)} of {len(scored[0].log_prob)}"
+
+
+def test_views_of_a_benchmark_are_of_its_own_texts(inputs, tokenizer):
+    made = token_view.view_inputs(inputs, {"a": 3, "b": 0}, tokenizer, "log_prob", k=50)
+    for name, i in (("a", 3), ("b", 0)):
+        assert "".join(token.text for token in made[name].tokens) == inputs.benchmark.texts[i]
+        assert made[name].options == {"k": 50}
+
+
+def test_shares_of_shades_are_means_over_texts():
+    rows = [([-0.1, -3.0, -3.0, -9.0], [9.0] * 4), ([-0.1, -0.2], [9.0] * 2), ([-9.0] * 3, [9.0, 1.0, 1.0])]
+    inputs = made_inputs(rows, [1, 1, 0])
+    found = {(r.row, r.column): r.interval for r in token_view.shade_shares(inputs, "log_prob")}
+    names = token_view.WAYS["log_prob"].levels
+    assert [found[name, "members"].estimate for name in names] == pytest.approx([0.625, 0, 0.25, 0, 0.125])
+    assert [found[name, "non-members"].estimate for name in names] == pytest.approx([0, 0, 0, 0, 1])
+    assert [found[name, "difference"].estimate for name in names] == pytest.approx([0.625, 0, 0.25, 0, -0.875])
+    low, high = found[names[0], "members"].low, found[names[0], "members"].high
+    assert (low, high) == (0.25, 1.0)  # either text drawn twice
+    unsure = {(r.row, r.column): r.ours for r in token_view.shade_shares(inputs, "surprise")}
+    assert unsure["the model was not sure", "members"] == 1
+    assert unsure["the model was not sure", "non-members"] == pytest.approx(1 / 3)
 
 
 # --- the command ---
