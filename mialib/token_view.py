@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,9 +154,17 @@ def _see_dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float) -> Seen:
 
 _LOG_PROBS = tuple(
     text.replace("-", "−")
-    for text in (f"above {LOG_PROB_STEPS[0]:g}", *(f"{step:g} and below" for step in LOG_PROB_STEPS))
+    for text in (
+        f"above {LOG_PROB_STEPS[0]:g}",
+        *(f"{high:g} to {low:g}" for high, low in pairwise(LOG_PROB_STEPS)),
+        f"{LOG_PROB_STEPS[-1]:g} and below",
+    )
 )
-_SHARES = (f"below {SHARE_STEPS[0]:.0%}", *(f"from {share:.0%}" for share in SHARE_STEPS[:-1]), "at the bound")
+_SHARES = (
+    f"below {SHARE_STEPS[0]:.0%}",
+    *(f"{low:.0%} to {high:.0%}" for low, high in pairwise(SHARE_STEPS)),
+    "at the bound",
+)
 WAYS = {
     "log_prob": Way(
         see=_see_log_prob,
