@@ -528,7 +528,7 @@ STYLE = (
 .mv-strip{position:relative;padding-bottom:3rem;line-height:2.2;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;
 font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono","Noto Sans Mono CJK SC",monospace}
 .mv-t:not(.mv-long){white-space:pre}
-.mv-t{unicode-bidi:isolate;margin-right:1px;padding:.15em 1px .65em;print-color-adjust:exact;
+.mv-t{unicode-bidi:plaintext;margin-right:1px;padding:.15em 1px .65em;print-color-adjust:exact;
 -webkit-print-color-adjust:exact;background:linear-gradient(var(--mv-text),var(--mv-text)) bottom/100% 0 no-repeat}
 .mv-legend .mv-t{padding-inline:.4em}
 .mv-none{border-bottom:1px dotted}
@@ -542,7 +542,7 @@ font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono","Noto Sans Mono CJK S
 .mv-t[tabindex]:is(:hover,:focus)::after{content:attr(aria-label);display:block;position:absolute;left:0;right:0;
 width:fit-content;max-width:calc(100% - 1.2rem);margin:.3rem .6rem;padding:.3rem .6rem;z-index:2;pointer-events:none;
 background:var(--mv-text);color:var(--mv-ground);border-radius:4px;font:400 .8rem/1.4 system-ui,sans-serif;
-white-space:normal;text-align:start}
+white-space:normal;direction:ltr;text-align:left}
 .mv-t[tabindex]:hover::after{z-index:3}
 .mv-skip:not(:focus){position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 @media (forced-colors:active){.mv-on{outline:2px solid}}
