@@ -149,6 +149,55 @@ def blind(
 
 
 @app.command()
+def view(
+    texts: Annotated[
+        Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
+    ],
+    model: Annotated[
+        str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the .html file to write")],
+    by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
+    corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
+) -> None:
+    """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
+
+    log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
+    """
+    from mialib import token_view
+    from mialib.api import lacks
+    from mialib.benchmarks import load_texts
+    from mialib.cache import count_or_load, score_or_load
+    from mialib.models import load_tokenizer
+    from mialib.store import atomic_path, mialib_version
+
+    unknown = lacks(model)
+    reasons = {name: token_view.why_not(name, unknown, corpus is not None) for name in by or token_view.WAYS}
+    ways = [name for name, why in reasons.items() if not why]
+    for why in filter(None, reasons.values()):
+        if by or not ways:
+            raise ValueError(why)
+        logging.info("%s", why)
+    loaded = load_texts(texts)
+    shown = loaded[: token_view.MOST_TEXTS]
+    notes = [f"Texts of {texts.name}, scored by {model}, mialib {mialib_version()}."]
+    if len(shown) < len(loaded):
+        notes.append(
+            f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
+        )
+        logging.info("%s", notes[-1])
+    stats, tokenizer = score_or_load(model, shown), load_tokenizer(model)
+    frequency = count_or_load(corpus, model) if "dc_pdd" in ways else None
+    views = {
+        f"Text {i}": [token_view.view_text(stats, i, text, tokenizer, way, frequency=frequency) for way in ways]
+        for i, text in enumerate(shown)
+    }
+    with atomic_path(output) as temporary:
+        temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
+    typer.echo(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
+
+
+@app.command()
 def score(
     model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],

@@ -219,6 +219,16 @@ def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
     return lowest_mean(centred / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE)), k)
 
 
+def calibrated(row: TokenRow, frequency: FloatArray) -> FloatArray:
+    """DC-PDD's alpha_i = -p(x_i; M) log p(x_i; D') of each token, (n,) (Zhang et al. 2024, Eq. 6)."""
+    return -np.exp(row.log_prob.astype(np.float64)) * frequency[row.token_ids]
+
+
+def first_occurrences(row: TokenRow) -> NDArray[np.int64]:
+    """Where each token of a text occurs first: those that DC-PDD averages (Eq. 8)."""
+    return np.unique(row.token_ids, return_index=True)[1]
+
+
 @detector("dc_pdd", "DC-PDD", reads=("token_ids",))
 def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool = True, sfo: bool = True) -> float:
     """DC-PDD: beta = mean over first occurrences of min(alpha_i, a) (Zhang et al. 2024, Eq. 6-8).
@@ -226,9 +236,9 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
     alpha_i = -p(x_i; M) log p(x_i; D'). `frequency` is log p(v; D') for each v, shape (V,). `lup` limits the upper
     bound to `a` (Eq. 7), `sfo` keeps each token's first occurrence alone (Eq. 8); CLD is neither, +LUP the first.
     """
-    alpha = -np.exp(row.log_prob.astype(np.float64)) * frequency[row.token_ids]
+    alpha = calibrated(row, frequency)
     if sfo:
-        alpha = alpha[np.unique(row.token_ids, return_index=True)[1]]
+        alpha = alpha[first_occurrences(row)]
     # As a distance from the bound, so that texts whose every token reaches it tie exactly, whatever their length.
     return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
 

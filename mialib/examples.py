@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.detectors import lowest_indices
+from mialib.detectors import calibrated, first_occurrences, lowest_indices
 from mialib.frequency import TokenFrequency
 from mialib.metrics import Interval, split_scores
 from mialib.token_stats import TokenRow, TokenStats
@@ -40,9 +40,9 @@ def token_cells(
     Min-K% Prob is the mean `log_prob` of the lowest tokens, DC-PDD the mean `alpha` of the first occurrences.
     """
     log_prob = row.log_prob.astype(np.float64)
-    alpha = -np.exp(log_prob) * frequency.log_probability[row.token_ids]
+    alpha = calibrated(row, frequency.log_probability)
     lowest = set(lowest_indices(log_prob, k).tolist())
-    first = set(np.unique(row.token_ids, return_index=True)[1].tolist())
+    first = set(first_occurrences(row).tolist())
     return [
         TokenCell(
             text=tokenizer.decode([int(row.token_ids[i])], clean_up_tokenization_spaces=False),

@@ -1,0 +1,344 @@
+"""The token view: a strip's text is the text, its framed tokens add up to the score, and markup shows as text."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import TEXTS, made_inputs, made_row, make_tokenizer
+from tokenizers import processors
+from typer.testing import CliRunner
+
+from mialib import token_view
+from mialib.cli import app
+from mialib.detectors import DETECTORS, detect
+from mialib.frequency import TokenFrequency
+from mialib.scoring import Scorer
+from mialib.token_stats import TokenRow, TokenStats
+
+MARKUP = (
+    "<script>alert(\"x\")</script></span></div><!-- no --> &amp; 'b' <b>\n\n    two  spaces\tand\r\nCR \r alone, "
+    "longer than the tiny model's context"
+)
+HIDDEN = "zero\u200bwidth \u202eoverride 河 🙂 \x85 end \n "
+HARD = [*TEXTS, MARKUP, HIDDEN, "  \n  x", "河河", "<"]
+
+
+@pytest.fixture(scope="module")
+def scored(model_folder):
+    return Scorer(model_folder).score(HARD, progress=False)
+
+
+@pytest.fixture
+def frequency():
+    return TokenFrequency(counts=np.arange(320)[::-1].copy() ** 2, name="counts")
+
+
+def view(scored, i, tokenizer, by="log_prob", frequency=None, **options):
+    return token_view.view_text(scored, i, HARD[i], tokenizer, by, frequency=frequency, **options)
+
+
+class Page(HTMLParser):
+    """What a browser makes of it: the text of each strip, all elements, and the accessible labels."""
+
+    VOID = ("meta", "br", "wbr")
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.strips, self.elements, self.labels, self.ids, self.links = [], [], [], [], [], []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.elements.append(tag)
+        if tag not in self.VOID:
+            self.open.append((tag, attrs.get("class", "")))
+        if attrs.get("class") == "mv-strip":
+            self.strips.append("")
+        if attrs.get("role") == "img":
+            assert attrs["tabindex"] == "0"
+            self.labels.append(attrs["aria-label"])
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        self.links += [attrs["href"]] if "href" in attrs else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        if any(kind == "mv-strip" for _, kind in self.open):
+            self.strips[-1] += data
+
+
+@pytest.mark.parametrize("by", token_view.WAYS)
+@pytest.mark.parametrize("i", range(len(HARD)))
+def test_a_strips_text_is_the_text_and_each_scored_token_has_a_label(scored, tokenizer, frequency, by, i):
+    made = view(scored, i, tokenizer, by, frequency)
+    assert made.before + "".join(token.text for token in made.tokens) + made.after == HARD[i]
+    found = Page(token_view.fragment({"A text": made}))
+    assert found.strips == [HARD[i]]
+    assert len(found.labels) == len(scored[i].log_prob)
+    assert set(found.elements) <= {"style", "div", "b", "br", "wbr", "span", "i", "a"}
+
+
+def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
+    made = view(scored, HARD.index(MARKUP), tokenizer)
+    html = token_view.page("<script>1", {"</h2><script>2": [made]}, ["<script>3"])
+    found = Page(html)
+    assert "script" not in found.elements and "<script" not in html.lower()
+    assert found.strips == [MARKUP]
+    assert found.links == [f"#{name}" for name in found.ids]
+    quoted = "".join(re.search("“(.*)”, log p|no character|goes on", label)[1] or "" for label in found.labels)
+    assert quoted.startswith('<script>alert("x")</script></span></div><!--␣no')
+    assert "two␣␣spaces⇥and[U+000D]⏎" in quoted
+    shown = Page(token_view.fragment({"t": view(scored, HARD.index(HIDDEN), tokenizer)}))
+    assert shown.strips == [HIDDEN] and any("“[U+202E]”" in label for label in shown.labels)
+
+
+def test_a_nul_which_html_cannot_hold_is_shown_by_its_number():
+    assert token_view._show("a\0b") == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_tokens_have_their_own_white_space_whether_or_not_offsets_are_trimmed(trim):
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
+    text = "The river  runs\n\n in 河 the\n"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    before, parts, after = token_view.split_text(text, ids, tokenizer)
+    assert (before, after, "".join(parts)) == ("", "", text)
+    for token_id, part in zip(ids, parts, strict=True):
+        alone = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
+        assert part == alone or "\ufffd" in alone
+
+
+def test_a_character_of_several_tokens_stands_once_and_the_others_say_so(scored, tokenizer):
+    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
+    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
+    empty = [token for token in made.tokens if not token.text]
+    assert empty and all("goes on with “" in token.label for token in empty)
+    assert "mv-more" in token_view.strip("t", made)
+
+
+@pytest.mark.parametrize("options", [{}, {"k": 7}])
+@pytest.mark.parametrize("by", token_view.WAYS)
+def test_the_framed_tokens_add_up_to_the_detectors_score(scored, tokenizer, frequency, by, options):
+    way = token_view.WAYS[by]
+    if by == "surprise":
+        options = {**options, "entropy_threshold": 4.0}
+    if by == "dc_pdd":
+        options = {"a": 0.02} if options else {}
+    needed = {"frequency": frequency} if by == "dc_pdd" else {}
+    scores = detect(way.detector, scored, **needed, **options)
+    for i, row in enumerate(scored):
+        made = view(scored, i, tokenizer, by, frequency, **options)
+        counted = np.array([token.is_counted for token in made.tokens])
+        each = row.log_prob.astype(float)
+        if by == "dc_pdd":
+            alpha = -np.exp(each) * frequency.log_probability[row.token_ids]
+            each = np.minimum(alpha, options.get("a", 0.01))
+        assert (each[counted].mean() if counted.any() else 0) == pytest.approx(scores[i])
+        assert made.score == scores[i] and made.n_counted == counted.sum()
+
+
+def test_shades_and_words_of_a_hand_computed_text(tokenizer):
+    ids = np.array(tokenizer("The river rises", add_special_tokens=False)["input_ids"], np.int32)
+    n = len(ids)
+    log_prob, entropy = np.linspace(-0.1, -8, n), np.full(n, 3.0)
+    entropy[-1] = 1.0  # the last token alone is improbable where the model was sure
+    row = made_row(log_prob, entropy)._replace(token_ids=ids)
+    stats = TokenStats.from_rows([row], provenance={})
+    of = {by: token_view.view_text(stats, 0, "The river rises", tokenizer, by) for by in ("log_prob", "surprise")}
+    expected = [sum(x <= step for step in (-0.5, -2, -4, -7)) for x in np.float32(log_prob)]
+    assert [token.level for token in of["log_prob"].tokens] == expected and {0, 4} <= set(expected)
+    assert [token.level for token in of["surprise"].tokens] == [None] * (n - 1) + [4]
+    assert [token.is_counted for token in of["surprise"].tokens] == [False] * (n - 1) + [True]
+    last = of["surprise"].tokens[-1].label
+    assert "log p −8.00 nats, p 0.000335, entropy 1.00 nats, z −7.00; the model was sure" in last
+    assert last.endswith(": counted") and of["surprise"].tokens[0].label.endswith("not sure: not counted")
+
+
+def test_dc_pdd_shades_first_occurrences_by_their_share_of_the_bound(tokenizer, frequency):
+    text = "week week week"
+    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+    row = made_row(np.log(np.full(len(ids), 0.5)), np.ones(len(ids)))._replace(token_ids=ids)
+    stats = TokenStats.from_rows([row], provenance={})
+    alpha = -np.exp(stats.log_prob.astype(float)) * frequency.log_probability[ids]
+    first = [id_ not in ids[:j] for j, id_ in enumerate(ids)]
+    assert not all(first)
+    for a in (alpha.min(), alpha.max() * 1.9, alpha.max() * 50, alpha.max() * 500):
+        made = token_view.view_text(stats, 0, text, tokenizer, "dc_pdd", frequency=frequency, a=a)
+        shares = np.minimum(alpha / a, 1)
+        expected = [
+            sum(s >= step for step in (0.01, 0.1, 0.5, 1)) if f else None for s, f in zip(shares, first, strict=True)
+        ]
+        assert [token.level for token in made.tokens] == expected
+        assert [token.is_counted for token in made.tokens] == first
+        at_bound = [f"at the bound {a:g}" in token.label for token in made.tokens]
+        assert at_bound == [bool(x >= a) for x in alpha]
+
+
+def test_what_was_not_scored_is_struck_out(tokenizer, scored):
+    ids = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
+    row = TokenRow(*(column[1:4] for column in scored[0]))
+    stats = TokenStats.from_rows([row], n_cut=[len(ids) - 4], provenance={"start_token_id": None})
+    made = token_view.view_text(stats, 0, TEXTS[0], tokenizer, "log_prob")
+    assert made.before == tokenizer.decode(ids[:1]) and len(made.tokens) == 3 and made.after
+    html = token_view.fragment({"t": made})
+    assert Page(html).strips == [TEXTS[0]] and html.count('class="mv-out"') == 2 and "Struck out" in html
+
+
+def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):
+    html = token_view.fragment({"t": view(scored, 0, tokenizer)})
+    assert ":is(:hover,:focus)::after{content:attr(aria-label)" in html
+    assert "<script" not in html and not re.search(r"\son\w+=|https?:", html)
+
+
+def test_a_token_stays_whole_on_a_line_unless_it_is_long():
+    short, long = (token_view.ViewedToken(" " * n, 0, False, "") for n in (4, token_view.LONG_TOKEN + 1))
+    assert "mv-long" not in token_view._token(short, "1") and "mv-long" in token_view._token(long, "1")
+
+
+def contrast(a, b):
+    """WCAG 2's contrast of two colours."""
+
+    def luminance(colour):
+        channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    high, low = sorted([luminance(a), luminance(b)], reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("shades", [token_view.ORANGES, token_view.BLUES])
+def test_every_shade_can_be_read_and_they_are_ordered_in_grey(theme, shades):
+    text, ground = token_view.TEXT[theme], token_view.GROUND[theme]
+    contrasts = [contrast(shade, text) for shade in shades[theme]]
+    assert min(contrasts) >= 4.5
+    assert all(a > 1.15 * b for a, b in pairwise(contrasts))
+    assert contrast(text, ground) >= 7 and contrast(token_view.FOCUS[theme], ground) >= 3
+
+
+def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
+    with pytest.raises(ValueError, match=r"coloured by 'loss'; known: log_prob, surprise, dc_pdd"):
+        view(scored, 0, tokenizer, "loss")
+    with pytest.raises(ValueError, match=r"by dc_pdd needs the token frequencies of a reference corpus"):
+        view(scored, 0, tokenizer, "dc_pdd")
+    with pytest.raises(ValueError, match=r"by surprise: no hyperparameter 'a'; known: entropy_threshold, k"):
+        view(scored, 0, tokenizer, "surprise", a=1)
+    with pytest.raises(ValueError, match=r"k is a percentage"):
+        view(scored, 0, tokenizer, k=0)
+    with pytest.raises(ValueError, match=r"not of this text's tokens under this tokenizer: 'the'"):
+        token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
+    with pytest.raises(ValueError, match="does not say where in a text its tokens stand"):
+        token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
+    without = replace(scored, provenance=scored.provenance | {"lacks": {"entropy": "the API gives none"}})
+    with pytest.raises(ValueError, match=r"by surprise is not applicable: the API gives none"):
+        view(without, 0, tokenizer, "surprise")
+    other = replace(frequency, tokenizer="another")
+    with pytest.raises(ValueError, match=r"count tokens of tokenizer another"):
+        view(scored, 0, tokenizer, "dc_pdd", other)
+    with pytest.raises(ValueError, match="share a legend"):
+        token_view.fragment({"a": view(scored, 0, tokenizer), "b": view(scored, 0, tokenizer, k=5)})
+
+
+def test_numbers_that_an_api_does_not_give_are_left_out(scored, tokenizer):
+    unknown = np.full_like(scored.entropy, np.nan)
+    lacks = {"entropy": "none", "log_prob_var": "none"}
+    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
+    made = view(stats, 0, tokenizer)
+    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
+
+
+def test_the_typical_pair_has_the_median_scores_of_each_class():
+    labels, scores = [0, 1, 1, 0, 1, 0, 0], [5.0, 1.0, 9.0, 2.0, 3.0, 7.0, 4.0]
+    assert token_view.typical_pair(labels, scores) == (4, 6)  # 3 of 1, 3, 9; the lower of 4 and 5 in 2, 4, 5, 7
+
+
+def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
+    scores = detect("min_k", scored)
+    views = {"log_prob": {"one": view(scored, 2, tokenizer), "two": view(scored, 0, tokenizer)}}
+    table = token_view.score_table(views, {"one": 2, "two": 0}, {"min_k": scores})
+    assert table.loc["one"].iloc[0] == f"{scores[2]:.4f} ({1 + int((scores > scores[2]).sum())})".replace("-", "−")
+    assert table.loc["two"].iloc[1] == f"{int(len(scored[0].log_prob) * 0.2)} of {len(scored[0].log_prob)}"
+
+
+def test_views_of_a_benchmark_are_of_its_own_texts(inputs, tokenizer):
+    made = token_view.view_inputs(inputs, {"a": 3, "b": 0}, tokenizer, "log_prob", k=50)
+    for name, i in (("a", 3), ("b", 0)):
+        assert "".join(token.text for token in made[name].tokens) == inputs.benchmark.texts[i]
+        assert made[name].options == {"k": 50}
+
+
+def test_shares_of_shades_are_means_over_texts():
+    rows = [([-0.1, -3.0, -3.0, -9.0], [9.0] * 4), ([-0.1, -0.2], [9.0] * 2), ([-9.0] * 3, [9.0, 1.0, 1.0])]
+    inputs = made_inputs(rows, [1, 1, 0])
+    found = {(r.row, r.column): r.interval for r in token_view.shade_shares(inputs, "log_prob")}
+    names = token_view.WAYS["log_prob"].levels
+    assert [found[name, "members"].estimate for name in names] == pytest.approx([0.625, 0, 0.25, 0, 0.125])
+    assert [found[name, "non-members"].estimate for name in names] == pytest.approx([0, 0, 0, 0, 1])
+    assert [found[name, "difference"].estimate for name in names] == pytest.approx([0.625, 0, 0.25, 0, -0.875])
+    low, high = found[names[0], "members"].low, found[names[0], "members"].high
+    assert (low, high) == (0.25, 1.0)  # either text drawn twice
+    unsure = {(r.row, r.column): r.ours for r in token_view.shade_shares(inputs, "surprise")}
+    assert unsure["the model was not sure", "members"] == 1
+    assert unsure["the model was not sure", "non-members"] == pytest.approx(1 / 3)
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("The river runs </b>\nA stone & a garden\n")
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+
+
+def test_view_writes_a_page_of_all_ways_that_can(model_folder, texts_file, tmp_path, caplog):
+    out = tmp_path / "new" / "out.html"
+    with caplog.at_level("INFO"):
+        found = run(texts_file, "--model", model_folder, "-o", out)
+    assert found.exit_code == 0, found.output
+    assert "2 texts, coloured by log_prob, surprise" in found.stdout and "needs the token freq" in caplog.text
+    page = Page(out.read_text())
+    assert page.strips == ["The river runs </b>"] * 2 + ["A stone & a garden"] * 2
+    assert len(set(page.ids)) == 4, "each link goes past its own strip"
+    found = run(texts_file, "--model", model_folder, "--by", "dc_pdd", "--corpus", texts_file, "-o", out)
+    assert found.exit_code == 0 and len(Page(out.read_text()).strips) == 2
+
+
+def test_a_page_of_too_many_texts_holds_the_first_and_says_so(model_folder, tmp_path, caplog):
+    path, out = tmp_path / "many.txt", tmp_path / "out.html"
+    path.write_text("".join(f"Stone {i}\n" for i in range(token_view.MOST_TEXTS + 3)))
+    with caplog.at_level("INFO"):
+        assert run(path, "--model", model_folder, "--by", "log_prob", "-o", out).exit_code == 0
+    said = f"The first {token_view.MOST_TEXTS} of {token_view.MOST_TEXTS + 3} texts"
+    assert said in caplog.text and said in out.read_text()
+    assert len(Page(out.read_text()).strips) == token_view.MOST_TEXTS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--by", "loss"], "known: log_prob, surprise, dc_pdd"), (["--by", "dc_pdd"], "reference corpus (--corpus)")],
+)
+def test_what_a_page_lacks_is_said_before_anything_is_scored(texts_file, tmp_path, arguments, message):
+    found = run(texts_file, "--model", "nowhere", "-o", tmp_path / "out.html", *arguments)
+    assert isinstance(found.exception, ValueError) and message in str(found.exception)
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_each_way_is_a_detectors():
+    for way in token_view.WAYS.values():
+        assert set(way.hyperparameters) <= set(DETECTORS[way.detector].hyperparameters)
+        assert len(way.levels) == len(token_view.BARS)
