@@ -56,8 +56,8 @@ def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
 
 
 def _latest_year(texts: Sequence[str], language: str) -> NDArray[np.float64]:
-    """The latest year that each text mentions, NaN where it mentions none."""
-    return np.array([[max((float(year) for year in YEAR.findall(text)), default=np.nan)] for text in texts])
+    """The latest year that each text mentions, 0 where it mentions none."""
+    return np.array([[max(map(float, YEAR.findall(text)), default=0.0)] for text in texts])
 
 
 def _n_characters(texts: Sequence[str], language: str) -> NDArray[np.float64]:
@@ -92,7 +92,7 @@ def _naive_bayes() -> ClassifierMixin:
 
 
 def _trees() -> ClassifierMixin:
-    """For a number that need not rise or fall with membership, and that some texts lack."""
+    """For a number that need not rise or fall with membership, and that is 0 where a text has none."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=4, min_samples_leaf=5, early_stopping=False)

@@ -1,10 +1,14 @@
-"""Blind baselines: chance where the coin decided, far above it where the texts differ."""
+"""Blind baselines: chance where the coin decided, far above it where the texts differ, and no fold looks at another."""
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
 
-from mialib.blind import blind_scores
-from mialib.metrics import auc
+from mialib.blind import BLIND, TooFewTexts, blind_scores, widen
+from mialib.metrics import Interval, auc, auc_interval
 
 WORDS = [f"word{i}" for i in range(200)]
 
@@ -13,17 +17,62 @@ def random_texts(n, rng, words=WORDS):
     return [" ".join(rng.choice(words, 40)) for _ in range(n)]
 
 
-def test_random_labels_cannot_be_told_apart():
+@pytest.mark.parametrize("kind", BLIND)
+def test_random_labels_cannot_be_told_apart(kind):
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat([0, 1], 200))
-    assert 0.4 < auc(labels, blind_scores(random_texts(400, rng), labels)) < 0.6
+    texts = [f"{text} {rng.integers(1990, 2025)}" for text in random_texts(400, rng)]
+    assert 0.4 < auc(labels, blind_scores(texts, labels, kind)) < 0.6
 
 
-def test_a_shift_in_vocabulary_is_found():
+@pytest.mark.parametrize("kind", ["tfidf", "naive_bayes"])
+def test_a_shift_in_vocabulary_is_found(kind):
     rng = np.random.default_rng(0)
     texts = random_texts(100, rng, WORDS[:150]) + random_texts(100, rng, WORDS[50:])
     labels = np.repeat([0, 1], 100)
-    assert auc(labels, blind_scores(texts, labels)) > 0.95
+    assert auc(labels, blind_scores(texts, labels, kind)) > 0.95
+
+
+def test_each_number_of_a_text_is_found_by_its_own_baseline_alone():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], 60)
+    same = random_texts(120, rng)
+    years = [
+        f"{t} {rng.integers(2000, 2017) if y else rng.integers(2017, 2024)}" for t, y in zip(same, labels, strict=True)
+    ]
+    longer = [t + " word1" * int(rng.integers(10, 20)) * int(y) for t, y in zip(same, labels, strict=True)]
+    repeated = ["word1 " * 40 if y else t[: len("word1 ") * 40] for t, y in zip(same, labels, strict=True)]
+    assert auc(labels, blind_scores(years, labels, "year")) > 0.95
+    assert auc(labels, blind_scores(longer, labels, "length")) > 0.95
+    assert auc(labels, blind_scores([f"{i} {t}" for i, t in enumerate(repeated)], labels, "zlib")) > 0.95
+    assert auc(labels, blind_scores(years, labels, "length")) < 0.75
+
+
+def test_the_latest_year_of_a_text_counts_and_other_numbers_do_not():
+    texts = ["in 1999 and 2021, not 20225 or 12020", "1592", "no year, 3000 people", "（2024年）"]
+    assert BLIND["year"].features(texts, "en")[:, 0].tolist() == [2021, 1592, 0, 2024]
+
+
+def test_texts_without_any_year_are_at_chance_and_no_error():
+    labels = np.repeat([1, 0], 20)
+    assert auc(labels, blind_scores(random_texts(40, np.random.default_rng(0)), labels, "year")) == 0.5
+
+
+def test_the_scores_are_those_of_a_pipeline_that_sees_the_other_folds_alone():
+    # n-grams are counted once for all texts; a plain pipeline counts those of the texts that it learns from.
+    rng = np.random.default_rng(1)
+    texts = random_texts(60, rng, WORDS[:120]) + random_texts(60, rng, WORDS[60:])
+    labels = np.repeat([1, 0], 60)
+    inner = StratifiedKFold(3, shuffle=True, random_state=0)
+    expected = np.empty(120)
+    for fitted, scored in StratifiedGroupKFold(10, shuffle=True, random_state=0).split(
+        texts, labels, np.unique(texts, return_inverse=True)[1]
+    ):
+        regression = GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1, 10, 100]}, scoring="roc_auc", cv=inner)
+        plain = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True), regression)
+        plain.fit([texts[i] for i in fitted], labels[fitted])
+        expected[scored] = plain.decision_function([texts[i] for i in scored])
+    np.testing.assert_allclose(blind_scores(texts, labels), expected, rtol=1e-6)
 
 
 def test_no_text_is_scored_by_a_classifier_that_saw_it_or_its_copy():
@@ -33,8 +82,47 @@ def test_no_text_is_scored_by_a_classifier_that_saw_it_or_its_copy():
     assert 0.35 < auc(labels, blind_scores(texts, labels)) < 0.65
 
 
+def test_snippets_of_one_document_share_a_fold():
+    # Each document has a word of its own, in all of its snippets: by text it would give the label away.
+    rng = np.random.default_rng(0)
+    document = np.arange(200) % 50
+    labels = rng.permutation(np.repeat([0, 1], 25))[document]
+    texts = [f"{text} {f'name{d} ' * 20}" for text, d in zip(random_texts(200, rng), document, strict=True)]
+    assert auc(labels, blind_scores(texts, labels)) > 0.9
+    assert 0.3 < auc(labels, blind_scores(texts, labels, groups=document)) < 0.7
+
+
+def test_chinese_is_read_by_characters():
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list(kind), 40)) for kind in ["甲乙丙丁戊己庚辛"] * 30 + ["庚辛壬癸子丑寅卯"] * 30]
+    labels = np.repeat([1, 0], 30)
+    assert auc(labels, blind_scores(texts, labels, language="zh")) > 0.95
+
+
+def test_an_interval_of_out_of_fold_scores_is_as_wide_as_their_scatter():
+    # The AUCs of many draws of the same kind of texts scatter more than DeLong's interval says, and not more than ours.
+    estimates, halves = [], []
+    labels = np.repeat([1, 0], 60)
+    for seed in range(60):
+        lengths = np.random.default_rng(seed).integers(20, 200, 120)
+        interval = auc_interval(labels, blind_scores(["a" * n for n in lengths], labels, "length"))
+        estimates.append(interval.estimate)
+        halves.append(interval.high - interval.estimate)
+    scatter, plain = np.std(estimates), np.mean(halves) / 1.96
+    assert plain < scatter < plain * np.sqrt(1 + 10 / 9) * 1.15
+
+
+def test_widening_keeps_the_estimate_and_stays_within_0_and_1():
+    assert widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
+        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
+    )
+    assert widen(Interval(0.99, 0.98, 1.0)).high == 1.0
+
+
 def test_errors_name_the_kind_and_the_fold_size():
-    with pytest.raises(ValueError, match="unknown blind baseline 'oracle'; known: tfidf"):
+    with pytest.raises(
+        ValueError, match="unknown blind baseline 'oracle'; known: tfidf, naive_bayes, year, length, zlib"
+    ):
         blind_scores(["a", "b"], [0, 1], "oracle")
-    with pytest.raises(ValueError, match="smaller class has 1 texts, fewer than 10 folds"):
+    with pytest.raises(TooFewTexts, match="smaller class has 1 texts, fewer than 10 folds"):
         blind_scores(["a", "b"], [0, 1])

@@ -8,7 +8,6 @@ import pytest
 from conftest import made_inputs, made_row, random_rows
 
 from mialib import evaluate, surp
-from mialib.benchmarks import Benchmark
 from mialib.choose import GRIDS, HELD_OUT, deal, describe_options, gap, score_grid
 from mialib.detectors import detect
 from mialib.documents import snippet_auc_interval
@@ -356,39 +355,3 @@ def test_non_members_that_overlap_are_dropped_and_members_never(inputs):
     assert kept.benchmark.texts == tuple(inputs.benchmark.texts[i] for i in expected)
     assert n_dropped == 60 - len(expected) > 0
     assert surp.without_overlap(inputs, None, at_most=0.2) == (inputs, 0)
-
-
-# --- shift ---
-
-
-@pytest.mark.parametrize(("shift", "is_near"), [(0, True), (2, False)])
-def test_the_mirror_shows_a_shift_and_nothing_else(shift, is_near):
-    rng = np.random.default_rng(0)
-    labels, shifted_labels = np.repeat([1, 0], [100, 300]), np.tile([0, 1, 0, 0, 0], 100)
-    own = rng.normal(size=400) + labels
-    shifted = rng.normal(size=500) - shift
-    shifted[shifted_labels == 1] = own[labels == 1]  # the two benchmarks share their members
-    found = {r.column: r for r in surp.mirror_results({"d": own}, {"d": shifted}, labels, shifted_labels)}
-    assert {r.row for r in found.values()} == {"d"}
-    of_own, of_shifted, mirror = found.values()
-    assert "mirror" in mirror.column and (0.45 < mirror.ours < 0.55) == is_near
-    assert mirror.ours == pytest.approx(oracles.auc(own[labels == 0], shifted[shifted_labels == 0]))
-    assert of_own.interval == auc_interval(labels, own)
-    assert of_shifted.interval == auc_interval(shifted_labels, shifted)
-    assert is_near or mirror.low > 0.5, "above 0.5 where the shifted texts score lower"
-
-
-def test_the_blind_mirror_needs_no_model():
-    words = [f"word{i}" for i in range(60)]
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(words[:40], 30)) for _ in range(120)]
-    elsewhere = [" ".join(rng.choice(words[20:], 30)) for _ in range(60)]
-    labels = np.repeat([1, 0], 60)
-    own = Benchmark("own", tuple(texts), labels, "r")
-    shifted = Benchmark("shifted", (*texts[:60], *elsewhere), labels, "r")
-    of_own, of_shifted, mirror = surp.blind_mirror(own, shifted)
-    assert 0.3 < of_own.ours < 0.7, "one distribution"
-    assert of_shifted.low > 0.8 and mirror.low > 0.8, "two"
-    assert [r.column for r in (of_own, of_shifted, mirror)] == [
-        r.column for r in surp.mirror_results({"d": labels * 1.0}, {"d": labels * 1.0}, labels, labels)
-    ]
