@@ -74,7 +74,7 @@ def decide(
     *On average* (the default) k = floor(fpr (n + 1)) - 1 of the n may lie above it, and a score lies above it exactly
     where its p-value is at most `fpr`. The true FPR of the (k + 1)-th highest of n scores that do not tie is itself
     random, Beta(k + 1, n - k) whatever the scores' distribution: its mean, (k + 1) / (n + 1), is at most `fpr`, and
-    nearly half of all samples of non-members give a threshold of a larger one. *With confidence* (`is_confident`) k is
+    in up to nearly half of all samples of non-members it is larger. *With confidence* (`is_confident`) k is
     the largest number for which even the upper end of the interval is at most `fpr`.
 
     The interval is Clopper and Pearson's (1934) for k of n, though the same n scores chose the threshold. Its upper end
@@ -302,9 +302,12 @@ def power(
     noise = (resampled * (1 - resampled)).mean(axis=0) / (DRAWS_A_RESAMPLE - 1)
     kept = np.sqrt(np.clip(1 - noise / np.where(spread > 0, spread, np.inf), 0, 1))
     low, high = np.quantile(center + kept * (resampled - center), [0.025, 0.975], axis=0)
-    # The estimate's draws are others than the resamples': where nearly all agree, it may lie a little past their ends.
-    low, high = np.minimum(low, estimates), np.maximum(high, estimates)
-    return {m: Interval(*map(float, ends)) for m, *ends in zip(sizes, estimates, low, high, strict=True)}
+    # Never shorter than the draws' own interval: where all draws agree, they are still only so many.
+    drawn = [clopper_pearson(round(rate * POWER_DRAWS), POWER_DRAWS) for rate in estimates.tolist()]
+    return {
+        m: Interval(own.estimate, min(own.low, float(a)), max(own.high, float(b)))
+        for m, own, a, b in zip(sizes, drawn, low, high, strict=True)
+    }
 
 
 # --- measured on texts whose membership is known ---
@@ -324,21 +327,43 @@ def score_groups(
     return {group: {name: values[texts] for name, values in given.items()} for group, texts in at.items()}
 
 
-def measure(groups: Mapping[str, Mapping[str, FloatArray]], fprs: Sequence[float]) -> list[Result]:
+def unseen_of(scores: Mapping[str, FloatArray | None], labels: ArrayLike) -> dict[str, FloatArray]:
+    """The scores of the non-members alone, without the detectors that are not applicable."""
+    labels = np.asarray(labels)
+    return {name: values[labels == 0] for name, values in scores.items() if values is not None}
+
+
+def all_unseen(groups: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+    """The scores of all non-members, known and held out, by detector."""
+    return {name: np.concatenate([known, groups["held out"][name]]) for name, known in groups["known"].items()}
+
+
+def measure(
+    known: Mapping[str, FloatArray],
+    groups: Mapping[str, Mapping[str, FloatArray]],
+    fprs: Sequence[float],
+    note: str = "",
+) -> list[Result]:
     """What each detector's threshold at each wanted FPR calls members, a row a detector and a column an FPR.
 
-    `groups` is what `score_groups` gives, with more groups or without. The metric "called: known" has the interval of
-    the threshold's true FPR; that of another group is the share of it above the threshold, with Clopper and Pearson's
-    interval over its texts.
+    `known` and each of the groups hold scores by detector. The metric "called: known" has the interval of the
+    threshold's true FPR; that of a group is the share of it above the threshold, with Clopper and Pearson's interval
+    over its texts. `note` follows the metric's name.
     """
     results = []
-    for name, known in groups["known"].items():
+    for name, of_known in known.items():
         for fpr in fprs:
-            decision = decide(known, fpr)
-            for group, scores in groups.items():
-                share = decision.fpr if group == "known" else share_above(scores[name], decision.threshold)
-                place = {"row": DETECTORS[name].label, "column": f"{fpr:.3g} wanted", "metric": f"called: {group}"}
-                results.append(Result.of(**place, interval=share))
+            decision = decide(of_known, fpr)
+            shares = {group: share_above(scores[name], decision.threshold) for group, scores in groups.items()}
+            results += [
+                Result.of(
+                    row=DETECTORS[name].label,
+                    column=f"{fpr:.3g} wanted",
+                    metric=f"called: {group}{note}",
+                    interval=share,
+                )
+                for group, share in ({"known": decision.fpr} | shares).items()
+            ]
     return results
 
 
@@ -433,23 +458,50 @@ def repeated_halves(
 
 
 def p_value_table(known: FloatArray, groups: Mapping[str, FloatArray], fprs: Sequence[float]) -> pd.DataFrame:
-    """One row a group of texts: how many have a small p-value, what is expected of non-members, and a test of that.
-
-    The test is Kolmogorov and Smirnov's of two samples, the group and the known non-members: like the p-values it is
-    made of ranks alone, so it needs no more than exchangeability. One of the p-values against the uniform distribution
-    would take them for independent.
-    """
+    """One row a group of texts: how many have a small p-value, what is expected of non-members, and a test of that."""
     import pandas as pd
+
+    rows = {f"{name} ({len(scores)})": _p_value_row(known, scores, fprs) for name, scores in groups.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def shift_table(
+    known: Mapping[str, FloatArray], texts: Mapping[str, FloatArray], fprs: Sequence[float]
+) -> pd.DataFrame:
+    """`p_value_table` of one group of texts, a row a detector, by known non-members that may be of another kind."""
+    import pandas as pd
+
+    rows = {DETECTORS[name].label: _p_value_row(of_known, texts[name], fprs) for name, of_known in known.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _p_value_row(known: FloatArray, scores: FloatArray, fprs: Sequence[float]) -> dict[str, str]:
+    """The test is Kolmogorov and Smirnov's of two samples, the group and the known non-members.
+
+    Like the p-values it is made of ranks alone, so it needs no more than exchangeability; a test of the p-values
+    against the uniform distribution would take them for independent.
+    """
     from scipy.stats import ks_2samp
 
-    rows = {}
-    for name, scores in groups.items():
-        p, row = p_values(scores, known), {}
-        for fpr in fprs:
-            expected = expected_share(may_lie_above(len(known), fpr), len(known), len(scores))
-            row[f"p ≤ {fpr:.3g} (expected)"] = f"{(p <= fpr).mean():.3f} ({_ends(expected)})"
-        rows[f"{name} ({len(scores)})"] = row | {"like the known ones? p": f"{ks_2samp(scores, known).pvalue:.2g}"}
-    return pd.DataFrame.from_dict(rows, orient="index")
+    p, row = p_values(scores, known), {}
+    for fpr in fprs:
+        expected = expected_share(may_lie_above(len(known), fpr), len(known), len(scores))
+        row[f"p ≤ {fpr:.3g} (expected)"] = f"{(p <= fpr).mean():.3f} ({_ends(expected)})"
+    return row | {"like the known ones? p": f"{ks_2samp(scores, known).pvalue:.2g}"}
+
+
+def tied_text(known: Mapping[str, FloatArray]) -> str:
+    """Which detectors give many known non-members one and the same highest score, and what follows, in Markdown."""
+    found = []
+    for name, of_known in known.items():
+        n_tied = int((of_known == of_known.max()).sum())
+        if n_tied > 1:
+            lowest = p_values([of_known.max()], of_known)[0]
+            found.append(
+                f"{DETECTORS[name].label} gives {n_tied} of the {len(of_known)} known non-members one and the same "
+                f"highest score. No text can lie above it, so at a wanted FPR below {lowest:.3f} it calls nothing."
+            )
+    return " ".join(found) or "No detector gives two known non-members the same highest score."
 
 
 def right_calls_table(
@@ -498,8 +550,8 @@ def describe(decisions: Mapping[str, Decision], set_p: Mapping[str, float], n_te
     low, high = min(d.fpr.low for d in decisions.values()), max(d.fpr.high for d in decisions.values())
     of_set = ", ".join(f"{p:.3g} ({name})" for name, p in set_p.items())
     return (
-        f"{first.n_known} known non-members say no more of that share than that it lies between {100 * low:.3g}% and "
-        f"{100 * high:.3g}% (95% interval).\n"
+        f"That holds on average; with these {first.n_known} known non-members the true share lies between "
+        f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval).\n"
         f"All {n_texts} texts as one set: p = {of_set}, if they are one author's or one test set and, but for "
         "membership, like the known non-members."
     )

@@ -35,7 +35,7 @@ def test_p_values_of_non_members_are_uniform_over_the_values_that_they_can_have(
 
 
 def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band():
-    """The share of 100 unseen texts with p <= 0.1 is in its 95% range as often as that says; a binomial one is short."""
+    """The share of 100 unseen texts with p <= 0.1 is in its 95% range as often as it says; a binomial one is short."""
     rng = np.random.default_rng(1)
     p, low, high = d.p_value_band(49, 100)
     at = np.flatnonzero(np.isclose(p, 0.1))[0]
@@ -225,13 +225,15 @@ def test_groups_are_a_half_of_the_non_members_the_other_half_and_the_members():
     labels, scores = np.repeat([1, 0], [5, 10]), np.arange(15.0)
     groups = d.score_groups({"ppl": scores, "ref": None}, labels)
     assert [sorted(groups["members"]), groups["members"]["ppl"].tolist()] == [["ppl"], [0, 1, 2, 3, 4]]
+    assert d.unseen_of({"ppl": scores, "ref": None}, labels)["ppl"].tolist() == list(range(5, 15))
+    assert sorted(d.all_unseen(groups)["ppl"]) == list(range(5, 15))
     halves = [set(groups[name]["ppl"]) for name in ("known", "held out")]
     assert [len(half) for half in halves] == [5, 5] and halves[0] | halves[1] == set(range(5, 15))
 
 
 def test_measured_shares_are_those_above_the_threshold():
-    groups = {"known": {"ppl": np.arange(99.0)}, "members": {"ppl": np.array([50.0, 96.0, 98.0, 99.0])}}
-    of_known, of_members = d.measure(groups, [0.03])
+    members = {"ppl": np.array([50.0, 96.0, 98.0, 99.0])}
+    of_known, of_members = d.measure({"ppl": np.arange(99.0)}, {"members": members}, [0.03])
     # floor(0.03 * 100) - 1 = 2 may lie above: the threshold is 96.
     assert (of_known.row, of_known.column, of_known.metric) == ("PPL", "0.03 wanted", "called: known")
     assert of_known.ours == 2 / 99 and of_members.ours == 0.5 and of_members.metric == "called: members"
@@ -251,8 +253,17 @@ def test_the_tables_say_what_the_functions_give():
     assert sizes.loc[("0.01", 500)].tolist() == ["4", "0.002 to 0.020", "0", "0.002"]
     p = d.p_value_table(known, {"members": members}, [0.1])
     assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
+    shifted = d.shift_table({"ppl": known}, {"ppl": members}, [0.1])
+    assert shifted.loc["PPL"].tolist() == p.iloc[0].tolist()
     halves = d.repeated_halves(np.arange(100.0), [0.1], n_repeats=200)
     assert float(halves.iloc[0]["inside the range expected of the others"][:5]) > 0.9
+
+
+def test_a_detector_whose_highest_scores_tie_is_named():
+    known = {"surp": np.array([0.0, 0, 0, -1, -2]), "ppl": np.arange(5.0)}
+    assert "SURP gives 3 of the 5 known" in d.tied_text(known) and "below 0.667" in d.tied_text({"known": known})
+    assert d.decide(np.repeat([0.0, -1.0], [30, 69]), 0.1).n_above == 0
+    assert "No detector" in d.tied_text({"ppl": np.arange(5.0)})
 
 
 def test_right_calls_by_hand():
