@@ -201,14 +201,12 @@ def test_the_rank_sum_test_keeps_its_level_where_fishers_combination_does_not():
 
 
 def test_power_grows_with_the_set_and_its_interval_covers_the_power_in_the_population(monkeypatch):
-    monkeypatch.setattr(d, "RESAMPLES", 60)
-    monkeypatch.setattr(d, "POWER_DRAWS", 600)
+    monkeypatch.setattr(d, "RESAMPLES", 50)
+    monkeypatch.setattr(d, "POWER_DRAWS", 400)
     rng = np.random.default_rng(8)
     # The truth, from fresh texts each time: known non-members, and sets shifted by 0.5.
-    calls = [
-        [d.set_p_value(rng.normal(size=m) + 0.5, rng.normal(size=50)) <= 0.05 for m in (2, 10)] for _ in range(1500)
-    ]
-    truth = np.mean(calls, axis=0)
+    n_below = [np.searchsorted(np.sort(rng.normal(size=50)), rng.normal(size=10) + 0.5) for _ in range(4000)]
+    truth = d.rank_sum_calls(np.array(n_below), [2, 10], 50).mean(axis=0)
     n_covered = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -261,8 +259,10 @@ def test_the_tables_say_what_the_functions_give():
 
 def test_a_detector_whose_highest_scores_tie_is_named():
     known = {"surp": np.array([0.0, 0, 0, -1, -2]), "ppl": np.arange(5.0)}
-    assert "SURP gives 3 of the 5 known" in d.tied_text(known) and "below 0.667" in d.tied_text({"known": known})
-    assert d.decide(np.repeat([0.0, -1.0], [30, 69]), 0.1).n_above == 0
+    assert "SURP gives 3 of the 5 known" in d.tied_text(known) and "below 0.667" in d.tied_text(known)
+    tied = d.decide(np.repeat([0.0, -1.0], [30, 69]), 0.1)  # 9 may lie above, and none can
+    assert (tied.threshold, tied.n_allowed, tied.n_above, tied.fpr.low) == (0, 9, 0, 0)
+    assert tied.fpr.high == pytest.approx(beta.ppf(0.975, 10, 90))
     assert "No detector" in d.tied_text({"ppl": np.arange(5.0)})
 
 
