@@ -379,23 +379,23 @@ def decision_table(known: FloatArray, held_out: FloatArray, members: FloatArray,
     rows = {}
     for is_confident in (False, True):
         for fpr in fprs:
-            rule = ("97.5% confident" if is_confident else "on average", f"{fpr:.3g}")
+            rule = f"{fpr:.3g}, {'97.5% confident' if is_confident else 'on average'}"
             if may_lie_above(len(known), fpr, is_confident=is_confident) is None:
                 needed = n_needed(fpr, is_confident=is_confident)
-                rows[rule] = {"threshold": f"none: needs {needed} known non-members"}
+                rows[rule] = {"threshold": f"needs {needed}"}
                 continue
             decision = decide(known, fpr, is_confident=is_confident)
             observed, expected = share_above(held_out, decision.threshold), _expected(decision, len(held_out))
             rows[rule] = {
                 "threshold": f"{decision.threshold:.4g}",
-                f"above it, of {len(known)} known": f"{decision.n_above}",
-                "its true FPR": _ends(decision.fpr),
-                f"expected of {len(held_out)} others": _ends(expected),
-                "observed on them": f"{observed.estimate:.3f}",
-                "inside the interval, the range": f"{_inside(observed, decision.fpr)}, {_inside(observed, expected)}",
+                f"above, of {len(known)} known": f"{decision.n_above}",
+                "true FPR": _ends(decision.fpr),
+                f"range of {len(held_out)} others": _ends(expected),
+                "observed": f"{observed.estimate:.3f}",
+                "inside both": f"{_inside(observed, decision.fpr)}, {_inside(observed, expected)}",
                 "TPR": str(share_above(members, decision.threshold)),
             }
-    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH).rename_axis(index=["threshold set", "wanted FPR"])
+    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH).rename_axis(columns="wanted FPR")
 
 
 def _expected(decision: Decision, n_others: int) -> Interval:
@@ -403,7 +403,7 @@ def _expected(decision: Decision, n_others: int) -> Interval:
 
 
 def _ends(interval: Interval) -> str:
-    return f"{interval.low:.3f} to {interval.high:.3f}"
+    return f"{interval.low:.3f}–{interval.high:.3f}"
 
 
 def _inside(observed: Interval, interval: Interval) -> str:
@@ -419,13 +419,13 @@ def n_table(fprs: Sequence[float], n_known: Sequence[int] = (100, 500, 1000, 100
         for n in n_known:
             k, surely = (may_lie_above(n, fpr, is_confident=is_confident) for is_confident in (False, True))
             needed = n_needed(fpr, is_confident=True)
-            rows[f"{fpr:.3g}", n] = {
+            rows[f"{fpr:.3g}, {n}"] = {
                 "may lie above": f"needs {n_needed(fpr)}" if k is None else f"{k}",
                 "true FPR, 95% interval": DASH if k is None else _ends(clopper_pearson(k, n)),
                 "97.5% confident: may lie above": f"needs {needed}" if surely is None else f"{surely}",
                 "smallest p-value": f"{1 / (n + 1):.2g}",
             }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index=["wanted FPR", "known non-members"])
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR, known non-members")
 
 
 def repeated_halves(
@@ -454,7 +454,7 @@ def repeated_halves(
             "inside the interval of the true FPR": str(clopper_pearson(in_interval, n_repeats)),
             "inside the range expected of the others": str(clopper_pearson(in_range, n_repeats)),
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index="wanted FPR")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR")
 
 
 def p_value_table(known: FloatArray, groups: Mapping[str, FloatArray], fprs: Sequence[float]) -> pd.DataFrame:
@@ -520,7 +520,7 @@ def right_calls_table(
         rows[f"{fpr:.3g}"] = {
             f"{rate:.3g} of the texts are members": str(right_calls(tpr, decision.fpr, rate)) for rate in base_rates
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(index="wanted FPR")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR")
 
 
 def right_calls(tpr: float, fpr: Interval, base_rate: float) -> Interval:

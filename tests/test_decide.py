@@ -242,13 +242,13 @@ def test_the_tables_say_what_the_functions_give():
     known, held_out, members = rng.normal(size=50), rng.normal(size=50), rng.normal(size=60) + 1
     table = d.decision_table(known, held_out, members, [0.05])
     decision = d.decide(known, 0.05)
-    row = table.loc[("on average", "0.05")]
+    row = table.loc["0.05, on average"]
     assert row["threshold"] == f"{decision.threshold:.4g}"
     assert row["TPR"].startswith(f"{(members > decision.threshold).mean():.3f}")
-    assert table.loc[("97.5% confident", "0.05"), "threshold"] == "none: needs 72 known non-members"
+    assert table.loc["0.05, 97.5% confident", "threshold"] == "needs 72"
     sizes = d.n_table([0.01], (50, 500))
-    assert sizes.loc[("0.01", 50)].tolist() == ["needs 99", "–", "needs 368", "0.02"]
-    assert sizes.loc[("0.01", 500)].tolist() == ["4", "0.002 to 0.020", "0", "0.002"]
+    assert sizes.loc["0.01, 50"].tolist() == ["needs 99", "–", "needs 368", "0.02"]
+    assert sizes.loc["0.01, 500"].tolist() == ["4", "0.002–0.020", "0", "0.002"]
     p = d.p_value_table(known, {"members": members}, [0.1])
     assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
     shifted = d.shift_table({"ppl": known}, {"ppl": members}, [0.1])
