@@ -46,14 +46,15 @@ def detect(
     """Score texts: was each in the model's training data? Higher means more likely.
 
     With --calibrate a p-value stands beside each score, the share of known non-members that score as high, and a star
-    where it is at most --fpr.
+    where it is at most --fpr; below, what is known of the share that it really is, and a p-value of all texts as one
+    set. --json repeats these two, `thresholds` and `set_p_values`, with each text.
     """
     from mialib.api import lacks
     from mialib.benchmarks import excerpt, load_texts
     from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
+    from mialib.decide import decide, describe, p_values, set_p_value
     from mialib.detectors import DETECTORS, get_detector
     from mialib.detectors import detect as run
-    from mialib.metrics import p_values
     from mialib.token_stats import check_known
 
     for name in detector or []:
@@ -94,8 +95,10 @@ def detect(
     if fpr is not None and not calibrate:
         raise ValueError("--fpr needs --calibrate, a file of known non-members")
     fpr = FPR if fpr is None else fpr
-    if not fpr:
-        raise ValueError("--fpr 0 would call nothing a member; give a share above 0")
+    if not 0 < fpr < 1:
+        raise ValueError(
+            f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between"
+        )
     known = load_texts(calibrate) if calibrate else []
     if same := set(known) & set(loaded):
         raise ValueError(f"{calibrate}: {len(same)} of its texts are among those to score; give others")
@@ -105,13 +108,23 @@ def detect(
             f"nothing could be called a member at --fpr {fpr:g}: give more known non-members"
         )
     scores = score_texts(loaded)
-    p = {name: p_values(scores[name], of_known) for name, of_known in score_texts(known).items()} if known else {}
+    of_known = score_texts(known) if known else {}
+    p = {name: p_values(scores[name], values) for name, values in of_known.items()}
+    decisions = {name: decide(values, fpr) for name, values in of_known.items()}
+    set_p = {name: set_p_value(scores[name], values) for name, values in of_known.items()}
     if as_json:
+        of_all = {
+            "thresholds": {
+                name: {"threshold": d.threshold, "fpr": fpr, "fpr_interval": [d.fpr.low, d.fpr.high]}
+                for name, d in decisions.items()
+            },
+            "set_p_values": set_p,
+        }
         for i in range(len(loaded)):
             row = {"text": i} | {name: float(values[i]) for name, values in scores.items()}
             row |= {"p_values": {name: float(values[i]) for name, values in p.items()}} if p else {}
             row |= {"members": [name for name, values in p.items() if values[i] <= fpr]} if p else {}
-            typer.echo(json.dumps(row))
+            typer.echo(json.dumps(row | of_all if p else row))
         return
     width = 20 if p else 10
     typer.echo("  ".join([f"{'text':>5}", *(f"{name:>{width}}" for name in names), "beginning"]))
@@ -128,6 +141,8 @@ def detect(
         else "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members "
         "(--calibrate)."
     )
+    if p:
+        typer.echo(describe(decisions, set_p, len(loaded)))
     if "surp" in scores and (scores["surp"] == 0).any():
         typer.echo("surp 0.0000: the text has no surprising token, so it holds no evidence for surp.")
 

@@ -270,16 +270,3 @@ def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     if n_accepted == n:
         return np.full(non_members.shape[:-1], -np.inf)
     return np.partition(non_members, n - n_accepted - 1, axis=-1)[..., n - n_accepted - 1]
-
-
-def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
-    """How often a known non-member would score as high, (N,): (1 + how many of the M do) / (M + 1).
-
-    The text itself counts as one of them, so no p-value is 0, and among non-members like the known ones at most a share
-    p has a p-value of p or less (Phipson and Smyth 2010). ValueError where there is no known non-member.
-    """
-    scores, known = np.asarray(scores, np.float64), np.sort(np.asarray(non_member_scores, np.float64))
-    if not len(known):
-        raise ValueError("p-values need the scores of known non-members, and there are none")
-    n_as_high = len(known) - np.searchsorted(known, scores, side="left")
-    return (1 + n_as_high) / (len(known) + 1)

@@ -13,6 +13,7 @@ import mialib
 from mialib.benchmarks import load_texts
 from mialib.cli import app, main
 from mialib.config import Profile
+from mialib.decide import set_p_value
 from mialib.notebooks import run_notebook
 
 
@@ -58,7 +59,8 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
     command += ["--calibrate", str(non_members_file)]
     found = CliRunner().invoke(app, command)
     assert found.exit_code == 0, found.output
-    assert "(p 0." in found.stdout.splitlines()[1] and "at most 5% of non-members" in found.stdout
+    table = found.stdout
+    assert "(p 0." in table.splitlines()[1] and "at most 5% of non-members" in table
     rows = [json.loads(line) for line in CliRunner().invoke(app, [*command, "--json"]).stdout.splitlines()]
     known = load_texts(non_members_file)
     scorer = mialib.Scorer(model_folder)
@@ -67,6 +69,18 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
         expected = (1 + int((of_known >= row["min_k"]).sum())) / 20
         assert row["p_values"]["min_k"] == pytest.approx(expected)
         assert row["members"] == [name for name, p in row["p_values"].items() if p <= 0.05]
+    # 0 of 19 may lie above at 5%: the upper end is 1 - 0.025 ** (1 / 19) = 0.176.
+    assert "between 0% and 17.6% (95% interval)" in table and "All 2 texts as one set: p = " in table
+    assert row["thresholds"]["min_k"]["threshold"] == pytest.approx(of_known.max())
+    assert row["thresholds"]["min_k"]["fpr_interval"] == pytest.approx([0, 1 - 0.025 ** (1 / 19)])
+    assert row["set_p_values"]["min_k"] == pytest.approx(set_p_value([row["min_k"] for row in rows], of_known))
+    assert set(row["set_p_values"]) == {"min_k", "zlib"}
+
+
+def test_an_fpr_that_calls_all_or_none_is_an_error(texts_file, non_members_file):
+    for fpr, called in (("0", "nothing"), ("1", "everything")):
+        command = ["detect", str(texts_file), "--model", "nowhere", "--calibrate", str(non_members_file), "--fpr", fpr]
+        assert f"would call {called} a member" in str(CliRunner().invoke(app, command).exception)
 
 
 def test_too_few_known_non_members_for_the_fpr_are_an_error_before_anything_is_scored(texts_file, non_members_file):

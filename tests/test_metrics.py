@@ -7,7 +7,7 @@ from scipy.stats import bootstrap, norm, rankdata
 from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, compare_auc, roc, tpr_at_fpr, tpr_at_fpr_interval
-from mialib.metrics import Interval, aucs, p_values
+from mialib.metrics import Interval, aucs
 
 SEEDS = [0, 1, 2, 3]
 
@@ -347,17 +347,3 @@ def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
 
 def test_booleans_and_lists_are_labels_too():
     assert auc([True, False], [2, 1]) == auc(np.array([1, 0], np.int8), np.array([2, 1])) == 1
-
-
-def test_p_values_by_hand():
-    known = [1.0, 2.0, 2.0, 4.0]
-    np.testing.assert_allclose(p_values([5.0, 4.0, 2.0, 1.5, 0.0], known), [1 / 5, 2 / 5, 4 / 5, 4 / 5, 1])
-    with pytest.raises(ValueError, match="known non-members, and there are none"):
-        p_values([1.0], [])
-
-
-def test_p_values_of_non_members_call_no_more_of_them_members_than_they_say():
-    """Over many calibration sets, a share of 5%: scores do not tie, and 1 / (M + 1) divides it."""
-    rng = np.random.default_rng(0)
-    called = [(p_values(rng.normal(size=50), rng.normal(size=19)) <= 0.05).mean() for _ in range(400)]
-    assert abs(np.mean(called) - 0.05) < 0.01

@@ -1,0 +1,557 @@
+"""From the scores of known non-members to a decision, about one text or about a set of texts. Higher = member.
+
+one text   p_values, decide: a p-value; a threshold at a wanted FPR, and what is known of the FPR that it really has
+a set      set_p_value: one p-value for many texts of one author, or of one test set
+measured   observed_fpr, share_in_range, false_alarms, power: what they do on texts whose membership is known
+
+All of it rests on one assumption: a text that is no member is *exchangeable* with the known non-members, which is to
+say that its score may have any rank among theirs, and all ranks are equally likely. Nothing is assumed of the scores'
+distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mialib.choose import deal
+from mialib.detectors import DETECTORS
+from mialib.metrics import Interval, threshold_at_fpr
+from mialib.results import DASH, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = NDArray[np.float64]
+
+LEVELS = (0.05, 0.01)  # a set is called members where its p-value is at most this
+DRAWS = 10_000  # random divisions of the texts behind a rate of false alarms
+POWER_DRAWS = 2000  # behind a power
+RESAMPLES, DRAWS_A_RESAMPLE = 200, 100  # of the texts, for a power's interval
+FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
+
+
+# --- one text ---
+
+
+def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
+    """How often a known non-member would score as high, (N,): (1 + how many of the n do) / (n + 1).
+
+    The text itself counts as one of them, so no p-value is 0, and among non-members like the known ones at most a share
+    p has a p-value of p or less (Phipson and Smyth 2010). These are conformal p-values: that share is over the draw of
+    the known non-members too, and the p-values of several texts, which all look at the same ones, are not independent
+    (Bates et al. 2023). ValueError for a score that is not finite, and where there is no known non-member.
+    """
+    scores, known = _finite(scores, "scores"), np.sort(_known(non_member_scores))
+    n_as_high = len(known) - np.searchsorted(known, scores, side="left")
+    return (1 + n_as_high) / (len(known) + 1)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A threshold: a text is called a member where its score is *above* it."""
+
+    wanted_fpr: float
+    threshold: float
+    n_known: int  # known non-members that it rests on
+    n_allowed: int  # how many of them may lie above it
+    n_above: int  # how many do: fewer where scores tie
+    fpr: Interval  # that share, and the interval of the threshold's true FPR
+
+
+def decide(
+    non_member_scores: ArrayLike, fpr: float = 0.05, *, is_confident: bool = False, level: float = 0.95
+) -> Decision:
+    """The lowest threshold for a wanted FPR (a fraction), from known non-members' scores (n,), and what FPR it has.
+
+    *On average* (the default) k = floor(fpr (n + 1)) - 1 of the n may lie above it, and a score lies above it exactly
+    where its p-value is at most `fpr`. The true FPR of the (k + 1)-th highest of n scores that do not tie is itself
+    random, Beta(k + 1, n - k) whatever the scores' distribution: its mean, (k + 1) / (n + 1), is at most `fpr`, and
+    in up to nearly half of all samples of non-members it is larger. *With confidence* (`is_confident`) k is
+    the largest number for which even the upper end of the interval is at most `fpr`.
+
+    The interval is Clopper and Pearson's (1934) for k of n, though the same n scores chose the threshold. Its upper end
+    is the quantile of Beta(k + 1, n - k) at (1 + level) / 2: the very distribution of the true FPR, so it is exact. Its
+    lower end is the quantile of Beta(k, n - k + 1) at (1 - level) / 2, which is below that of Beta(k + 1, n - k): it
+    errs on the safe side. Where scores tie, fewer than k may lie above. The lower end is then that of the number that
+    does, the upper end still that of k, and both hold: ties widen the interval.
+
+    ValueError for an FPR outside (0, 1), a score that is not finite, and too few known non-members; it says how many
+    are needed.
+    """
+    known = _known(non_member_scores)
+    n = len(known)
+    n_allowed = may_lie_above(n, fpr, is_confident=is_confident, level=level)
+    if n_allowed is None:
+        needed = n_needed(fpr, is_confident=is_confident, level=level)
+        how = f" with {(1 + level) / 2:.1%} confidence" if is_confident else ""
+        raise ValueError(f"an FPR of {fpr:g}{how} needs {needed} known non-members, and there are {n}")
+    threshold = float(threshold_at_fpr(known, n_allowed / n))
+    n_above = int((known > threshold).sum())
+    low, high = clopper_pearson(n_above, n, level).low, clopper_pearson(n_allowed, n, level).high
+    return Decision(fpr, threshold, n, n_allowed, n_above, Interval(n_above / n, low, high, level))
+
+
+def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int | None:
+    """How many of n known non-members may lie above the threshold of `decide`; None where n are too few for any."""
+    if n_known < n_needed(fpr, is_confident=is_confident, level=level):
+        return None
+    n_allowed = math.floor(fpr * (n_known + 1) + 1e-9) - 1  # the tolerance keeps 0.29 * 100 from rounding down to 28
+    if not is_confident:
+        return n_allowed
+    from scipy.stats import beta
+
+    k = np.arange(n_allowed + 1)
+    return int(np.searchsorted(beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1
+
+
+def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:
+    """The fewest known non-members that allow a threshold for a wanted FPR: none of them may lie above it."""
+    if not 0 < fpr < 1:
+        raise ValueError(f"a wanted FPR lies between 0 and 1, both excluded, got {fpr}")
+    if is_confident:  # the upper end for 0 of n: (1 - level) / 2 = (1 - fpr)^n
+        return math.ceil(math.log((1 - level) / 2) / math.log1p(-fpr) - 1e-9)
+    return math.ceil(1 / fpr - 1 - 1e-9)
+
+
+@lru_cache(maxsize=4096)
+def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
+    """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(n_found, n).proportion_ci(level, method="exact")
+    return Interval(n_found / n, float(interval.low), float(interval.high), level)
+
+
+@lru_cache(maxsize=4096)
+def expected_share(n_allowed: int, n_known: int, n_others: int, level: float = 0.95) -> Interval:
+    """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
+
+    A binomial number with the true FPR, Beta(k + 1, n - k), for its probability: beta-binomial, exactly, where scores
+    do not tie. It is wider than the interval of the true FPR, which only endless further non-members would show.
+    """
+    from scipy.stats import betabinom
+
+    found = betabinom(n_others, n_allowed + 1, n_known - n_allowed)
+    low, high = found.ppf([(1 - level) / 2, (1 + level) / 2]) / n_others
+    return Interval((n_allowed + 1) / (n_known + 1), float(low), float(high), level)
+
+
+def p_value_band(n_known: int, n_others: int, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Each p-value that n known non-members allow, and the range of the share of further ones that is at most it."""
+    from scipy.stats import betabinom
+
+    i = np.arange(1, n_known + 1)
+    low, high = betabinom.ppf([[(1 - level) / 2], [(1 + level) / 2]], n_others, i, n_known + 1 - i) / n_others
+    return i / (n_known + 1), low, high
+
+
+def _finite(scores: ArrayLike, what: str) -> FloatArray:
+    scores = np.asarray(scores, np.float64)
+    if not np.isfinite(scores).all():
+        i = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(f"{what}: number {i} is {scores[i]}, which is not finite")
+    return scores
+
+
+def _known(non_member_scores: ArrayLike) -> FloatArray:
+    known = _finite(non_member_scores, "the scores of known non-members")
+    if known.ndim != 1 or not len(known):
+        raise ValueError(f"a list of known non-members' scores is needed, got shape {known.shape}")
+    return known
+
+
+# --- a set of texts ---
+
+
+def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
+    """One p-value of a set of m texts, (m,) against (n,): do they score higher than known non-members?
+
+    The one-sided rank-sum test (Mann and Whitney 1947), valid where the set, if it holds no member, is exchangeable
+    with the known non-members, since then all orders of the m + n scores are equally likely. The conformal p-values of
+    the set's texts must not be combined as if they were independent (Fisher's method): all m look at the same n, and
+    where those happen to score low, all m are small together (Bates et al. 2023). A tie counts against the set, so one
+    text has the p-value that `p_values` gives.
+    """
+    scores, known = _finite(scores, "scores"), _known(non_member_scores)
+    if scores.ndim != 1 or not len(scores):
+        raise ValueError(f"a set of texts has a score each, and at least one; got shape {scores.shape}")
+    n_pairs = np.searchsorted(np.sort(known), scores, side="left").sum()
+    return _rank_sum_p(int(n_pairs), len(scores), len(known))
+
+
+def _rank_sum_p(n_pairs: int, m: int, n: int) -> float:
+    """P(at least so many of the m x n pairs have the set's text above the known one), all orders being equally likely.
+
+    scipy's test wants scores, so it is given m scores without ties that make this many pairs with the known 0 .. n - 1.
+    """
+    from scipy.stats import mannwhitneyu
+
+    i = np.arange(m)
+    above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
+    method = "exact" if min(m, n) <= FEW else "asymptotic"
+    scores = above - 1 + (i + 1) / (m + 1)
+    return float(mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)
+
+
+@lru_cache(maxsize=256)
+def _critical_pairs(m: int, n: int, level: float) -> int:
+    """The fewest pairs with a p-value of at most `level`; one more than there are where even all of them have not."""
+    return bisect_left(range(m * n + 1), -level, key=lambda n_pairs: -_rank_sum_p(n_pairs, m, n))
+
+
+def rank_sum_calls(
+    n_below: NDArray[np.int64], sizes: Sequence[int], n_known: int, level: float = LEVELS[0]
+) -> NDArray[np.bool_]:
+    """Whether sets are called members, (R, S): the first `sizes[s]` texts of each of R lists, by the rank-sum test.
+
+    `n_below` (R, m) is how many of the known non-members lie below each text.
+    """
+    n_pairs = np.cumsum(n_below, axis=1)[:, np.array(sizes) - 1]
+    return n_pairs >= [_critical_pairs(m, n_known, level) for m in sizes]
+
+
+def fisher_calls(
+    n_below: NDArray[np.int64], sizes: Sequence[int], n_known: int, level: float = LEVELS[0]
+) -> NDArray[np.bool_]:
+    """The same by Fisher's combination of the texts' conformal p-values, as if these were independent: not valid."""
+    from scipy.stats import chi2
+
+    p = (1 + n_known - n_below) / (n_known + 1)
+    statistic = np.cumsum(-2 * np.log(p), axis=1)[:, np.array(sizes) - 1]
+    return statistic >= chi2.isf(level, 2 * np.array(sizes))
+
+
+TESTS = {"rank sum": rank_sum_calls, "Fisher": fisher_calls}
+
+
+def draw_sets(
+    non_members: FloatArray, others: FloatArray | None, size: int, n_known: int, n_draws: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many known non-members lie below each text of a random set, (n_draws, size).
+
+    Each draw divides the texts anew: `n_known` of the non-members are the known ones, the set is drawn from `others`
+    or, where there are none, from the rest of the non-members. ValueError where there are too few texts.
+    """
+    pool = len(non_members) - n_known if others is None else len(others)
+    if not 0 < n_known <= len(non_members) or size > pool:
+        raise ValueError(
+            f"{n_known} known non-members of {len(non_members)} and a set of {size} of {pool} other texts: too few"
+        )
+    found = np.empty((n_draws, size), np.int64)
+    for draw in range(n_draws):
+        order = rng.permutation(len(non_members))
+        known = np.sort(non_members[order[:n_known]])
+        own = non_members[order[n_known : n_known + size]] if others is None else rng.permutation(others)[:size]
+        found[draw] = np.searchsorted(known, own, side="left")
+    return found
+
+
+def false_alarms(
+    non_members: FloatArray, sizes: Sequence[int], n_known: int, n_draws: int = DRAWS, seed: int = 0
+) -> dict[str, dict[int, Interval]]:
+    """How often a set of unseen texts is called members, by each test at each level, {"rank sum, 5%": {size: rate}}.
+
+    Each draw divides the non-members into known and others anew and looks at one set of each size, so the draws of a
+    size are independent and the interval is Clopper and Pearson's. It covers the draw of the division, not that of the
+    texts, and need not: p-values are made of ranks alone, so where scores do not tie the rate is the same for all
+    texts, models and detectors.
+    """
+    n_below = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(seed))
+    return {
+        f"{name}, {level:.0%}": {
+            m: clopper_pearson(int(found), n_draws)
+            for m, found in zip(sizes, calls(n_below, sizes, n_known, level).sum(axis=0), strict=True)
+        }
+        for level in LEVELS
+        for name, calls in TESTS.items()
+    }
+
+
+def power(
+    non_members: FloatArray, others: FloatArray, sizes: Sequence[int], n_known: int, seed: int = 0
+) -> dict[int, Interval]:
+    """How often a random set of `others` (members, say) has a rank-sum p-value of at most 5%, {size: rate}.
+
+    Each draw takes `n_known` of the non-members for the known ones and a set of the others. Random sets of one pool
+    overlap, so more draws say nothing of other texts: the interval is a percentile bootstrap that resamples the texts
+    of both pools and draws anew from each resample. The few draws that a resample gets add noise of their own, of
+    known variance; the resampled rates are drawn together by as much as it widens them.
+    """
+    rng = np.random.default_rng(seed)
+
+    def rates(known_pool: FloatArray, pool: FloatArray, n_draws: int) -> FloatArray:
+        n_below = draw_sets(known_pool, pool, max(sizes), n_known, n_draws, rng)
+        return rank_sum_calls(n_below, sizes, n_known).mean(axis=0)
+
+    estimates = rates(non_members, others, POWER_DRAWS)
+    resampled = np.array(
+        [
+            rates(rng.choice(non_members, len(non_members)), rng.choice(others, len(others)), DRAWS_A_RESAMPLE)
+            for _ in range(RESAMPLES)
+        ]
+    )
+    center, spread = resampled.mean(axis=0), resampled.var(axis=0)
+    noise = (resampled * (1 - resampled)).mean(axis=0) / (DRAWS_A_RESAMPLE - 1)
+    kept = np.sqrt(np.clip(1 - noise / np.where(spread > 0, spread, np.inf), 0, 1))
+    low, high = np.quantile(center + kept * (resampled - center), [0.025, 0.975], axis=0)
+    # Never shorter than the draws' own interval: where all draws agree, they are still only so many.
+    drawn = [clopper_pearson(round(rate * POWER_DRAWS), POWER_DRAWS) for rate in estimates.tolist()]
+    return {
+        m: Interval(own.estimate, min(own.low, float(a)), max(own.high, float(b)))
+        for m, own, a, b in zip(sizes, drawn, low, high, strict=True)
+    }
+
+
+# --- measured on texts whose membership is known ---
+
+
+def score_groups(
+    scores: Mapping[str, FloatArray | None], labels: ArrayLike, seed: int = 0
+) -> dict[str, dict[str, FloatArray]]:
+    """Scores by group and detector: a random half of the non-members are the known ones, the others are held out.
+
+    {"known": {detector: scores}, "held out": ..., "members": ...}, without the detectors that are not applicable.
+    """
+    labels = np.asarray(labels)
+    known, held_out = (half[labels[half] == 0] for half in deal(labels, 0.5, seed))
+    at = {"known": known, "held out": held_out, "members": np.flatnonzero(labels == 1)}
+    given = {name: values for name, values in scores.items() if values is not None}
+    return {group: {name: values[texts] for name, values in given.items()} for group, texts in at.items()}
+
+
+def unseen_of(scores: Mapping[str, FloatArray | None], labels: ArrayLike) -> dict[str, FloatArray]:
+    """The scores of the non-members alone, without the detectors that are not applicable."""
+    labels = np.asarray(labels)
+    return {name: values[labels == 0] for name, values in scores.items() if values is not None}
+
+
+def all_unseen(groups: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+    """The scores of all non-members, known and held out, by detector."""
+    return {name: np.concatenate([known, groups["held out"][name]]) for name, known in groups["known"].items()}
+
+
+def measure(
+    known: Mapping[str, FloatArray],
+    groups: Mapping[str, Mapping[str, FloatArray]],
+    fprs: Sequence[float],
+    note: str = "",
+) -> list[Result]:
+    """What each detector's threshold at each wanted FPR calls members, a row a detector and a column an FPR.
+
+    `known` and each of the groups hold scores by detector. The metric "called: known" has the interval of the
+    threshold's true FPR; that of a group is the share of it above the threshold, with Clopper and Pearson's interval
+    over its texts. `note` follows the metric's name.
+    """
+    results = []
+    for name, of_known in known.items():
+        for fpr in fprs:
+            decision = decide(of_known, fpr)
+            shares = {group: share_above(scores[name], decision.threshold) for group, scores in groups.items()}
+            results += [
+                Result.of(
+                    row=DETECTORS[name].label,
+                    column=f"{fpr:.3g} wanted",
+                    metric=f"called: {group}{note}",
+                    interval=share,
+                )
+                for group, share in ({"known": decision.fpr} | shares).items()
+            ]
+    return results
+
+
+def share_above(scores: FloatArray, threshold: float) -> Interval:
+    """The share of texts that a threshold calls members, with its interval over texts."""
+    return clopper_pearson(int((scores > threshold).sum()), len(scores))
+
+
+def decision_table(known: FloatArray, held_out: FloatArray, members: FloatArray, fprs: Sequence[float]) -> pd.DataFrame:
+    """One row a wanted FPR and way of choosing the threshold: what it promises, and what it does on other texts."""
+    import pandas as pd
+
+    rows = {}
+    for is_confident in (False, True):
+        for fpr in fprs:
+            rule = f"{fpr:.3g}, {'97.5% confident' if is_confident else 'on average'}"
+            if may_lie_above(len(known), fpr, is_confident=is_confident) is None:
+                needed = n_needed(fpr, is_confident=is_confident)
+                rows[rule] = {"threshold": f"needs {needed}"}
+                continue
+            decision = decide(known, fpr, is_confident=is_confident)
+            observed, expected = share_above(held_out, decision.threshold), _expected(decision, len(held_out))
+            rows[rule] = {
+                "threshold": f"{decision.threshold:.4g}",
+                f"above, of {len(known)} known": f"{decision.n_above}",
+                "true FPR": _ends(decision.fpr),
+                f"range of {len(held_out)} others": _ends(expected),
+                "observed": f"{observed.estimate:.3f}",
+                "inside both": f"{_inside(observed, decision.fpr)}, {_inside(observed, expected)}",
+                "TPR": str(share_above(members, decision.threshold)),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH).rename_axis(columns="wanted FPR")
+
+
+def _expected(decision: Decision, n_others: int) -> Interval:
+    return expected_share(decision.n_allowed, decision.n_known, n_others)
+
+
+def _ends(interval: Interval) -> str:
+    return f"{interval.low:.3f}–{interval.high:.3f}"
+
+
+def _inside(observed: Interval, interval: Interval) -> str:
+    return "yes" if interval.low <= observed.estimate <= interval.high else "no"
+
+
+def n_table(fprs: Sequence[float], n_known: Sequence[int] = (100, 500, 1000, 10000)) -> pd.DataFrame:
+    """What a wanted FPR means with so many known non-members, whatever the detector: scores that do not tie."""
+    import pandas as pd
+
+    rows = {}
+    for fpr in fprs:
+        for n in n_known:
+            k, surely = (may_lie_above(n, fpr, is_confident=is_confident) for is_confident in (False, True))
+            needed = n_needed(fpr, is_confident=True)
+            rows[f"{fpr:.3g}, {n}"] = {
+                "may lie above": f"needs {n_needed(fpr)}" if k is None else f"{k}",
+                "true FPR, 95% interval": DASH if k is None else _ends(clopper_pearson(k, n)),
+                "97.5% confident: may lie above": f"needs {needed}" if surely is None else f"{surely}",
+                "smallest p-value": f"{1 / (n + 1):.2g}",
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR, known non-members")
+
+
+def repeated_halves(
+    non_members: FloatArray, fprs: Sequence[float], n_repeats: int = 1000, seed: int = 0
+) -> pd.DataFrame:
+    """Over random halves of the non-members, known and others: how often the others' FPR lies where it was said to.
+
+    Intervals are over the draw of the halves.
+    """
+    import pandas as pd
+
+    rng, n_known = np.random.default_rng(seed), len(non_members) // 2
+    orders = [rng.permutation(non_members) for _ in range(n_repeats)]
+    rows = {}
+    for fpr in fprs:
+        observed, in_interval, in_range = [], 0, 0
+        for order in orders:
+            decision = decide(order[:n_known], fpr)
+            share = float((order[n_known:] > decision.threshold).mean())
+            expected = _expected(decision, len(order) - n_known)
+            observed.append(share)
+            in_interval += decision.fpr.low <= share <= decision.fpr.high
+            in_range += expected.low <= share <= expected.high
+        rows[f"{fpr:.3g}"] = {
+            "observed FPR, mean": f"{np.mean(observed):.4f}",
+            "inside the interval of the true FPR": str(clopper_pearson(in_interval, n_repeats)),
+            "inside the range expected of the others": str(clopper_pearson(in_range, n_repeats)),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR")
+
+
+def p_value_table(known: FloatArray, groups: Mapping[str, FloatArray], fprs: Sequence[float]) -> pd.DataFrame:
+    """One row a group of texts: how many have a small p-value, what is expected of non-members, and a test of that."""
+    import pandas as pd
+
+    rows = {f"{name} ({len(scores)})": _p_value_row(known, scores, fprs) for name, scores in groups.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def shift_table(
+    known: Mapping[str, FloatArray], texts: Mapping[str, FloatArray], fprs: Sequence[float]
+) -> pd.DataFrame:
+    """`p_value_table` of one group of texts, a row a detector, by known non-members that may be of another kind."""
+    import pandas as pd
+
+    rows = {DETECTORS[name].label: _p_value_row(of_known, texts[name], fprs) for name, of_known in known.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _p_value_row(known: FloatArray, scores: FloatArray, fprs: Sequence[float]) -> dict[str, str]:
+    """The test is Kolmogorov and Smirnov's of two samples, the group and the known non-members.
+
+    Like the p-values it is made of ranks alone, so it needs no more than exchangeability; a test of the p-values
+    against the uniform distribution would take them for independent.
+    """
+    from scipy.stats import ks_2samp
+
+    p, row = p_values(scores, known), {}
+    for fpr in fprs:
+        expected = expected_share(may_lie_above(len(known), fpr), len(known), len(scores))
+        row[f"p ≤ {fpr:.3g} (expected)"] = f"{(p <= fpr).mean():.3f} ({_ends(expected)})"
+    return row | {"like the known ones? p": f"{ks_2samp(scores, known).pvalue:.2g}"}
+
+
+def tied_text(known: Mapping[str, FloatArray]) -> str:
+    """Which detectors give many known non-members one and the same highest score, and what follows, in Markdown."""
+    found = []
+    for name, of_known in known.items():
+        n_tied = int((of_known == of_known.max()).sum())
+        if n_tied > 1:
+            lowest = p_values([of_known.max()], of_known)[0]
+            found.append(
+                f"{DETECTORS[name].label} gives {n_tied} of the {len(of_known)} known non-members one and the same "
+                f"highest score. No text can lie above it, so at a wanted FPR below {lowest:.3f} it calls nothing."
+            )
+    return " ".join(found) or "No detector gives two known non-members the same highest score."
+
+
+def right_calls_table(
+    known: FloatArray, members: FloatArray, fprs: Sequence[float], base_rates: Sequence[float] = (0.5, 0.1, 0.01)
+) -> pd.DataFrame:
+    """Of the texts that are called members, the share that are, for several shares of members among all texts.
+
+    From the TPR on the members and the threshold's FPR; the ends are those of the interval of the true FPR alone.
+    """
+    import pandas as pd
+
+    rows = {}
+    for fpr in fprs:
+        decision = decide(known, fpr)
+        tpr = share_above(members, decision.threshold).estimate
+        rows[f"{fpr:.3g}"] = {
+            f"{rate:.3g} of the texts are members": str(right_calls(tpr, decision.fpr, rate)) for rate in base_rates
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR")
+
+
+def right_calls(tpr: float, fpr: Interval, base_rate: float) -> Interval:
+    """The share of calls that are right, b TPR / (b TPR + (1 - b) FPR) for a base rate b; 0 where none is made."""
+    found = (
+        base_rate * tpr / (base_rate * tpr + (1 - base_rate) * share) if tpr or share else 0.0
+        for share in (fpr.estimate, fpr.high, fpr.low)
+    )
+    return Interval(*found, fpr.level)
+
+
+def set_results(rates: Mapping[str, Mapping[int, Interval]], metric: str) -> list[Result]:
+    """Rates of called sets as results, {row: {size: rate}}: a column a size."""
+    return [
+        Result.of(row=name, column=f"{m} text{'s' if m > 1 else ''}", metric=metric, interval=interval)
+        for name, of_sizes in rates.items()
+        for m, interval in of_sizes.items()
+    ]
+
+
+# --- on the command line ---
+
+
+def describe(decisions: Mapping[str, Decision], set_p: Mapping[str, float], n_texts: int) -> str:
+    """What `mialib detect` says below its table: what the thresholds' FPR may be, and the texts as one set."""
+    first = next(iter(decisions.values()))
+    low, high = min(d.fpr.low for d in decisions.values()), max(d.fpr.high for d in decisions.values())
+    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in set_p.items())
+    return (
+        f"That holds on average; with these {first.n_known} known non-members the true share lies between "
+        f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval).\n"
+        f"All {n_texts} texts as one set: p = {of_set}, if they are one author's or one test set and, but for "
+        "membership, like the known non-members."
+    )
