@@ -8,7 +8,6 @@ of the code that computes, so editing any of them misses the cache instead of fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -186,8 +185,9 @@ def blind_or_load(
     """The scores of a blind baseline, (N,); arguments as for `mialib.blind.blind_scores`."""
     from mialib.blind import blind_scores
 
-    path = _path(
+    return arrays_once(
         "blind",
+        lambda: {"scores": blind_scores(texts, labels, kind, language=language, groups=groups)},
         texts=hash_texts(texts),
         labels=np.asarray(labels).tolist(),
         baseline=kind,
@@ -195,9 +195,7 @@ def blind_or_load(
         groups=None if groups is None else np.asarray(groups).tolist(),
         code=code_hash("blind"),
         versions=[version("scikit-learn")],
-    )
-    make = partial(blind_scores, texts, labels, kind, language=language, groups=groups)
-    return np.array(_column_once(path, "scores", make))
+    )["scores"]
 
 
 def _trained_on(model: str) -> list[str]:
@@ -237,6 +235,20 @@ def _column_once(path: Path, name: str, make: Callable[[], list[Any]]) -> list[A
             with atomic_path(path) as temporary:
                 pq.write_table(pa.table({name: rows}), temporary, compression="zstd")
     return pq.read_table(path).column(name).to_pylist()
+
+
+def arrays_once(
+    kind: str, make: Callable[[], dict[str, NDArray[Any]]], **determined_by: Any
+) -> dict[str, NDArray[Any]]:
+    """Named arrays that all of `determined_by` determines, made and written where they are not there."""
+    path = _path(kind, **determined_by).with_suffix(".npz")
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            made = make()
+            with atomic_path(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, **made)
+    with np.load(path) as kept:
+        return dict(kept)
 
 
 def score_cut_texts(

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.benchmarks import check_texts, excerpt
+from mialib.cache import arrays_once
 from mialib.choose import HELD_OUT, Candidates, Indices, deal
 from mialib.metrics import FloatArray, aucs
 from mialib.models import (
@@ -40,7 +41,7 @@ from mialib.models import (
     start_token_of,
 )
 from mialib.scoring import fitting_tokens, token_batches
-from mialib.store import atomic_path, code_hash, hash_of, hash_texts, home
+from mialib.store import code_hash, hash_of, hash_texts
 
 if TYPE_CHECKING:
     import torch
@@ -448,27 +449,17 @@ def _once(
     load: Callable[[], LoadedModel], model: str, texts: Sequence[str], device: str, dtype: str, **made_by: Any
 ) -> Pass:
     """A pass over the texts from the cache, where its file's name is a hash of all that determines it."""
-    from filelock import FileLock
-
     where = pick_device(device)
-    key = hash_of(
-        {
-            "model": model_revision(model),
-            "texts": hash_texts(texts),
-            "device": where.type,
-            "dtype": str(pick_dtype(dtype, where, model)),
-            "start_token": start_token_of(model),
-            "code": code_hash("probe", "models", "scoring", "training"),
-            "versions": [version("torch"), version("transformers")],
-            **made_by,
-        }
+    kept = arrays_once(
+        "activations",
+        lambda: _run(load(), texts)._asdict(),
+        model=model_revision(model),
+        texts=hash_texts(texts),
+        device=where.type,
+        dtype=str(pick_dtype(dtype, where, model)),
+        start_token=start_token_of(model),
+        code=code_hash("probe", "models", "scoring", "training"),
+        versions=[version("torch"), version("transformers")],
+        **made_by,
     )
-    path = home() / "cache" / "activations" / f"{key}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            made = _run(load(), texts)
-            with atomic_path(path) as temporary, temporary.open("wb") as file:
-                np.savez(file, values=made.values, n_cut=made.n_cut)
-    with np.load(path) as kept:
-        return Pass(kept["values"], kept["n_cut"])
+    return Pass(kept["values"], kept["n_cut"])
