@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Features = csr_matrix | NDArray[np.float64]
 
+PREFIX = "Blind: "  # of a baseline's label beside those of detectors
 N_FOLDS = 10
 INNER_FOLDS = 3  # to choose a classifier's strength on
 # A number of four digits that stands alone and reads as a year.

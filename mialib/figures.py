@@ -45,9 +45,15 @@ def use_style() -> None:
 
 
 def line_style(label: str, position: int) -> dict[str, str]:
-    """Colour and marker: a detector's (by the papers' label) are the same on every page, others go by position."""
+    """Colour and marker: a detector's (by the papers' label) are the same on every page, others go by position.
+
+    A blind baseline's line is dashed, as it is no detector's.
+    """
+    from mialib.blind import PREFIX
     from mialib.detectors import DETECTORS
 
+    if label.startswith(PREFIX):
+        return {"color": "0.25", "marker": "x", "linestyle": "--"}
     labels = [known.label for known in DETECTORS.values()]
     i = labels.index(label) if label in labels else position
     return {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)]}

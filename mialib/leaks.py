@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.benchmarks import Benchmark, load_benchmark
-from mialib.blind import BLIND, N_FOLDS, TooFewTexts, widen
+from mialib.blind import BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
 from mialib.cache import blind_or_load
 from mialib.hub import Unavailable
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
@@ -27,7 +27,6 @@ from mialib.results import DASH, Result, load_results, save_results
 from mialib.store import ROOT
 
 LEAKS = "†"
-PREFIX = "Blind: "
 METRICS: dict[str, Callable[..., Interval]] = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
 RECORDED = ROOT / "data" / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")

@@ -21,6 +21,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from mialib import evaluate, leaks, probed, surp
 from mialib.api import is_api
 from mialib.benchmarks import load_benchmark
+from mialib.blind import PREFIX
 from mialib.config import PAPER_TABLE, Profile, Strict
 from mialib.evaluate import Inputs, Target
 from mialib.hub import Unavailable
@@ -257,7 +258,7 @@ def collect(
 def detected_and_told(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
     """A page's results of detectors, and those of the blind baselines beside them."""
     results = list(results)
-    told = [result for result in results if result.row.startswith(leaks.PREFIX)]
+    told = [result for result in results if result.row.startswith(PREFIX)]
     return [result for result in results if result not in told], told
 
 

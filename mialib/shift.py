@@ -13,6 +13,7 @@ import numpy as np
 
 from mialib import leaks
 from mialib.benchmarks import Benchmark
+from mialib.blind import PREFIX
 from mialib.detectors import FloatArray
 from mialib.metrics import Interval, auc_interval
 from mialib.results import Result
@@ -92,7 +93,7 @@ def say_mirror(results: Sequence[Result], steps: Sequence[Step]) -> str:
     lines = []
     for step in steps[1:]:
         found = [r for r in results if r.column == step.mirror and r.ours is not None]
-        blind = next((r for r in found if r.row.startswith(leaks.PREFIX)), None)
+        blind = next((r for r in found if r.row.startswith(PREFIX)), None)
         detectors = [r for r in found if r is not blind]
         above = ", ".join(r.row for r in detectors if r.low > 0.5) or "none"
         below = ", ".join(r.row for r in detectors if r.high < 0.5) or "none"
