@@ -312,6 +312,10 @@ def of_other_statistics(setup: Setup, kind: str, detectors: Sequence[str]) -> Ca
     """Detectors of one pass, on statistics that are computed in another way; see `mialib.other_passes`."""
     _check_runs_here(setup.inputs)
     stats = other_statistics_or_load(setup.inputs.target.model, setup.inputs.benchmark.texts)[kind]
+    try:
+        stats.check_finite()
+    except ValueError as error:
+        raise NotApplicable(f"{kind}: {error}") from error
     inputs = replace(setup.inputs, stats=stats)
     return Case(setup.whole, _applicable(score_all(inputs, [name for name in detectors if name in setup.whole.ours])))
 
