@@ -27,7 +27,16 @@ from mialib.cache import other_statistics_or_load, score_or_load
 from mialib.detectors import DETECTORS, FloatArray, dc_pdd, detect, get_detector
 from mialib.evaluate import Inputs, cut_inputs, score_all, split_lengths
 from mialib.frequency import TokenFrequency
-from mialib.metrics import Interval, auc, auc_interval, compare_auc, compare_tpr_at_fpr, placements, split_scores
+from mialib.metrics import (
+    Interval,
+    auc,
+    auc_interval,
+    compare_auc,
+    compare_tpr_at_fpr,
+    placements,
+    split_scores,
+    tpr_at_fpr,
+)
 from mialib.models import load_tokenizer
 from mialib.probed import REAL, probe_with, unseen_texts
 from mialib.reference import HUB_CORPORA, reference_texts, split_prefix
@@ -98,6 +107,8 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
     Where `other` scores every text this is `metrics.compare_auc`. Where it is NaN for some, its AUC is a mean over
     fewer placements; each then weighs more in the variance of the difference, by N over the number that is left.
     """
+    from scipy.stats import norm
+
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     kept = ~np.isnan(other)
     if kept.all():
@@ -110,7 +121,7 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
         influence = -(whole - whole.mean())
         influence[own] += (left - left.mean()) * len(own) / own.sum()
         variance += influence.var(ddof=1) / len(own)
-    half = 1.959964 * np.sqrt(variance)
+    half = norm.ppf(0.975) * np.sqrt(variance)
     return Interval(float(difference), float(difference - half), float(difference + half))
 
 
@@ -502,7 +513,7 @@ CHOICES = (
     Choice(
         "precision",
         "statistics in float32",
-        (Reading("bfloat16", partial(of_other_statistics, kind="bfloat16", detectors=ONE_PASS)),),
+        (Reading("logits and softmax in bfloat16", partial(of_other_statistics, kind="bfloat16", detectors=ONE_PASS)),),
     ),
 )
 
@@ -586,11 +597,8 @@ def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> 
     kept = ~np.isnan(scores)
     if len(np.unique(labels[kept])) < 2:
         raise NotApplicable(f"{int(kept.sum())} of {len(scores)} scores are left, at the labels of one class alone")
-    return (
-        auc(labels[kept], scores[kept])
-        if rule is None
-        else rule(*roc_points(*split_scores(labels[kept], scores[kept])))
-    )
+    labels, scores = labels[kept], scores[kept]
+    return auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
 
 
 def _compare(blank: Finding, case: Case, orders: Sequence[Mapping[str, float]]) -> Finding:
@@ -599,7 +607,7 @@ def _compare(blank: Finding, case: Case, orders: Sequence[Mapping[str, float]]) 
     name, rule, labels = blank.detector, blank.reading.rule, case.scene.labels
     ours, other = case.scene.ours[name], case.other[name]
     kept = ~np.isnan(other)
-    tpr, of_ours = compare_tprs(labels, other, ours, rule), at_most(*roc_points(*split_scores(labels, ours)))
+    tpr, of_ours = compare_tprs(labels, other, ours, rule), tpr_at_fpr(labels, ours, FPR)
     many = len(orders[0]) > 1
     return replace(
         blank,
@@ -666,7 +674,7 @@ def ledger_table(findings: Iterable[Finding]) -> Styler:
             }
         rows.append(row)
     small = {"selector": "td, th", "props": "font-size: 0.72em; padding: 0.2em 0.35em; text-align: left"}
-    return pd.DataFrame(rows).fillna("").style.hide(axis="index").set_table_styles([small])
+    return pd.DataFrame(rows).fillna("").style.hide(axis="index").format(escape="html").set_table_styles([small])
 
 
 def _unbroken(cell: object) -> str:
@@ -701,7 +709,7 @@ def panels(findings: Iterable[Finding]) -> dict[str, dict[str, dict[str, Interva
 
 
 def say(findings: Iterable[Finding], margin: float) -> Markdown:
-    """Which readings matter, in words: by how far they move an AUC, and what becomes of the order of the detectors."""
+    """Which readings matter, in words: by how far they move an AUC, target by target, and who changes place."""
     shown = most_moved(findings)
     names = list(dict.fromkeys(f.name for f in shown))
     by_name = {name: [f for f in shown if f.name == name and not f.why] for name in names}
@@ -722,9 +730,7 @@ def say(findings: Iterable[Finding], margin: float) -> Markdown:
         "Move neither AUC nor TPR": still,
         "Not applicable on any of these targets": [name for name in names if name not in measured],
     }
-    return Markdown(
-        f"Of {len(names)} readings:\n\n"
-        + "\n".join(
-            f"- *{words}*: {len(of)}" + (f": {'; '.join(of)}" if of else "") + "." for words, of in groups.items()
-        )
-    )
+    lines = [f"Of {len(names)} readings:\n"]
+    for words, of in groups.items():
+        lines += [f"- *{words}*: {len(of)}", *(f"    - {name}" for name in of)]
+    return Markdown("\n".join(lines))

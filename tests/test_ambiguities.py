@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import made_inputs, made_row, page_parameters, random_rows
 
-from mialib import ambiguities, cache, evaluate, metrics, probed
+from mialib import ambiguities, cache, evaluate, figures, metrics, probed
 from mialib.ambiguities import CHOICES, NotApplicable, Setup
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
@@ -351,5 +351,7 @@ def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monke
     assert table["detector"][2] == "Zlib" and table["place"][2].endswith("of 8")
     [panel] = ambiguities.panels(found).values()
     assert panel["AUC"]["sign: negated once too often: 1 − AUC"] == sign.auc
+    axes = figures.differences_in_panels(ambiguities.panels(found), xlabel="other − ours").axes[0]
+    assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
     said = ambiguities.say(found, margin=0.0).data
     assert said.startswith("Of 3 readings") and of_zlib.name.split(":")[0] in said
