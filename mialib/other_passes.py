@@ -15,7 +15,7 @@ import numpy as np
 
 from mialib.benchmarks import check_texts
 from mialib.models import load_model
-from mialib.scoring import fitting_tokens, token_batches
+from mialib.scoring import LOGITS_AT_ONCE_BYTES, fitting_tokens, token_batches
 from mialib.token_stats import TokenRow, TokenStats
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def other_statistics(model: str, texts: Sequence[str]) -> dict[str, TokenStats]:
     encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     token_ids = [(start + ids)[: loaded.max_tokens + 1] for ids in encoded]
     rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in OTHER_STATISTICS}
-    for batch in token_batches(token_ids, lambda: fitting_tokens(loaded)):
+    n_tokens = LOGITS_AT_ONCE_BYTES[loaded.model.device.type] // (4 * loaded.vocab_size)
+    for batch in token_batches(token_ids, lambda: min(fitting_tokens(loaded), n_tokens)):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
         with torch.inference_mode():
             logits = loaded.model(inputs, use_cache=False).logits

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import made_inputs, made_row, page_parameters, random_rows
+from transformers import AutoModelForCausalLM
 
 from mialib import ambiguities, cache, evaluate, figures, metrics, probed
 from mialib.ambiguities import CHOICES, NotApplicable, Setup
@@ -270,6 +271,19 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
     assert list(stats) == list(other_statistics(model, texts[:1]))
     monkeypatch.setattr("mialib.other_passes.load_model", lambda *_: pytest.fail("run again"))
     cache.other_statistics_or_load(model, texts)
+
+
+def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
+    [target, text] = [inputs.target.model, inputs.benchmark.texts[5]]
+    found = ambiguities.of_other_statistics(Setup(inputs), "unweighted", ["min_k++"]).other["min_k++"][5]
+    ids = [inputs.stats.provenance["start_token_id"], *Scorer(target).token_ids([text])[0]]
+    with torch.no_grad():
+        log_p = (
+            AutoModelForCausalLM.from_pretrained(target)(torch.tensor([ids])).logits[0, :-1].double().log_softmax(-1)
+        )
+    own = log_p[range(len(ids) - 1), ids[1:]]
+    z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
+    assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
 
 
 # --- the whole ledger ---
