@@ -79,6 +79,28 @@ def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> 
     return TokenStats.load(path)
 
 
+def other_statistics_or_load(model: str, texts: Sequence[str]) -> dict[str, TokenStats]:
+    """Statistics computed in other ways, by name; arguments as for `mialib.other_passes.other_statistics`."""
+    where = pick_device()
+    made_by = {
+        "model": model_revision(model),
+        "texts": hash_texts(texts),
+        "device": where.type,
+        "dtype": str(pick_dtype("auto", where, model)),
+        "start_token": start_token_of(model),
+        "code": code_hash("other_passes", "models", "scoring"),
+        "versions": [version("torch"), version("transformers")],
+    }
+    paths = {name: _path("other_statistics", statistics=name, **made_by) for name in ("unweighted", "bfloat16")}
+    with FileLock(paths["unweighted"].with_suffix(".lock")):
+        if not all(path.is_file() for path in paths.values()):
+            from mialib.other_passes import other_statistics
+
+            for name, stats in other_statistics(model, texts).items():
+                stats.save(paths[name])
+    return {name: TokenStats.load(path) for name, path in paths.items()}
+
+
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.reference`."""
     tokenizer = load_tokenizer(model)

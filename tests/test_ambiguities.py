@@ -1,0 +1,371 @@
+"""The ledger of choices: every reading by hand on a small case, and ours as `detect` gives it."""
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import made_inputs, made_row, page_parameters, random_rows
+from transformers import AutoModelForCausalLM
+
+from mialib import ambiguities, cache, evaluate, figures, metrics, probed
+from mialib.ambiguities import CHOICES, NotApplicable, Setup
+from mialib.detectors import detect
+from mialib.frequency import TokenFrequency
+from mialib.metrics import auc, auc_interval, compare_auc, compare_tpr_at_fpr, tpr_at_fpr
+from mialib.other_passes import bfloat16_statistics, other_statistics, unweighted_statistics
+from mialib.scoring import Scorer
+from mialib.token_stats import TokenStats
+
+BY_NAME = {f"{choice.name}: {reading.words}": (choice, reading) for choice in CHOICES for reading in choice.others}
+
+
+def reading(beginning):
+    """The one reading whose name begins so."""
+    [found] = [both for name, both in BY_NAME.items() if name.startswith(beginning)]
+    return found
+
+
+def made_setup(rows, labels, **given):
+    return Setup(made_inputs(rows, labels), **given)
+
+
+@pytest.fixture
+def inputs(tiny_model, tmp_path):
+    """Sixty-four texts with every pass that a reading may want."""
+    wanted, _ = page_parameters([tiny_model("gpt_neox", max_position_embeddings=512)], tmp_path)
+    smaller = tiny_model("gpt_neox", max_position_embeddings=512, hidden_size=16)
+    [target] = evaluate.targets(wanted["models"], wanted["benchmarks"], smaller, wanted["corpora"])
+    return evaluate.load_inputs(target)
+
+
+# --- rules for the TPR ---
+
+# Ten non-members, the highest two tied: FPR 0, 0.2, ...; members above, at, and below these two.
+TIED = (np.array([9.0, 8.0, 8.0, 1.5]), np.array([8.0, 8.0, 7, 6, 5, 4, 3, 2, 1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (ambiguities.at_most, 0.25),
+        (ambiguities.strictly_below, 0.25),
+        (ambiguities.nearest, 0.25),
+        (ambiguities.interpolated, 0.25 + 0.5 * 0.05 / 0.2),  # from (0, 0.25) to (0.2, 0.75)
+        (ambiguities.of_non_members, 0.2),  # 0 and 1 lie below every member
+    ],
+)
+def test_rules_by_hand_where_scores_tie(rule, expected):
+    assert rule(*ambiguities.roc_points(*TIED)) == pytest.approx(expected)
+
+
+def test_a_threshold_at_exactly_five_percent_counts_for_us_and_not_strictly():
+    members, non_members = np.array([19.5, 18.5, 0.5]), np.arange(20.0)
+    points = ambiguities.roc_points(members, non_members)
+    assert ambiguities.at_most(*points) == pytest.approx(2 / 3)
+    assert ambiguities.strictly_below(*points) == pytest.approx(1 / 3)
+
+
+def test_the_nearest_fpr_may_lie_above_five_percent():
+    members, non_members = np.array([13.5, 12.5]), np.arange(14.0)  # 1/14 = 0.071 is nearer than 0
+    assert ambiguities.nearest(*ambiguities.roc_points(members, non_members)) == 1.0
+    assert ambiguities.at_most(*ambiguities.roc_points(members, non_members)) == 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_our_rule_and_its_roc_are_those_of_metrics(seed):
+    rng = np.random.default_rng(seed)
+    labels, scores = rng.permutation(np.repeat([0, 1], [60, 45])), rng.integers(0, 12, 105).astype(float)
+    members, non_members = scores[labels == 1], scores[labels == 0]
+    for found, expected in zip(ambiguities.roc_points(members, non_members), metrics.roc(labels, scores), strict=False):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    points = ambiguities.roc_points(members, non_members)
+    assert ambiguities.at_most(*points) == pytest.approx(tpr_at_fpr(labels, scores))
+    assert ambiguities.of_non_members(*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
+
+
+# --- paired differences ---
+
+
+def noisy(seed=0, n=120):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat([0, 1], n // 2))
+    ours = labels + rng.normal(size=n)
+    return labels, ours, ours + rng.normal(size=n), rng
+
+
+def test_differences_are_those_of_metrics_where_every_text_has_a_score():
+    labels, ours, other, _ = noisy()
+    assert ambiguities.compare_aucs(labels, other, ours) == compare_auc(labels, other, ours).difference
+    expected = compare_tpr_at_fpr(labels, other, ours, n_resamples=ambiguities.N_RESAMPLES).difference
+    assert ambiguities.compare_tprs(labels, other, ours) == expected
+
+
+def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_bootstraps():
+    labels, ours, other, rng = noisy(n=600)
+    other = np.where(ours < -0.5, np.nan, other)
+    found = ambiguities.compare_aucs(labels, other, ours)
+    kept = ~np.isnan(other)
+    assert found.estimate == pytest.approx(auc(labels[kept], other[kept]) - auc(labels, ours))
+    drawn = []
+    for _ in range(600):
+        at = np.concatenate([rng.choice(np.flatnonzero(labels == label), 300) for label in (0, 1)])
+        left = at[kept[at]]
+        drawn.append(auc(labels[left], other[left]) - auc(labels[at], ours[at]))
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * np.std(drawn), rel=0.12)
+    tpr = ambiguities.compare_tprs(labels, other, ours)
+    assert tpr.estimate == pytest.approx(tpr_at_fpr(labels[kept], other[kept]) - tpr_at_fpr(labels, ours))
+    assert tpr.low <= tpr.estimate <= tpr.high
+
+
+def test_by_another_rule_the_difference_is_between_the_rules():
+    labels, ours, _, _ = noisy()
+    members, non_members = ours[labels == 1], ours[labels == 0]
+    found = ambiguities.compare_tprs(labels, ours, ours, ambiguities.interpolated)
+    points = ambiguities.roc_points(members, non_members)
+    assert found.estimate == pytest.approx(ambiguities.interpolated(*points) - tpr_at_fpr(labels, ours))
+
+
+# --- readings of detectors, by hand ---
+
+
+def test_k_percent_rounded_three_ways():
+    for n, k, down, near, up in [(10, 5, 0, 0, 1), (12, 5, 0, 1, 1), (20, 5, 1, 1, 1), (21, 5, 1, 1, 2)]:
+        assert [ambiguities.count_of(n, k, way) for way in (np.floor, np.round, np.ceil)] == [down, near, up]
+
+
+def test_min_k_of_an_empty_set_is_nan_and_otherwise_the_mean_of_the_lowest():
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (4, 5, 9, 11)]  # k = 20: 0, 1, 1, 2 tokens
+    setup = made_setup(rows, [1, 0, 1, 0])
+    case = ambiguities.min_k_rounded(setup, "whole", np.floor)
+    np.testing.assert_allclose(case.other["min_k"], [np.nan, -4, -8, -9.5])
+    np.testing.assert_allclose(case.scene.ours["min_k"], [-3, -4, -8, -9.5])
+    [found] = ambiguities.measure_reading(setup, *reading("k% of n tokens: ⌈nk/100⌉ (whole"))
+    assert (found.n_changed, found.n_dropped, found.n_texts) == (2, 0, 4), "9 tokens make two, 11 three"
+
+
+def test_rows_move_up_past_a_dropped_score(monkeypatch):
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 40, 25)]
+    setup = made_setup(rows, [1, 1, 0, 0])
+    monkeypatch.setattr(Setup, "_cut", lambda self, n_words: self.inputs)
+    left = ambiguities.min_k_rounded(setup, "short", np.floor).other["min_k"]
+    np.testing.assert_allclose(left, [-29, np.nan, -38.5, -24])  # k = 5: one, none, two and one
+    moved = ambiguities.misaligned(setup, shuffled=False).other["min_k"]
+    np.testing.assert_allclose(moved, [-29, -38.5, -24, np.nan])
+    shuffled = ambiguities.misaligned(setup, shuffled=True).other["min_k"]
+    order = np.random.default_rng(0).permutation(4)
+    np.testing.assert_allclose(shuffled[order[:3]], [left[i] for i in order if i != 1])
+
+
+def test_two_passes_brought_together_otherwise():
+    row, other = made_row([-1.0, -3.0], [1, 1]), made_row([-4.0, -1.0, -1.0, -2.0], [1] * 4)
+    assert ambiguities.difference(row, other) == -2 + 2
+    assert ambiguities.ratio_of_sums(row, other) == -4 / 8
+
+
+def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
+    [found] = ambiguities.measure_reading(Setup(inputs), *reading("Small Ref, Lowercase: Small Ref: ratio"))
+    assert (found.n_changed, found.auc.estimate) == (0, 0)
+
+
+def test_zlib_is_divided_by_characters_too(inputs):
+    case = ambiguities.zlib_a_character(Setup(inputs))
+    text, row = inputs.benchmark.texts[3], inputs.stats[3]
+    expected = row.log_prob.mean(dtype=np.float64) / len(zlib.compress(text.encode())) / len(text)
+    assert case.other["zlib"][3] == pytest.approx(expected)
+
+
+def test_raw_counts_weigh_common_tokens_most():
+    rows = [made_row(np.log([0.5, 0.25]), [1, 1]), made_row(np.log([0.5]), [1])]
+    setup = made_setup(rows, [1, 0])
+    inputs = replace(setup.inputs, frequency=TokenFrequency(np.array([3, 0, 0]), "made"))
+    found = ambiguities.raw_counts(Setup(inputs)).other["dc_pdd"]
+    # -p log(count + 1), at most 0.01: token 0 has a count of 3, token 1 of none.
+    np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
+
+
+def test_documents_count_a_token_once(inputs, tmp_path):
+    corpus = tmp_path / "few.txt"
+    corpus.write_text("mill mill mill mill\nthe mill\n")
+    inputs = evaluate.with_corpus(inputs, str(corpus))
+    found = ambiguities.document_frequency(Setup(inputs)).other["dc_pdd"]
+    ids = [set(ids) for ids in Scorer(inputs.target.model).token_ids(["mill mill mill mill", "the mill"])]
+    counts = np.array([sum(v in of for of in ids) for v in range(len(inputs.frequency.counts))])
+    assert counts.sum() < inputs.frequency.counts.sum()
+    np.testing.assert_array_equal(found, detect("dc_pdd", inputs.stats, frequency=TokenFrequency(counts, "documents")))
+
+
+def test_only_dc_pdd_sees_another_length(inputs):
+    setup = Setup(inputs, cut_words=6)
+    case = ambiguities.only_dc_pdd_whole(setup)
+    whole, cut = evaluate.score_all(inputs), evaluate.score_all(evaluate.cut_inputs(inputs, 6)[0])
+    np.testing.assert_array_equal(case.other["dc_pdd"], whole["dc_pdd"])
+    np.testing.assert_array_equal(case.scene.ours["dc_pdd"], cut["dc_pdd"])
+    other = ambiguities.only_dc_pdd_cut(setup).other
+    np.testing.assert_array_equal(other["dc_pdd"], cut["dc_pdd"])
+    np.testing.assert_array_equal(other["ppl"], whole["ppl"])
+    [found] = ambiguities.measure_reading(setup, *reading("DC-PDD, length: DC-PDD cut"))
+    heights = {
+        name: auc(inputs.labels, scores) for name, scores in whole.items() if name != "dc_pdd" and scores is not None
+    }
+    assert found.detector == "dc_pdd" and found.auc.estimate == 0
+    assert found.places[1] == 1 + sum(height > found.aucs[0].estimate for height in heights.values())
+
+
+def test_without_a_start_token_the_first_token_is_not_scored(inputs):
+    case = ambiguities.without_start_token(Setup(inputs))
+    stats = Scorer(inputs.target.model, start_token=None).score(inputs.benchmark.texts)
+    np.testing.assert_allclose(case.other["ppl"], detect("ppl", stats), atol=1e-6)
+    reference = Scorer(inputs.target.reference, start_token=None).score(inputs.benchmark.texts)
+    np.testing.assert_allclose(case.other["ref"], detect("ref", stats, reference=reference), atol=1e-6)
+    rest = ambiguities.without_first_token(Setup(inputs)).other
+    expected = [row.log_prob[1:].mean(dtype=np.float64) for row in inputs.stats]
+    np.testing.assert_allclose(rest["ppl"], expected)
+    assert set(rest) == set(case.other) | {"lowercase"}
+
+
+def test_a_text_of_one_token_has_nothing_without_its_first():
+    setup = made_setup([made_row([-1.0], [1]), made_row([-1.0, -2.0], [1, 1])], [1, 0])
+    with pytest.raises(NotApplicable, match="no start token"):
+        ambiguities.without_first_token(setup)
+    stats = TokenStats.from_rows(list(setup.inputs.stats), provenance={"start_token_id": 0})
+    with pytest.raises(NotApplicable, match="one token"):
+        ambiguities.without_first_token(Setup(replace(setup.inputs, stats=stats)))
+
+
+def test_surp_where_no_token_surprises():
+    rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
+    setup = made_setup(rows, [1, 0, 1, 0])
+    assert ambiguities.surp_reading(setup, "empty scores −100").other["surp"][0] == -100
+    assert setup.whole.ours["surp"][0] == 0
+
+
+# --- other passes ---
+
+
+def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():
+    logits = 4 * torch.randn(6, 50, generator=torch.manual_seed(0))
+    targets = torch.arange(6)
+    log_p = logits.double().log_softmax(-1).numpy()
+    log_prob, minus_mean, variance = (column.numpy() for column in unweighted_statistics(logits, targets))
+    np.testing.assert_allclose(log_prob, log_p[range(6), range(6)], rtol=1e-5)
+    np.testing.assert_allclose(minus_mean, -log_p.mean(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(variance, ((log_p - log_p.mean(axis=1, keepdims=True)) ** 2).mean(axis=1), rtol=1e-5)
+    p = np.exp(log_p)
+    entropy = -(p * log_p).sum(axis=1)
+    exact = (log_p[range(6), range(6)], entropy, (p * (log_p + entropy[:, None]) ** 2).sum(axis=1))
+    for rounded, expected in zip(bfloat16_statistics(logits, targets), exact, strict=True):
+        assert rounded.dtype == torch.bfloat16
+        np.testing.assert_allclose(rounded.float().numpy(), expected, rtol=0.1, atol=0.05)
+        assert not np.allclose(rounded.float().numpy(), expected, rtol=1e-4), "it is rounded"
+
+
+def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, monkeypatch):
+    model, texts = inputs.target.model, inputs.benchmark.texts
+    stats = cache.other_statistics_or_load(model, texts)
+    for i, row in enumerate(inputs.stats):
+        np.testing.assert_array_equal(stats["unweighted"][i].token_ids, row.token_ids)
+        np.testing.assert_allclose(stats["unweighted"][i].log_prob, row.log_prob, atol=1e-4)
+        np.testing.assert_allclose(stats["bfloat16"][i].log_prob, row.log_prob, rtol=0.02, atol=0.1)
+    assert list(stats) == list(other_statistics(model, texts[:1]))
+    monkeypatch.setattr("mialib.other_passes.load_model", lambda *_: pytest.fail("run again"))
+    cache.other_statistics_or_load(model, texts)
+
+
+def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
+    [target, text] = [inputs.target.model, inputs.benchmark.texts[5]]
+    found = ambiguities.of_other_statistics(Setup(inputs), "unweighted", ["min_k++"]).other["min_k++"][5]
+    ids = [inputs.stats.provenance["start_token_id"], *Scorer(target).token_ids([text])[0]]
+    with torch.no_grad():
+        log_p = (
+            AutoModelForCausalLM.from_pretrained(target)(torch.tensor([ids])).logits[0, :-1].double().log_softmax(-1)
+        )
+    own = log_p[range(len(ids) - 1), ids[1:]]
+    z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
+    assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
+
+
+# --- the whole ledger ---
+
+
+def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(inputs, monkeypatch):
+    monkeypatch.setattr(ambiguities, "N_RESAMPLES", 40)
+    setup = Setup(inputs, n_words=8, cut_words=6, unseen="apart", n_training=12)
+    found = ambiguities.measure(setup)
+    assert {f.choice.name for f in found} == {choice.name for choice in CHOICES} and len(CHOICES) == 14
+    assert {f.name for f in found} == set(BY_NAME)
+    for f in found:
+        if f.why:
+            assert f.why[0].islower() or f.why[0].isdigit()
+            continue
+        numbers = [f.auc.low, f.auc.high, f.tpr.low, f.tpr.high, *f.tprs, *(i.estimate for i in f.aucs)]
+        assert np.isfinite(numbers).all() and 1 <= min(f.places) <= max(f.places) <= f.n_detectors
+        assert f.auc.estimate == pytest.approx(f.aucs[1].estimate - f.aucs[0].estimate)
+    whole = [f for f in found if f.n_texts == len(inputs.labels) and f.choice.name in ("sign", "precision")]
+    assert {f.detector for f in whole} >= {"ppl", "lowercase", "zlib", "ref", "min_k", "min_k++", "dc_pdd", "surp"}
+    for f in whole:
+        scores = detect(
+            f.detector, inputs.stats, **{n: inputs.given()[n] for n in evaluate.DETECTORS[f.detector].needs}
+        )
+        assert f.aucs[0] == auc_interval(inputs.labels, scores)
+    ambiguities.ledger_table(found).to_html()
+    assert {r.metric for r in ambiguities.as_results(found)} >= {"auc_difference", "tpr_at_5_fpr_difference"}
+
+
+def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
+    monkeypatch.setattr(ambiguities, "N_RESAMPLES", 40)
+    found = ambiguities.measure_reading(Setup(inputs), *reading("sign: negated"))
+    assert all(
+        f.aucs[1].estimate == pytest.approx(1 - f.aucs[0].estimate) and f.tau == pytest.approx(-1) for f in found
+    )
+
+
+def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
+    setup = Setup(inputs, unseen="apart", n_training=12)
+    [found] = ambiguities.measure_reading(setup, *reading("probe"))
+    of = probed.probe_inputs(inputs, {probed.REAL: "apart"}, n_training=12)
+    assert found.auc == probed.leak(of).difference
+    assert found.n_texts == len(of.test) and found.n_detectors == 9
+    case = ambiguities.leaking_probe(setup)
+    np.testing.assert_array_equal(case.scene.labels, of.labels)
+    np.testing.assert_array_equal(case.scene.ours["ppl"], of.on_test("Loss Attack"))
+
+
+def test_what_is_not_given_is_not_applicable_and_says_why():
+    setup = made_setup(random_rows(0, [30, 40, 25, 33]), [1, 0, 1, 0], n_words=50)
+    needing = [
+        choice for choice in CHOICES if choice.name not in ("Min-K%++ moments", "precision")
+    ]  # a pass of a model
+    whys = {f.name: f.why for f in ambiguities.measure(setup, needing)}
+    assert "reference corpus" in whys["DC-PDD, frequency: raw counts: log(count + 1)"]
+    assert "smaller model" in whys["Small Ref, Lowercase: Small Ref: difference"]
+    assert "unseen" in whys["probe, standardization: each split by its own statistics"]
+    assert "cannot be cut to 50" in whys["k% of n tokens: ⌈nk/100⌉ (short texts)"]
+    api = Setup(replace(setup.inputs, target=evaluate.Target("api:some", "made")))
+    [found] = ambiguities.measure_reading(api, *reading("precision"))
+    assert "API" in found.why and found.auc is None
+
+
+def test_scores_of_one_class_alone_are_no_auc(monkeypatch):
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
+    setup = made_setup(rows, [1, 1, 0, 0])
+    monkeypatch.setattr(Setup, "_cut", lambda self, n_words: self.inputs)
+    [found] = ambiguities.measure_reading(setup, *reading("NaN: dropped, rows misalign (members first)"))
+    assert found.why == "1 of 4 scores are left, at the labels of one class alone"
+
+
+def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monkeypatch):
+    monkeypatch.setattr(ambiguities, "N_RESAMPLES", 40)
+    found = ambiguities.measure(Setup(inputs), [choice for choice in CHOICES if choice.name in ("sign", "Zlib")])
+    [sign, _, of_zlib] = ambiguities.most_moved(found)
+    assert abs(sign.auc.estimate) == max(abs(f.auc.estimate) for f in found if f.name == sign.name)
+    table = ambiguities.ledger_table(found).data
+    assert table["choice"].tolist() == ["sign", "", "Zlib"] and table["detector"][0].endswith("(of 8)")
+    assert table["detector"][2] == "Zlib" and table["place"][2].endswith("of 8")
+    [panel] = ambiguities.panels(found).values()
+    assert panel["AUC"]["sign: negated once too often: 1 − AUC"] == sign.auc
+    axes = figures.differences_in_panels(ambiguities.panels(found), xlabel="other − ours").axes[0]
+    assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
+    said = ambiguities.say(found, margin=0.0).data
+    assert said.startswith("Of 3 readings") and of_zlib.name.split(":")[0] in said
