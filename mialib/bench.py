@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
+    from mialib.frequency import TokenFrequency
     from mialib.models import LoadedModel
     from mialib.scoring import Scorer
     from mialib.token_stats import TokenRow
@@ -42,15 +43,16 @@ MEMORY_SAMPLE_SECONDS = 0.002
 # How far the rows of the table may lie apart, in nats and nats^2. In 16 bits the field's variance, a small difference
 # of two numbers of about 100, has no digits left, so it is not compared.
 TOLERANCE = {"float32": (1e-3, 1e-3, 1e-3), "bfloat16": (0.25, 0.25, math.inf), "float16": (0.05, 0.05, math.inf)}
-# What a toolkit that runs a model anew for each detector runs for these seven: nine forward passes over each text.
-PASSES_OF_DETECTOR = {
-    "ppl": ("text",),
-    "zlib": ("text",),
-    "lowercase": ("text", "lowercase"),
-    "ref": ("text", "reference"),
-    "min_k": ("text",),
-    "min_k++": ("text",),
-    "surp": ("text",),
+# Seven scores that the texts' own pass gives; a toolkit that runs the model anew for each takes seven passes over each
+# text. Lowercase and Small Ref, which need further passes of anyone, would say less of what is kept between detectors.
+SEVEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "ppl": ("ppl", {}),
+    "zlib": ("zlib", {}),
+    "min_k": ("min_k", {}),
+    "min_k, k = 10": ("min_k", {"k": 10}),
+    "min_k++": ("min_k++", {}),
+    "surp": ("surp", {}),
+    "dc_pdd": ("dc_pdd", {}),
 }
 FLOOR, OURS, LOOP = "forward and head alone", "mialib", "one text at a time"
 OURS_SEVEN, TOOLKIT = "mialib, seven detectors", "one forward a detector, seven detectors"
@@ -297,33 +299,31 @@ def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> Toke
     return TokenRow(np.asarray(ids, np.int32), *columns, *empty)
 
 
-def run_toolkit(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """Each detector's scores, (N,), from passes of its own, one text at a time. The reference is the model itself."""
+def run_toolkit(loaded: LoadedModel, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, NDArray[np.float64]]:
+    """Each of SEVEN's scores, (N,), from a pass of its own, one text at a time."""
     from mialib.detectors import DETECTORS
 
     scores = {}
-    for name, passes in PASSES_OF_DETECTOR.items():
-        known, of_texts = DETECTORS[name], []
+    for name, (detector, options) in SEVEN.items():
+        known, of_texts = DETECTORS[detector], []
+        given = {"frequency": frequency.log_probability} if "frequency" in known.needs else {}
         for text in texts:
-            moments = bool(known.reads)
-            row, *others = (
-                score_alone(loaded, text.lower() if which == "lowercase" else text, moments=moments) for which in passes
-            )
-            given = {"text": text} if "texts" in known.needs else {}
-            of_texts.append(known.score_text(row, **given, **dict(zip(passes[1:], others, strict=True))))
+            row = score_alone(loaded, text, moments=bool(known.reads))
+            of_text = {"text": text} if "texts" in known.needs else {}
+            of_texts.append(known.score_text(row, **of_text, **given, **options))
         scores[name] = np.array(of_texts)
     return scores
 
 
-def run_ours_seven(scorer: Scorer, texts: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """The same scores from three passes: of the texts, of the texts lowercased, and of the reference."""
-    from mialib.detectors import detect
+def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, NDArray[np.float64]]:
+    """The same scores from one pass over the texts."""
+    from mialib.detectors import detect, get_detector
 
-    stats, lowercase, reference = (
-        scorer.score(some, progress=False) for some in (texts, [text.lower() for text in texts], texts)
-    )
+    stats = scorer.score(texts, progress=False)
+    given = {"texts": texts, "frequency": frequency}
     return {
-        name: detect(name, stats, texts=texts, lowercase=lowercase, reference=reference) for name in PASSES_OF_DETECTOR
+        name: detect(detector, stats, **{need: given[need] for need in get_detector(detector).needs}, **options)
+        for name, (detector, options) in SEVEN.items()
     }
 
 
@@ -340,6 +340,7 @@ def measure(
     """
     import torch
 
+    from mialib.frequency import count_tokens
     from mialib.models import pick_device, pick_dtype
     from mialib.scoring import Scorer
 
@@ -351,12 +352,15 @@ def measure(
         texts, tokenizer = make_texts(n_texts)
         scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
         loaded = scorer.loaded
+        frequency = count_tokens(
+            texts, tokenizer, loaded.vocab_size, name="the texts", tokenizer_hash=loaded.tokenizer_hash
+        )
         ways: dict[str, Callable[[], Any]] = {
             FLOOR: prepare_floor(scorer, texts),
             OURS: lambda: scorer.score(texts, progress=False),
             LOOP: lambda: [score_alone(loaded, text) for text in texts],
-            OURS_SEVEN: lambda: run_ours_seven(scorer, texts),
-            TOOLKIT: lambda: run_toolkit(loaded, texts),
+            OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
+            TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
         }
         before = used_bytes(device)
         found, peaks = {}, {}
@@ -365,7 +369,7 @@ def measure(
         apart = compare(found, dtype_name(torch_dtype))
         seconds = time_rounds(ways, n_rounds, device)
         lengths = found[OURS].n_tokens.tolist()
-        n_passes = {OURS_SEVEN: 3, TOOLKIT: sum(map(len, PASSES_OF_DETECTOR.values()))}
+        n_passes = {TOOLKIT: len(SEVEN)}
         rates = {
             "flops_per_second": measure_product(device, torch_dtype),
             "bytes_per_second": measure_copy(device),
@@ -434,7 +438,7 @@ def compare(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
         for name in ("log_prob", "entropy", "log_prob_var")
     }
     limits = dict(zip(apart, TOLERANCE[dtype], strict=True))
-    for name in PASSES_OF_DETECTOR:
+    for name in SEVEN:
         a, b = found[OURS_SEVEN][name], found[TOOLKIT][name]
         apart[name] = float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-9))
         limits[name] = math.inf if name == "min_k++" and dtype != "float32" else 0.01
@@ -577,8 +581,8 @@ def describe(measured: Benchmark) -> str:
         f"(seed {p['seed']}, hash {p['texts']}), {len(measured.rows[0].seconds)} rounds. {p['device']}{on_threads}, "
         f"{p['dtype']}, torch {p['torch']}, transformers {p['transformers']}, mialib {p['mialib']}. Measured rates: "
         f"matrix product {measured.flops_per_second / 1e12:.3g} TFLOP/s, copy {measured.bytes_per_second / 1e9:.3g} "
-        f"GB/s. Memory is beside the model's: {memory}. The seven detectors are {', '.join(PASSES_OF_DETECTOR)}; the "
-        "model itself is the reference. All ways gave the same numbers: log-probs within "
+        f"GB/s. Memory is beside the model's: {memory}. The seven detectors are {'; '.join(SEVEN)}. "
+        "All ways gave the same numbers: log-probs within "
         f"{measured.apart['log_prob']:.1g} nats, entropies within {measured.apart['entropy']:.1g}."
     )
 

@@ -135,11 +135,13 @@ def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geomet
         bench.OURS_SEVEN,
         bench.TOOLKIT,
     ]
-    assert [row["passes"] for row in tiny["rows"]] == [1, 1, 1, 3, 9]
+    assert [row["passes"] for row in tiny["rows"]] == [1, 1, 1, 1, 7]
     assert all(len(row["seconds"]) == 2 for row in tiny["rows"])
     assert tiny["apart"]["log_prob"] < 1e-4 and llama["apart"]["entropy"] < 1e-4
     assert tiny["provenance"]["threads"] == 1 and tiny["provenance"]["dtype"] == "float32"
-    assert llama["geometry"] == "tiny-llama" and "The seven detectors are ppl, zlib, lowercase" in found.stdout
+    assert (
+        llama["geometry"] == "tiny-llama" and "The seven detectors are ppl; zlib; min_k; min_k, k = 10" in found.stdout
+    )
 
 
 def test_a_row_that_does_other_work_is_an_error(tiny_geometries, monkeypatch):
