@@ -300,6 +300,7 @@ def page_parameters(models, folder):
         "corpora": str(folder / "corpus.txt"),
         "published": "-",
         "lengths": "4, 8",
+        "shifted": "-",
         "segment_words": "4, 6",
         "repeats": "1, 4",
         "masked": "-",
@@ -314,6 +315,7 @@ def page_parameters(models, folder):
         "probe_tables_2_3": {"lengths": "-"},
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
+        "which_detector": {"shifted": shifted},
         "surp_deduplicated": {"models": ", ".join(models)},
         "surp_figure_2": {"entropy_threshold": "9", "k": "80"},  # a random model is nowhere sure of the next token
     }
