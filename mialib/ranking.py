@@ -457,7 +457,9 @@ def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     A set of blocks comes once, under the first of its names.
     """
     named: dict[str, list[Block]] = {"all": list(blocks)}
-    for name_of in (lambda b: b.benchmark, lambda b: b.model, lambda b: f"{b.benchmark}, {b.n_words} words"):
+    several = len({block.benchmark for block in blocks}) > 1
+    length_of = (lambda b: f"{b.benchmark}, {b.n_words} words") if several else (lambda b: f"{b.n_words} words")
+    for name_of in (lambda b: b.benchmark, lambda b: b.model, length_of):
         for block in blocks:
             named.setdefault(name_of(block), []).append(block)
     found: dict[frozenset[tuple[Any, ...]], tuple[str, list[Block]]] = {}

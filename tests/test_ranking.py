@@ -222,7 +222,9 @@ def ladder():
 
 def test_groups_name_a_set_of_blocks_once():
     blocks = ladder()
-    assert list(groups(blocks[:4])) == ["all", "m", "n", "b, 32 words", "b, 64 words"], "one benchmark is all of them"
+    assert list(groups(blocks[:4])) == ["all", "m", "n", "32 words", "64 words"], "one benchmark is all of them"
+    two = [*blocks[:2], *(replace(b, benchmark="c") for b in blocks[2:4])]
+    assert list(groups(two)) == ["all", "b", "c", "b, 32 words", "b, 64 words", "c, 32 words", "c, 64 words"]
     assert list(groups(blocks[:1])) == ["all"]
     sizes = {name: len(own) for name, own in conditions(blocks).items()}
     assert sizes == {OWN: 4, SHIFTED: 4, f"{OWN}, where 4 detectors apply": 2}
