@@ -7,14 +7,11 @@ recorded seed whose hashes are not those of the live one is left out, and the pa
 
 from __future__ import annotations
 
-import json
 import logging
-import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,15 +22,17 @@ from pydantic import Field, PositiveInt, model_validator
 
 from mialib.benchmarks import load_benchmark
 from mialib.choose import GRIDS, Candidates, folds, score_grid
-from mialib.config import Strict, Unlearning, one_line
+from mialib.config import Strict, one_line
 from mialib.detectors import FloatArray, get_detector
 from mialib.documents import last_of_each, per_document, snippet_inputs
 from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, with_neighbors
-from mialib.lab import by_group, lab_recipe
+from mialib.lab import by_group
 from mialib.metrics import Comparison, compare_auc_over_seeds
 from mialib.probe import EPOCHS, LEARNING_RATES, N_TRAINING, PROMPT, collect, fit_probes, probe_candidates
 from mialib.results import Result, verdict
-from mialib.store import ROOT, atomic_path, hash_of, mialib_version
+from mialib.seeds import describe_recorded as describe
+from mialib.seeds import of_seed, read_recorded, recipes, write_recorded
+from mialib.store import ROOT, hash_of
 from mialib.unseen import SAMPLED, load_unseen
 
 CLAIMS_FILE = ROOT / "data" / "claims.yml"
@@ -181,9 +180,8 @@ class Claims(Strict):
         targets = [_target(place, setting, side, 0) for side in claim.sides if side != CHANCE]
         named = {name for target in targets for name in (target.model, target.reference)}
         named |= {place.masked, *(side.training.removeprefix(SAMPLED) for side in claim.sides if _samples(side))}
-        models = sorted(name for name in named if name)
-        recipes = {name: _recipes(name) for name in models if name.startswith("lab/")}
-        return hash_of([sides, groups, place.model_dump(exclude_defaults=True), recipes])
+        of_models = recipes(name for name in named if name)
+        return hash_of([sides, groups, place.model_dump(exclude_defaults=True), of_models])
 
 
 @dataclass(frozen=True)
@@ -246,21 +244,12 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[
 
 
 def _target(place: Setting, setting: str, side: Side, seed: int) -> Target:
-    def of_seed(model: str) -> str:
-        return f"{model}@{seed}" if seed else model
-
     return Target(
-        model=of_seed(side.model.get(setting, place.model)),
+        model=of_seed(side.model.get(setting, place.model), seed),
         benchmark=place.benchmark,
-        reference=of_seed(place.reference) if place.reference and side.detector == "ref" else None,
+        reference=of_seed(place.reference, seed) if place.reference and side.detector == "ref" else None,
         corpus=(side.corpus or place.corpus) if side.detector == "dc_pdd" else None,
     )
-
-
-def _recipes(name: str) -> list[dict[str, Any]]:
-    """A lab model's recipe, and that of the model it was made from."""
-    recipe = lab_recipe(name)
-    return [recipe.model_dump(), *(_recipes(recipe.base) if isinstance(recipe, Unlearning) else [])]
 
 
 def _samples(side: Side | str) -> bool:
@@ -362,11 +351,11 @@ def judge_all(
     for claim, setting in claims.tests() if tests is None else tests:
         labels, live = score_claim(claims, claim, setting, seed=0)
         seeds = [live]
-        for of_seed, test in kept.get((claim.id, setting), []):
-            if test == claims.test_hash(claim, setting) and of_seed.texts == live.texts:
-                seeds.append(of_seed)
+        for found, test in kept.get((claim.id, setting), []):
+            if test == claims.test_hash(claim, setting) and found.texts == live.texts:
+                seeds.append(found)
             else:
-                left_out.append(f"{claim.id}, {setting}, seed {of_seed.seed}: recorded for another test or other texts")
+                left_out.append(f"{claim.id}, {setting}, seed {found.seed}: recorded for another test or other texts")
         judgements.append(judge(claim, setting, claims.settings[setting], labels, seeds))
     return judgements, left_out
 
@@ -374,7 +363,6 @@ def judge_all(
 def record(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
     """Train, score and write the scores of further seeds, with provenance in the file's metadata."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     rows = []
     for seed in seeds:
@@ -391,44 +379,24 @@ def record(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) -> 
                     "scores": found.scores.astype(np.float32).tolist(),
                 }
             )
-    libraries = ("torch", "transformers", "tokenizers", "numpy")
-    provenance = {
-        "mialib": mialib_version(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{name: version(name) for name in libraries},
+    columns = {
+        "claim": pa.string(),
+        "setting": pa.string(),
+        "seed": pa.int32(),
+        "test": pa.string(),
+        "texts": pa.string(),
+        "scores": pa.list_(pa.list_(pa.list_(pa.float32()))),
     }
-    schema = pa.schema(
-        {
-            "claim": pa.string(),
-            "setting": pa.string(),
-            "seed": pa.int32(),
-            "test": pa.string(),
-            "texts": pa.string(),
-            "scores": pa.list_(pa.list_(pa.list_(pa.float32()))),
-        },
-        metadata={"provenance": json.dumps(provenance)},
-    )
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+    write_recorded(path, rows, columns)
 
 
 def load_recorded(path: Path = RECORDED_FILE) -> dict[tuple[str, str], list[tuple[SeedScores, str]]]:
     """Recorded scores and the hash of the test that they are of, by claim and setting; empty where there are none."""
-    import pyarrow.parquet as pq
-
     kept: dict[tuple[str, str], list[tuple[SeedScores, str]]] = {}
-    for row in pq.read_table(path).to_pylist() if path.is_file() else []:
+    for row in read_recorded(path):
         scores = SeedScores(row["seed"], np.array(row["scores"], np.float64), row["texts"])
         kept.setdefault((row["claim"], row["setting"]), []).append((scores, row["test"]))
     return kept
-
-
-def recorded_provenance(path: Path = RECORDED_FILE) -> dict[str, str]:
-    """What the recorded seeds were computed with."""
-    import pyarrow.parquet as pq
-
-    return json.loads(pq.read_schema(path).metadata[b"provenance"])
 
 
 def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
@@ -456,7 +424,4 @@ def summary(judgements: Sequence[Judgement], left_out: Sequence[str]) -> str:
 
 def describe_recorded(path: Path = RECORDED_FILE) -> str:
     """What the recorded seeds were computed with, in a sentence."""
-    if not path.is_file():
-        return "No further seeds are recorded."
-    made_with = ", ".join(f"{name} {value}" for name, value in recorded_provenance(path).items())
-    return f"The recorded seeds were computed with {made_with}."
+    return describe(path)

@@ -321,11 +321,11 @@ def toc(output: Annotated[Path, typer.Argument(help="the _toc.yml to write")]) -
 def record(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 1 and 2")] = None,
 ) -> None:
-    """Train and score the further seeds behind the claims' verdicts, and keep their scores in data/recorded/."""
-    from mialib.claims import load_claims
-    from mialib.claims import record as run
+    """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
+    from mialib import claims, ranking
 
-    run(load_claims(), seeds or [1, 2])
+    ranking.record(seeds or [1, 2])
+    claims.record(claims.load_claims(), seeds or [1, 2])
 
 
 @app.command("record-lab")

@@ -137,8 +137,6 @@ def compare_auc_over_seeds(
     agrees (one class wholly above the other against chance) all parts are 0; the interval then reaches as far towards 0
     as `auc_interval`'s does, and the p-value is the smallest that so many texts can give.
     """
-    from scipy.stats import t
-
     if not len(scores_a) or len(scores_a) != len(scores_b):
         raise ValueError(f"{len(scores_a)} and {len(scores_b)} seeds; at least one, and the same for both, are needed")
     labels = np.asarray(labels)
@@ -149,13 +147,26 @@ def compare_auc_over_seeds(
     difference = float(by_run.mean())
     of_texts = sum(_variance(np.nanmean(part, axis=(0, 1))) for part in (above, below))
     parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
+    n_texts = int((labels == 1).sum()), int((labels == 0).sum())
+    return compared(difference, of_texts, parts, n_texts, level)
+
+
+def compared(
+    difference: float, of_texts: float, parts: Sequence[tuple[float, int]], n_texts: tuple[int, int], level: float
+) -> Comparison:
+    """A difference with its t interval, from the variance over texts and, of each further source (the seeds, say), the
+    variance of the mean and the number that it rests on; `n_texts` are the members and the non-members.
+
+    Degrees of freedom are Satterthwaite's, and without variance the interval is as `compare_auc_over_seeds` says.
+    """
+    from scipy.stats import t
+
     variance = of_texts + sum(part for part, _ in parts)
     spread = sum(part**2 / (n - 1) for part, n in parts)
     freedom, error = (variance**2 / spread if spread else np.inf), float(np.sqrt(variance))
     if not error and difference:
-        n_members, n_non_members = int((labels == 1).sum()), int((labels == 0).sum())
-        ends = sorted([difference, difference - np.sign(difference) * _reach(min(n_members, n_non_members), level)])
-        smallest = 2 / comb(n_members + n_non_members, n_members)
+        ends = sorted([difference, difference - np.sign(difference) * _reach(min(n_texts), level)])
+        smallest = 2 / comb(sum(n_texts), n_texts[0])
         return Comparison(Interval(difference, float(ends[0]), float(ends[1]), level), float(smallest))
     half = t.ppf((1 + level) / 2, freedom) * error
     ratio = abs(difference) / error if error else 0.0

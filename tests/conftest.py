@@ -300,6 +300,7 @@ def page_parameters(models, folder):
         "corpora": str(folder / "corpus.txt"),
         "published": "-",
         "lengths": "4, 8",
+        "shifted": "-",
         "segment_words": "4, 6",
         "repeats": "1, 4",
         "masked": "-",
@@ -315,6 +316,7 @@ def page_parameters(models, folder):
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.1, 0.2", "set_sizes": "1, 2, 5"},
+        "which_detector": {"shifted": shifted},
         "surp_deduplicated": {"models": ", ".join(models)},
         "surp_figure_2": {"entropy_threshold": "9", "k": "80"},  # a random model is nowhere sure of the next token
     }

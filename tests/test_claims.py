@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mialib import claims as claims_module
-from mialib import documents, evaluate, lab, probe, tables
+from mialib import documents, evaluate, lab, probe, seeds, tables
 from mialib.choose import GRIDS, folds
 from mialib.claims import Group, SeedScores, Setting, judge, judge_on, load_claims, load_recorded, record, score_claim
 from mialib.config import Training, Unlearning, load_profile
@@ -514,5 +514,5 @@ def test_another_recipe_of_a_model_is_another_test(monkeypatch):
     before, known = claims.test_hash(claim, "Unlearned"), lab.lab_recipe
     assert claims.test_hash(claim, "Unlearned") == before
     changed = {"lab/en-400k": base.model_copy(update={"learning_rate": 0.5})}
-    monkeypatch.setattr(claims_module, "lab_recipe", lambda name: changed.get(name) or known(name))
+    monkeypatch.setattr(seeds, "lab_recipe", lambda name: changed.get(name) or known(name))
     assert claims.test_hash(claim, "Unlearned") != before, "the model that it was unlearned from is trained otherwise"

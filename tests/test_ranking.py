@@ -1,0 +1,367 @@
+"""The ranking of detectors: blocks, ranks and their test, intervals over shared texts and seeds, what is recorded."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm, t
+
+from mialib import evaluate, figures, ranking, seeds
+from mialib.detectors import DETECTORS
+from mialib.metrics import auc, auc_interval, compare_auc, compare_auc_over_seeds
+from mialib.ranking import OWN, SHIFTED, Block, average, complete, conditions, groups, order, rank, runs
+
+N = 60  # texts of a class
+LABELS = np.repeat([1, 0], N).astype(np.int8)
+
+
+def block(scores, *, model="m", n_words=32, seed=0, benchmark="b", condition=OWN, texts=None):
+    texts = np.arange(len(LABELS)) if texts is None else texts
+    return Block(model, benchmark, n_words, seed, condition, texts, LABELS, scores)
+
+
+def at_auc(value):
+    """Scores whose AUC is `value` of N, in N steps: the members lie above so many of the non-members."""
+    return np.concatenate([np.full(N, value - 0.5), np.arange(N)])
+
+
+def blocks_at(*rows, names=("ppl", "zlib", "min_k")):
+    """A block for each row of AUCs, in steps of 1 / N."""
+    return [
+        block({name: at_auc(value) for name, value in zip(names, row, strict=True)}, n_words=i + 1)
+        for i, row in enumerate(rows)
+    ]
+
+
+# --- ranks ---
+
+
+@pytest.mark.parametrize(("k", "q"), [(3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031)])
+def test_the_critical_difference_has_the_values_of_demsars_table_5(k, q):
+    names = list(DETECTORS)[:k]
+    found = rank(blocks_at(*[range(40, 40 - k, -1)] * 14, names=names))
+    assert found.critical_difference / np.sqrt(k * (k + 1) / (6 * 14)) == pytest.approx(q, abs=0.0015)
+
+
+def test_friedmans_p_value_is_the_one_computed_by_hand():
+    """Three blocks in one order: chi^2 = 12 * 3 / (3 * 4) * (1 + 4 + 9 - 3 * 16 / 4) = 6 with 2 degrees of freedom."""
+    found = rank(blocks_at(*[(50, 40, 30)] * 3))
+    assert found.p_value == pytest.approx(np.exp(-3)) and found.mean_rank.tolist() == [1, 2, 3]
+    assert found.not_apart == (("ppl", "zlib"), ("zlib", "min_k")), "2 ranks lie further apart than 1.91, 1 does not"
+
+
+def test_ranks_are_those_of_each_block_and_ties_share_theirs():
+    found = rank(blocks_at((50, 40, 30), (40, 40, 30)))
+    assert dict(zip(found.detectors, found.mean_rank, strict=True)) == {"ppl": 1.25, "zlib": 1.75, "min_k": 3}
+
+
+def test_a_detector_that_some_blocks_lack_is_left_out_and_named():
+    full = blocks_at((50, 40, 30), (50, 40, 30))
+    lacking = replace(full[0], n_words=9, scores={"ppl": at_auc(30), "zlib": at_auc(20)})
+    found = rank([*full, lacking])
+    assert found.detectors == ("ppl", "zlib") and found.left_out == {"min_k": 1}
+    assert "Min-K% Prob (in 1 block)" in ranking.says(found)
+
+
+@pytest.mark.parametrize("rows", [[(50, 40, 30)], [(50, 40), (30, 20)]])
+def test_too_few_blocks_or_detectors_have_ranks_and_no_test(rows):
+    found = rank(blocks_at(*rows, names=("ppl", "zlib", "min_k")[: len(rows[0])]))
+    assert found.p_value is None and found.critical_difference is None
+    assert found.not_apart == (found.detectors,), "nothing can be told apart"
+    assert "no critical difference" in ranking.says(found)
+
+
+def test_blocks_in_which_all_are_alike_have_a_p_value_of_one():
+    assert rank(blocks_at((30, 30, 30), (40, 40, 40))).p_value == 1
+
+
+@pytest.mark.parametrize(
+    ("apart", "expected"),
+    [
+        ("ac", [("a", "b"), ("b", "c")]),
+        ("ab ac bc", []),
+        ("", [("a", "b", "c")]),
+        ("ab ac", [("b", "c")]),
+        ("bc ac", [("a", "b")]),
+    ],
+)
+def test_bars_join_the_longest_runs_without_a_pair_that_is_apart(apart, expected):
+    pairs = {(x, y): x + y in apart.split() for x, y in ("ab", "ac", "bc")}
+    assert runs("abc", pairs) == tuple(expected)
+
+
+# --- intervals ---
+
+
+def simulated(rng, spread, means=(0.8, 0.6), n_seeds=3):
+    """Six blocks a seed, two models and three lengths, of texts that are hard for all of them or for one detector, and
+    models whose detectors gain or lose with the seed."""
+    shared, of_detector, blocks = rng.normal(size=2 * N), rng.normal(size=(2, 2 * N)), []
+    for seed in range(n_seeds):
+        for model in "mn":
+            gains = np.array(means) + spread * rng.normal(size=2)
+            for n_words in (1, 2, 3):
+                noise = 0.53 * rng.normal(size=(2, 2 * N))
+                scores = LABELS * gains[:, None] + 0.6 * shared + 0.6 * of_detector + noise
+                names = dict(zip(("ppl", "surp"), scores, strict=True))
+                blocks.append(block(names, model=model, n_words=n_words, seed=seed))
+    return blocks
+
+
+@pytest.mark.parametrize("spread", [0, 0.4])
+def test_the_interval_covers_the_truth_where_blocks_share_texts_and_seeds(spread):
+    rng, variance = np.random.default_rng(1), 2 * 0.36 + 0.53**2
+    high, low = (norm.cdf(mean / np.sqrt(2 * variance + spread**2)) for mean in (0.8, 0.6))
+    covered = naive = 0
+    for _ in range(n := 120):
+        blocks = simulated(rng, spread)
+        interval = average(blocks).difference("ppl", "surp").difference
+        covered += interval.low <= high - low <= interval.high
+        each = np.array([b.auc("ppl") - b.auc("surp") for b in blocks])
+        half = t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
+        naive += abs(each.mean() - (high - low)) <= half
+    assert covered / n >= 0.9
+    assert naive / n < 0.75, "blocks that share texts are not independent: this is what would go wrong"
+
+
+def test_the_variance_over_texts_is_that_of_a_bootstrap_with_the_same_texts_in_all_blocks():
+    rng = np.random.default_rng(2)
+    blocks = simulated(rng, 0, n_seeds=1)
+    # Another benchmark with the same members and non-members of its own.
+    other = np.concatenate([np.arange(N), 1000 + np.arange(N)])
+    blocks += [replace(b, benchmark="c", texts=other, labels=LABELS) for b in simulated(rng, 0, n_seeds=1)]
+    interval = average(blocks).difference("ppl", "surp").difference
+    draws = []
+    for _ in range(300):
+        members, own, others = (rng.integers(N, size=N) for _ in range(3))
+        taken = {"b": np.concatenate([members, N + own]), "c": np.concatenate([members, N + others])}
+        differences = [
+            auc(LABELS, b.scores["ppl"][taken[b.benchmark]]) - auc(LABELS, b.scores["surp"][taken[b.benchmark]])
+            for b in blocks
+        ]
+        draws.append(np.mean(differences))
+    assert (interval.high - interval.low) / 2 / 1.96 == pytest.approx(np.std(draws), rel=0.14)
+
+
+def test_one_block_has_delongs_interval_and_seeds_of_one_cell_those_of_the_claims():
+    rng = np.random.default_rng(3)
+    [first] = [b for b in simulated(rng, 0, n_seeds=1) if b.cell == ("m", "b", 1)]
+    averaged = average([first])
+    delong = auc_interval(LABELS, first.scores["ppl"])
+    assert averaged.mean_auc("ppl").low == pytest.approx(delong.low)
+    assert averaged.mean_auc("ppl").estimate == pytest.approx(delong.estimate)
+    paired = compare_auc(LABELS, first.scores["ppl"], first.scores["surp"])
+    assert averaged.difference("ppl", "surp").p_value == pytest.approx(paired.p_value)
+    of_cell = [b for b in simulated(rng, 0.3) if b.cell == ("m", "b", 1)]
+    a, b = ([x.scores[name] for x in of_cell] for name in ("ppl", "surp"))
+    known, found = compare_auc_over_seeds(LABELS, a, b).difference, average(of_cell).difference("ppl", "surp")
+    assert found.difference.low == pytest.approx(known.low) and found.difference.high == pytest.approx(known.high)
+
+
+def test_the_same_blocks_once_more_say_nothing_new():
+    blocks = simulated(np.random.default_rng(4), 0, n_seeds=1)
+    again = [replace(b, n_words=b.n_words + 10) for b in blocks]
+    once, twice = (average(of).difference("ppl", "surp").difference for of in (blocks, blocks + again))
+    assert (twice.low, twice.high) == pytest.approx((once.low, once.high))
+    three = [replace(b, scores=b.scores | {"zlib": b.scores["ppl"]}) for b in blocks]
+    more = [replace(b, n_words=b.n_words + 10) for b in three]
+    assert rank(three + more).critical_difference < 0.75 * rank(three).critical_difference, "the picture thinks it does"
+
+
+def test_a_certain_difference_keeps_an_interval_of_some_width_and_an_auc_stays_in_its_range():
+    perfect = block({"ppl": LABELS.astype(float), "surp": -LABELS.astype(float)})
+    found = average([perfect]).difference("ppl", "surp").difference
+    assert found.estimate == 1 and found.low < 0.96
+    assert average([perfect]).mean_auc("ppl").high == 1
+
+
+def test_cells_of_different_seeds_are_an_error_and_complete_leaves_them_out():
+    blocks = simulated(np.random.default_rng(5), 0)[:-1]
+    with pytest.raises(ValueError, match="every cell needs a block of each seed"):
+        average(blocks)
+    kept, lines = complete(blocks)
+    assert {b.seed for b in kept} == {0, 1} and len(kept) == 12
+    assert lines == ["seed 2: 1 of 6 blocks have no recorded scores of it that fit this build"]
+
+
+def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
+    rng = np.random.default_rng(6)
+    base = rng.normal(size=2 * N)
+    scores = {
+        "ppl": base + 2.0 * LABELS,
+        "zlib": base + 2.0 * LABELS + 0.3 * rng.normal(size=2 * N),
+        "min_k": base + 0.2 * LABELS,
+    }
+    found = order([block(scores)])
+    assert set(found.detectors[:2]) == {"ppl", "zlib"} and found.detectors[2] == "min_k"
+    assert found.beside_best == (found.detectors[1],)
+    assert found.not_apart == (found.detectors[:2],)
+    single = compare_auc(LABELS, *(scores[name] for name in found.detectors[:2])).difference
+    assert found.lead.estimate == pytest.approx(single.estimate)
+    assert found.lead.low < single.low, "simultaneous over three pairs"
+
+
+# --- groups and tables ---
+
+
+def ladder():
+    rng = np.random.default_rng(7)
+
+    def scores(*names):
+        return {name: rng.normal(size=2 * N) + LABELS for name in names}
+
+    own = [
+        block(scores("ppl", "zlib", "min_k", *(["ref"] if model == "n" else [])), model=model, n_words=n_words)
+        for model in "mn"
+        for n_words in (32, 64)
+    ]
+    return own + [replace(b, benchmark="b~c", condition=SHIFTED, texts=b.texts + 500) for b in own]
+
+
+def test_groups_name_a_set_of_blocks_once():
+    blocks = ladder()
+    assert list(groups(blocks[:4])) == ["all", "m", "n", "32 words", "64 words"], "one benchmark is all of them"
+    two = [*blocks[:2], *(replace(b, benchmark="c") for b in blocks[2:4])]
+    assert list(groups(two)) == ["all", "b", "c", "b, 32 words", "b, 64 words", "c, 32 words", "c, 64 words"]
+    assert list(groups(blocks[:1])) == ["all"]
+    sizes = {name: len(own) for name, own in conditions(blocks).items()}
+    assert sizes == {OWN: 4, SHIFTED: 4, f"{OWN}, where 4 detectors apply": 2}
+
+
+def test_the_tables_hold_the_numbers_that_they_are_of():
+    own = conditions(ladder())[OWN]
+    overall = ranking.overall_table(own)
+    assert sorted(overall.index) == ["Min-K% Prob", "PPL", "Zlib"]
+    assert sum(overall["first, of 4 blocks"].astype(int)) == 4
+    mean = np.mean([b.auc("zlib") for b in own])
+    assert overall.loc["Zlib", "mean AUC [95% interval]"].startswith(f"{mean:.3f} [")
+    table = ranking.group_table(own)
+    assert table.loc["all", "Zlib"].startswith(f"{mean:.3f} (")
+    assert table.loc["m", "Small Ref"] == "–" and table.loc["n", "Small Ref"] != "–"
+    when = ranking.when_table(own)
+    best = max(("ppl", "zlib", "min_k"), key=lambda name: np.mean([b.auc(name) for b in own]))
+    assert when.loc["all", "best"].startswith(DETECTORS[best].label) and when.loc["n", "blocks"] == 2
+    results = ranking.ranking_results(ladder())
+    kept = [r for r in results if (r.column, r.row, r.metric) == (f"{OWN}: all", "Zlib", "auc")]
+    assert kept[0].ours == pytest.approx(mean)
+
+
+def test_names_stand_at_both_sides_and_bars_over_those_that_are_not_apart():
+    lines = {"one": ranking.OrderLine({"A": 1.2, "B": 1.8, "C": 3.0}, (("A", "B"),), 0.9)}
+    axes = figures.order_diagrams(lines, xlabel="mean rank", is_low_best=True).axes[0]
+    [bar] = [line for line in axes.lines if line.get_linewidth() == 4]
+    assert bar.get_xdata()[0] < 1.2 and 1.8 < bar.get_xdata()[1] < 3
+    said = {text.get_text().strip(): text.get_ha() for text in axes.texts}
+    assert said == {"A  1.20": "right", "B  1.80": "right", "3.00  C": "left", "critical difference 0.90": "left"}
+    [bracket] = [line for line in axes.lines if len(line.get_xdata()) == 4]
+    assert np.ptp(bracket.get_xdata()) == pytest.approx(0.9)
+    places = {"A": 0.7, "B": 0.9}
+    axes = figures.order_diagrams({"": ranking.OrderLine(places, ())}, xlabel="AUC", is_low_best=False).axes[0]
+    assert axes.texts[0].get_text().startswith("B"), "the highest AUC comes first"
+    assert axes.get_xlim()[0] > axes.get_xlim()[1]
+    figures.order_diagrams({"": ranking.OrderLine({"A": 0.7}, ())}, xlabel="AUC", is_low_best=False)
+
+
+# --- blocks, and what is recorded ---
+
+
+@pytest.fixture
+def of_page(model_folder, benchmark_file, tmp_path):
+    """A page's targets: the tiny model with itself as its reference, on texts and on shifted ones."""
+    rows = [json.loads(line) for line in Path(benchmark_file).read_text().splitlines()]
+    for row in rows:
+        row["text"] = row["text"] if row["label"] else row["text"].upper()
+    shifted = tmp_path / "shifted.jsonl"
+    shifted.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return ranking.columns(model_folder, benchmark_file, model_folder, None, str(shifted))
+
+
+def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
+    gathered = ranking.gather(of_page, "3, 5, 400", recorded=ranking.ROOT / "none.parquet")
+    assert [(b.n_words, b.condition) for b in gathered.blocks] == [(3, OWN), (5, OWN), (3, SHIFTED), (5, SHIFTED)]
+    assert [line.partition(",")[2] for line in gathered.left_out] == [" 400 words: 16 of 16 texts are shorter"] * 2
+    first = gathered.blocks[0]
+    assert set(first.scores) == set(DETECTORS) - {"dc_pdd", "neighbor"}
+    inputs, _ = evaluate.cut_inputs(evaluate.load_inputs(of_page[0][0]), 3)
+    np.testing.assert_allclose(first.scores["min_k"], evaluate.scores_of(inputs, "min_k"))
+    assert first.auc("min_k") == pytest.approx(auc(inputs.labels, evaluate.scores_of(inputs, "min_k")))
+    shared = np.intersect1d(first.texts, gathered.blocks[2].texts)
+    assert len(shared) == 8, "the members, known by their whole texts"
+
+
+def test_texts_that_are_no_longer_than_the_length_are_taken_as_they_are(of_page):
+    inputs = evaluate.load_inputs(of_page[0][0])
+    longest = max(len(text.split()) for text in inputs.benchmark.texts)
+    cut = ranking._cut(inputs, longest)
+    assert cut.stats is inputs.stats and cut.benchmark.n_words == longest
+    assert ranking._cut(inputs, longest - 1).stats is not inputs.stats
+
+
+@pytest.fixture
+def recorded(of_page, tmp_path, monkeypatch):
+    """Seeds 1 and 2 as recorded; a folder has one seed only, so that theirs are the same model's."""
+    target = of_page[0][0]
+    parameters = {"models": target.model, "benchmarks": target.benchmark, "references": target.reference}
+    parameters |= {"corpora": "-", "shifted": of_page[1][0].benchmark, "lengths": "3, 5"}
+    monkeypatch.setattr(ranking, "load_profile", lambda: _profile(parameters))
+    monkeypatch.setattr(ranking, "of_seed", lambda model, seed: model)
+    path = tmp_path / "ranking.parquet"
+    ranking.record([1, 2], path)
+    return path
+
+
+def _profile(parameters):
+    page = type("Page", (), {"parameters": parameters})
+    return type("Profile", (), {"notebooks": {ranking.PAGE: page}})
+
+
+def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs(of_page, recorded):
+    gathered = ranking.gather(of_page, [3, 5], recorded)
+    assert not gathered.left_out and len(gathered.blocks) == 12
+    live = {(b.cell): b for b in gathered.blocks if b.seed == 0}
+    for b in gathered.blocks:
+        assert set(b.scores) == set(live[b.cell].scores)
+        for name in b.scores:
+            assert b.auc(name) == pytest.approx(live[b.cell].auc(name), abs=1e-12)
+    assert seeds.recorded_provenance(recorded)["torch"]
+
+
+def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(of_page, recorded, monkeypatch):
+    known = DETECTORS["min_k"]
+    with monkeypatch.context() as patch:
+        patch.setitem(DETECTORS, "min_k", replace(known, hyperparameters={"k": 10}))
+        gathered = ranking.gather(of_page, [3], recorded)
+    assert {b.seed for b in gathered.blocks} == {0}
+    assert sum("seed 1: recorded for another test" in line for line in gathered.left_out) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(ranking, "hash_texts", lambda texts: "others")
+        gathered = ranking.gather(of_page, [3], recorded)
+    assert sum("recorded for other texts" in line for line in gathered.left_out) == 4
+    page_without = [(replace(target, reference=None), condition) for target, condition in of_page]
+    gathered = ranking.gather(page_without, [3], recorded)
+    assert sum("recorded for another test" in line for line in gathered.left_out) == 4, "other detectors apply"
+
+
+def test_one_command_records_both_files(monkeypatch):
+    from typer.testing import CliRunner
+
+    from mialib import claims
+    from mialib.cli import app
+
+    asked = []
+    monkeypatch.setattr(ranking, "record", lambda seeds: asked.append(("ranking", seeds)))
+    monkeypatch.setattr(claims, "record", lambda stated, seeds: asked.append(("claims", seeds)))
+    assert CliRunner().invoke(app, ["record", "--seed", "3"]).exit_code == 0
+    assert asked == [("ranking", [3]), ("claims", [3])]
+
+
+def test_shifted_benchmarks_are_given_for_each_model_or_for_none():
+    of_page = ranking.columns(["m", "n"], "b", None, None, ["c", "-"])
+    assert [(target.model, target.benchmark, condition) for target, condition in of_page] == [
+        ("m", "b", OWN),
+        ("n", "b", OWN),
+        ("m", "c", SHIFTED),
+    ]
+    assert len(ranking.columns(["m", "n"], "b", None, None, "-")) == 2
