@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
 from mialib.benchmarks import load_benchmark
+from mialib.cache import arrays_once
 from mialib.choose import GRIDS, Candidates, folds, score_grid
 from mialib.config import Strict, one_line
 from mialib.detectors import FloatArray, get_detector
@@ -28,12 +30,14 @@ from mialib.documents import last_of_each, per_document, snippet_inputs
 from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, with_neighbors
 from mialib.lab import by_group
 from mialib.metrics import Comparison, compare_auc_over_seeds
+from mialib.models import model_revision
 from mialib.probe import EPOCHS, LEARNING_RATES, N_TRAINING, PROMPT, collect, fit_probes, probe_candidates
+from mialib.reference import corpus_identity
 from mialib.results import Result, verdict
 from mialib.seeds import describe_recorded as describe
 from mialib.seeds import of_seed, read_recorded, recipes, write_recorded
-from mialib.store import ROOT, hash_of
-from mialib.unseen import SAMPLED, load_unseen
+from mialib.store import PACKAGE, ROOT, hash_files, hash_of
+from mialib.unseen import APART, SAMPLED, load_unseen
 
 CLAIMS_FILE = ROOT / "data" / "claims.yml"
 RECORDED_FILE = ROOT / "data" / "recorded" / "claims.parquet"
@@ -177,11 +181,16 @@ class Claims(Strict):
         place = self.settings[setting]
         sides = [side if side == CHANCE else side.resolved() for side in claim.sides]
         groups = [claim.positive.model_dump(), claim.negative.model_dump()]
-        targets = [_target(place, setting, side, 0) for side in claim.sides if side != CHANCE]
+        of_models = recipes(self.models(claim, setting))
+        return hash_of([sides, groups, place.model_dump(exclude_defaults=True), of_models])
+
+    def models(self, claim: Claim, setting: str, seed: int = 0) -> list[str]:
+        """The models that a test runs, those that write texts or neighbors for it included."""
+        place = self.settings[setting]
+        targets = [_target(place, setting, side, seed) for side in claim.sides if side != CHANCE]
         named = {name for target in targets for name in (target.model, target.reference)}
         named |= {place.masked, *(side.training.removeprefix(SAMPLED) for side in claim.sides if _samples(side))}
-        of_models = recipes(name for name in named if name)
-        return hash_of([sides, groups, place.model_dump(exclude_defaults=True), of_models])
+        return sorted(name for name in named if name)
 
 
 @dataclass(frozen=True)
@@ -203,6 +212,8 @@ class Judgement:
     seeds: tuple[int, ...]
     comparisons: tuple[Comparison, ...]  # one for each side that a is held against; covers texts and seeds
     verdict: str
+    live: tuple[Comparison, ...]  # the same of the seed that this build trained
+    recorded: tuple[Comparison, ...]  # and of the recorded ones; empty where there are none
 
 
 def load_claims(path: str | Path = CLAIMS_FILE) -> Claims:
@@ -241,6 +252,29 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[
             scores[i, f, judged_on] = of_side[judged_on]
     made_of = hash_of([benchmark.revision, labels.tolist(), [judged_on.tolist() for _, judged_on in runs]])
     return labels, SeedScores(seed, scores, made_of)
+
+
+def score_claim_once(claims: Claims, claim: Claim, setting: str) -> tuple[NDArray[np.int8], SeedScores]:
+    """`score_claim` of seed 0, from the cache where it is there: many pages show the verdicts of their claims."""
+    place, sides = claims.settings[setting], [side for side in claim.sides if side != CHANCE]
+    corpora = {_target(place, setting, side, 0).corpus for side in sides}
+    corpora |= {side.training.partition(":")[0] for side in sides if side.training and not _samples(side)} - {APART}
+
+    def make() -> dict[str, NDArray[Any]]:
+        labels, found = score_claim(claims, claim, setting, seed=0)
+        return {"labels": labels, "scores": found.scores, "texts": np.array(found.texts)}
+
+    kept = arrays_once(
+        "claims",
+        make,
+        test=claims.test_hash(claim, setting),
+        models=[model_revision(name) for name in claims.models(claim, setting)],
+        benchmark=load_benchmark(place.benchmark).revision,
+        corpora=[corpus_identity(name) for name in sorted(filter(None, corpora))],
+        code=hash_files(PACKAGE.glob("*.py")),
+        versions=[version(name) for name in ("torch", "transformers", "numpy", "scikit-learn")],
+    )
+    return kept["labels"], SeedScores(0, kept["scores"], str(kept["texts"]))
 
 
 def _target(place: Setting, setting: str, side: Side, seed: int) -> Target:
@@ -315,14 +349,28 @@ def _load(
 
 def judge(claim: Claim, setting: str, place: Setting, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
     """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
-    comparisons = tuple(
-        compare_auc_over_seeds(labels, [s.scores[0] for s in seeds], [s.scores[i] for s in seeds])
-        for i in range(1, 1 + len(claim.against))
-    )
+
+    def compare(some: Sequence[SeedScores]) -> tuple[Comparison, ...]:
+        return tuple(
+            compare_auc_over_seeds(labels, [s.scores[0] for s in some], [s.scores[i] for s in some])
+            for i in range(1, 1 + len(claim.against))
+        )
+
+    comparisons = compare(seeds)
     found = {verdict(c.difference, margin=claim.margin if claim.expect == "equivalent" else None) for c in comparisons}
     worst_first = ("not supported", "inconclusive", "supported")
     overall = next(name for name in worst_first if name in found) if len(seeds) >= 3 else "inconclusive"
-    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, overall)
+    live, recorded = [s for s in seeds if not s.seed], [s for s in seeds if s.seed]
+    return Judgement(
+        claim,
+        setting,
+        place,
+        tuple(s.seed for s in seeds),
+        comparisons,
+        overall,
+        compare(live) if live else (),
+        compare(recorded) if recorded else (),
+    )
 
 
 def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
@@ -349,7 +397,7 @@ def judge_all(
     kept = load_recorded(recorded)
     judgements, left_out = [], []
     for claim, setting in claims.tests() if tests is None else tests:
-        labels, live = score_claim(claims, claim, setting, seed=0)
+        labels, live = score_claim_once(claims, claim, setting)
         seeds = [live]
         for found, test in kept.get((claim.id, setting), []):
             if test == claims.test_hash(claim, setting) and found.texts == live.texts:

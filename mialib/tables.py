@@ -14,7 +14,7 @@ from pandas.io.formats.style import Styler
 
 from mialib.api import is_api
 from mialib.choose import symbol
-from mialib.claims import Judgement, Setting, Side
+from mialib.claims import Claim, Judgement, Setting, Side
 from mialib.config import load_profile
 from mialib.detectors import DETECTORS
 from mialib.documents import mean_interval
@@ -244,6 +244,35 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
             }
         )
     return pd.DataFrame(rows).style.hide(axis="index")
+
+
+def ledger_table(judgements: Sequence[Judgement]) -> Styler:
+    """One row a claim: published, this build's seed, the recorded ones, and the verdict of all, a line a setting.
+
+    Of a claim against several others the difference that tells most against it stands here, with how many there are.
+    """
+    rows: dict[str, dict[str, str]] = {}
+    for j in judgements:
+        n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
+        lines = {
+            f"{name}: difference of AUC": f"{j.setting}: {_worst(j.claim, of) or DASH}{n}"
+            for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
+        }
+        lines["verdict"] = f"{j.setting}: {j.verdict}"
+        row = rows.setdefault(
+            j.claim.id, {"claim": j.claim.claim, "paper": j.claim.paper, "published": j.claim.published}
+        )
+        rows[j.claim.id] = row | {
+            name: f"{row[name]}<br>{line}" if name in row else line for name, line in lines.items()
+        }
+    return pd.DataFrame(rows.values()).style.hide(axis="index")
+
+
+def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:
+    """The difference farthest from what a claim expects: the lowest, or, where equality is expected, from 0."""
+    differences = [comparison.difference for comparison in comparisons]
+    far = (lambda d: -abs(d.estimate)) if claim.expect == "equivalent" else (lambda d: d.estimate)
+    return min(differences, key=far, default=None)
 
 
 def _describe_place(judgement: Judgement) -> str:

@@ -432,7 +432,7 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     monkeypatch.setattr(claims_module, "load_claims", lambda: claims)
     monkeypatch.setattr(claims_module, "RECORDED_FILE", tmp_path / "none.parquet")
     live = SeedScores(0, np.array([[scores_at(2, 0)], [scores_at(0, 0)]]), "texts")
-    monkeypatch.setattr(claims_module, "score_claim", lambda *_, **__: (LABELS, live))
+    monkeypatch.setattr(claims_module, "score_claim_once", lambda *_, **__: (LABELS, live))
 
     def judged_on(*about):
         return [(j.claim.id, j.setting) for j in judge_on(*about)]
@@ -440,6 +440,44 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     assert judged_on(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
     assert judged_on(["m/one", "m/three"], ["y"]) == [("y", "three")]
     assert judged_on(["m/one", "m/two", "m/three"], ["x"]) == [("x", "one"), ("x", "two")]
+
+
+def test_the_live_seed_is_scored_once_for_all_pages_and_anew_for_another_test(here, tmp_path, monkeypatch):
+    claims = load_written(claim_of(settings=here[0], against=["chance"]), tmp_path)
+    labels, first = claims_module.score_claim_once(claims, claims.claims[0], "here")
+    expected_labels, expected = score_claim(claims, claims.claims[0], "here", seed=0)
+    assert labels.tolist() == expected_labels.tolist() and first.texts == expected.texts
+    np.testing.assert_array_equal(first.scores, expected.scores)
+    calls = []
+    monkeypatch.setattr(claims_module, "score_claim", lambda *given, **_: calls.append(given) or (labels, expected))
+    claims_module.score_claim_once(claims, claims.claims[0], "here")
+    assert not calls
+    other = load_written(claim_of(settings=here[0], against=[{"detector": "zlib"}]), tmp_path)
+    claims_module.score_claim_once(other, other.claims[0], "here")
+    assert len(calls) == 1
+
+
+def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_live_and_recorded_seeds_apart(tmp_path):
+    written = claim_of(settings={name: {"model": "m", "benchmark": "b"} for name in ("here", "there")})
+    written["claims"][0] |= {"where": ["here", "there"], "against": [{"detector": "zlib"}, "chance"]}
+    claim = load_written(written, tmp_path).claims[0]
+    seeds = [SeedScores(s, np.array([scores_at(2, s), scores_at(s / 2, 9), scores_at(0, 8)]), "t") for s in range(3)]
+    both = [judge(claim, "here", PLACE, LABELS, seeds), judge(claim, "there", PLACE, LABELS, seeds[:1])]
+    [row] = tables.ledger_table(both).data.to_dict("records")
+    live = [judge(claim, "here", PLACE, LABELS, seeds[:1]).comparisons, both[0].live]
+    assert [c.difference for c in live[0]] == [c.difference for c in live[1]]
+    worst = min((c.difference for c in both[0].recorded), key=lambda d: d.estimate)
+    assert row["recorded seeds: difference of AUC"] == f"here: {worst} (worst of 2)<br>there: – (worst of 2)"
+    assert row["verdict"] == "here: supported<br>there: inconclusive" and row["claim"] == claim.claim
+
+
+def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_path):
+    against = [{"detector": "zlib"}, "chance"]
+    claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]
+    seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
+    [row] = tables.ledger_table([judge(claim, "here", PLACE, LABELS, seeds)]).data.to_dict("records")
+    far = max((c.difference for c in judge(claim, "here", PLACE, LABELS, seeds).comparisons), key=lambda d: d.estimate)
+    assert str(far) in row["this build: difference of AUC"] and far.estimate > 0.1
 
 
 def test_the_table_of_claims_says_what_each_side_is(tmp_path):
