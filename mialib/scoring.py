@@ -36,16 +36,15 @@ logger = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.floating]
 
+LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
 PADDING_SHARE = 0.25  # of a row, at most
 TEXTS_AT_ONCE = 1024  # tokenized ahead
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
-# product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows.
-LOGITS_AT_ONCE_BYTES = {"cpu": 128 * 2**20, "cuda": 512 * 2**20, "mps": 128 * 2**20}
-# For a processor: the more rows the faster the matrix product, while the statistics of a few rows at a time stay in its
-# cache. The memory of both is kept from chunk to chunk: fresh memory for each one took half of the time.
-CPU_ROWS_AT_ONCE = 512
-CPU_STATISTICS_AT_ONCE_BYTES = 4 * 2**20
+# product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor makes
+# them of a model that runs whole, and else by columns.
+LOGITS_AT_ONCE_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20, "mps": 128 * 2**20}
+CPU_COLUMNS_AT_ONCE = 2048  # of the vocabulary: the logits of a batch then stay in the cache until nobody needs them
 
 
 @dataclass(frozen=True)
@@ -56,32 +55,69 @@ class EncodedTexts:
     n_cut: list[int]
 
 
-def row_statistics(
-    logits: torch.Tensor, targets: torch.Tensor, scratch: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits` and `scratch`.
+def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits`.
 
-    `logits` is (R, V) float32, `targets` (R,) int64; `scratch`, where it is given, is (B, V) float32, memory to work
-    in, and B rows are then worked on at a time. Returns three (R,) float32 tensors in nats, nats and nats^2.
+    `logits` is (R, V) float32, `targets` (R,) int64. Returns three (R,) float32 tensors in nats, nats and nats^2.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
     Var = s_2 / s_0 - (s_1 / s_0)^2. The shift keeps H a sum of two non-negative terms and Var exact where one token has
     nearly all the mass.
     """
-    import torch
-
-    if scratch is not None and len(scratch) < len(logits):
-        blocks = zip(logits.split(len(scratch)), targets.split(len(scratch)), strict=True)
-        columns = zip(*(row_statistics(rows, of_rows, scratch) for rows, of_rows in blocks), strict=True)
-        return tuple(torch.cat(column) for column in columns)
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
-    d.clamp_(min=-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
-    weighted = d.exp() if scratch is None else torch.exp(d, out=scratch[: len(d)])
-    s0 = weighted.sum(-1)
-    s1 = weighted.mul_(d).sum(-1)
-    s2 = weighted.mul_(d).sum(-1)
+    return _from_sums(log_prob, *_power_sums(d.clamp_(min=LOWEST)))
+
+
+def head_statistics(
+    hidden: torch.Tensor, head: torch.nn.Linear, targets: torch.Tensor, n_columns: int = CPU_COLUMNS_AT_ONCE
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`row_statistics` of an output head's logits of (R, hidden size) hidden states, `n_columns` of them at a time.
+
+    The sums of `row_statistics` are carried from block to block. Where the maximum rises by r, d falls by r: s_0, s_1
+    and s_2 become s_0, s_1 - r s_0 and s_2 - 2 r s_1 + r^2 s_0, each times e^(-r), all of them sums of terms of one
+    sign.
+    """
+    import torch
+
+    weight, bias = head.weight.float(), None if head.bias is None else head.bias.float()
+    rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)
+    of_target = torch.empty(len(hidden))
+    s0, s1, s2 = torch.zeros(3, len(hidden), dtype=torch.float64)
+    logits, weighted = torch.empty(2, len(hidden) * n_columns)  # kept from block to block: fresh memory is slow
+    for start in range(0, len(weight), n_columns):
+        of_block = weight[start : start + n_columns]
+        shape = len(hidden), len(of_block)
+        d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))
+        if bias is not None:
+            d.add_(bias[start : start + n_columns])
+        here = ((targets >= start) & (targets < start + n_columns)).nonzero()[:, 0]
+        of_target[here] = d[here, targets[here] - start]
+        higher = torch.maximum(maximum, d.amax(dim=-1, keepdim=True))
+        rise = (higher - maximum).squeeze(1).clamp_(max=-LOWEST).double()
+        maximum, fall = higher, torch.exp(-rise)
+        s0, s1, s2 = s0 * fall, (s1 - rise * s0) * fall, (s2 - 2 * rise * s1 + rise * rise * s0) * fall
+        d.sub_(maximum)
+        if bias is not None:  # a finite product is never -inf
+            d.clamp_(min=LOWEST)
+        more = _power_sums(d, weighted[: shape[0] * shape[1]].view(shape))
+        s0, s1, s2 = s0 + more[0], s1 + more[1], s2 + more[2]
+    statistics = _from_sums((of_target - maximum.squeeze(1)).double(), s0, s1, s2)
+    return tuple(column.float() for column in statistics)
+
+
+def _power_sums(d: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The sums of e^d, d e^d and d^2 e^d over each row, (R,); `out` is memory to work in, like `d`."""
+    import torch
+
+    weighted = torch.exp(d, out=out)
+    return weighted.sum(-1), weighted.mul_(d).sum(-1), weighted.mul_(d).sum(-1)
+
+
+def _from_sums(
+    d_of_target: torch.Tensor, s0: torch.Tensor, s1: torch.Tensor, s2: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     mean = s1 / s0
-    return log_prob - s0.log(), s0.log() - mean, (s2 / s0 - mean * mean).clamp_(min=0)
+    return d_of_target - s0.log(), s0.log() - mean, (s2 / s0 - mean * mean).clamp_(min=0)
 
 
 @cache
@@ -103,12 +139,10 @@ def one_pass_kernel() -> Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tens
     return one_pass_statistics
 
 
-def statistics_of_rows(
-    logits: torch.Tensor, targets: torch.Tensor, scratch: torch.Tensor | None = None
-) -> tuple[torch.Tensor, ...]:
+def statistics_of_rows(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """`row_statistics` by the fastest way there is: in one pass on a GPU, which needs no memory to work in."""
     kernel = one_pass_kernel() if logits.is_cuda else None
-    return kernel(logits, targets) if kernel else row_statistics(logits, targets, scratch)
+    return (kernel or row_statistics)(logits, targets)
 
 
 def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:
@@ -347,20 +381,17 @@ class Scorer:
             hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]
         else:
             hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_wanted]
+        if self._head is not None and self.device.type == "cpu":
+            return torch.stack(head_statistics(hidden, self._head, targets)).numpy()
         n_rows = max(1, LOGITS_AT_ONCE_BYTES[self.device.type] // (4 * self.loaded.vocab_size))
-        buffers = None
-        if self.device.type == "cpu":
-            n_rows = min(n_rows, CPU_ROWS_AT_ONCE, len(hidden))
-            n_block = min(n_rows, max(1, CPU_STATISTICS_AT_ONCE_BYTES // (4 * self.loaded.vocab_size)))
-            buffers = torch.empty(n_rows, self.loaded.vocab_size), torch.empty(n_block, self.loaded.vocab_size)
-        chunks = []
-        for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
-            out, scratch = (None, None) if buffers is None else (buffers[0][: len(rows)], buffers[1])
-            chunks.append(torch.stack(statistics_of_rows(self._logits(rows, out), of_rows, scratch)))
+        chunks = [
+            torch.stack(statistics_of_rows(self._logits(rows), of_rows))
+            for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
+        ]
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _logits(self, rows: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        """Logits of (R, hidden size) hidden states, (R, V) float32, in the memory of `out` where it is given.
+    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
+        """Logits of (R, hidden size) hidden states, (R, V) float32, in memory of their own.
 
         They are never rounded to a narrower type of the weights'. Where the model runs whole, the rows are its logits
         already.
@@ -369,9 +400,9 @@ class Scorer:
 
         head = self._head
         if head is None:
-            return rows.float() if out is None else out.copy_(rows)
+            return rows.to(torch.float32, copy=True)
         if rows.is_cuda and rows.dtype != torch.float32:
             logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
         else:
-            logits = torch.mm(rows.float(), head.weight.float().T, out=out)
+            logits = torch.mm(rows.float(), head.weight.float().T)
         return logits if head.bias is None else logits.add_(head.bias)

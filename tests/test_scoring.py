@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import mialib
 from mialib import scoring
 from mialib.models import find_start_token, load_model, tokenizer_hash
-from mialib.scoring import row_statistics
+from mialib.scoring import head_statistics, row_statistics
 from mialib.token_stats import COLUMNS
 
 
@@ -290,13 +290,13 @@ ROWS = {
 }
 
 
-def test_row_statistics_in_blocks_are_those_of_all_rows_at_once():
-    generator = torch.Generator().manual_seed(0)
-    logits, targets = 5 * torch.randn(7, 50, generator=generator), torch.randint(50, (7,), generator=generator)
-    whole = row_statistics(logits.clone(), targets)
-    blocks = row_statistics(logits.clone(), targets, torch.empty(3, 50))  # of 3, 3 and 1
-    for a, b in zip(whole, blocks, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+def head_of(logits, bias=None):
+    """Hidden states and an output head whose product is exactly these logits, to which a bias is added."""
+    head = torch.nn.Linear(len(logits), logits.shape[1], bias=bias is not None).requires_grad_(False)
+    head.weight.copy_(logits.T)
+    if bias is not None:
+        head.bias.copy_(bias)
+    return torch.eye(len(logits)), head
 
 
 @pytest.mark.parametrize("case", ROWS)
@@ -304,6 +304,29 @@ def test_row_statistics_agree_with_sums_over_the_vocabulary_in_float64(case):
     logits = ROWS[case]()
     targets = torch.tensor([0, 2, 50_000, 4][: len(logits)])
     assert_rows_agree(row_statistics(logits.clone(), targets), logits, targets)
+
+
+@pytest.mark.parametrize("n_columns", [1024, 50_304, 7001])
+@pytest.mark.parametrize("case", [case for case in ROWS if case != "half masked"])
+def test_statistics_by_blocks_of_columns_agree_with_sums_over_the_vocabulary_in_float64(case, n_columns):
+    logits = ROWS[case]()
+    targets = torch.tensor([0, 2, 50_000, 4][: len(logits)])
+    assert_rows_agree(head_statistics(*head_of(logits), targets, n_columns), logits, targets)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_blocks_whose_maximum_rises_or_falls_all_the_way_lose_no_digits(descending):
+    logits = random_logits(3, 4096, scale=8.0).sort(dim=1, descending=descending)[0]
+    targets = torch.tensor([0, 2000, 4095])
+    assert_rows_agree(head_statistics(*head_of(logits), targets, 256), logits, targets)
+
+
+def test_blocks_that_a_bias_masks_out_add_nothing():
+    logits, bias = random_logits(3, 600), torch.zeros(600)
+    bias[:256], bias[300::2] = -torch.inf, -torch.inf  # the first block whole
+    targets = torch.tensor([257, 299, 301])
+    found = head_statistics(*head_of(logits, bias), targets, 128)
+    assert_rows_agree(found, logits + bias, targets)
 
 
 @pytest.mark.parametrize("case", ["random", "p near 1", "around -90"])
@@ -350,9 +373,9 @@ def test_rows_on_a_gpu_are_the_kernels_and_rows_on_the_cpu_are_not(monkeypatch):
     monkeypatch.setattr(scoring, "row_statistics", lambda *given: ("passes", *given))
     on_gpu, on_cpu = SimpleNamespace(is_cuda=True), SimpleNamespace(is_cuda=False)
     assert scoring.statistics_of_rows(on_gpu, "targets") == ("kernel", on_gpu, "targets")
-    assert scoring.statistics_of_rows(on_cpu, "targets", "scratch") == ("passes", on_cpu, "targets", "scratch")
+    assert scoring.statistics_of_rows(on_cpu, "targets") == ("passes", on_cpu, "targets")
     monkeypatch.setattr(scoring, "one_pass_kernel", lambda: None)
-    assert scoring.statistics_of_rows(on_gpu, "targets") == ("passes", on_gpu, "targets", None)
+    assert scoring.statistics_of_rows(on_gpu, "targets") == ("passes", on_gpu, "targets")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -368,10 +391,9 @@ def test_a_log_prob_that_is_not_finite_names_the_text(value, model_folder):
 def test_a_target_that_the_model_rules_out_names_the_text(model_folder, monkeypatch):
     scorer = mialib.Scorer(model_folder)
     week = scorer.token_ids(["week"])[0][0]
-    logits = scorer._logits
-    monkeypatch.setattr(
-        scorer, "_logits", lambda *given: logits(*given).index_fill_(1, torch.tensor([week]), -torch.inf)
-    )
+    bias = torch.zeros(scorer.loaded.vocab_size)
+    bias[week] = -torch.inf
+    monkeypatch.setattr(scorer, "_head", SimpleNamespace(weight=scorer._head.weight, bias=bias))
     with pytest.raises(ValueError, match=r"text 1, token 0: log-prob -inf.*'week'"):
         score(scorer, ["the mill", "week"])
 
