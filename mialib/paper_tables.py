@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -27,8 +27,11 @@ from mialib.evaluate import Inputs, Target
 from mialib.hub import Unavailable
 from mialib.models import count_parameters, pick_device
 from mialib.published import published_along
-from mialib.results import Result
+from mialib.results import DASH, Result
 from mialib.store import write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOT_RUN = "not run"
 BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
@@ -293,3 +296,23 @@ def say_agreement(results: Iterable[Result], metric: str) -> str:
         f"the differences say more: their median is {np.median(differences):.3f}, the largest is "
         f"{far.ours - far.published:+.3f} ({far.row}, {far.column})."
     )
+
+
+def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Column]) -> pd.DataFrame:
+    """What each printed column of a paper's tables is made of."""
+    import pandas as pd
+
+    rows = {
+        name: {
+            "model": column.model,
+            "benchmark": column.benchmark,
+            "smaller model": column.reference or DASH,
+            "reference corpus": column.corpus or ", ".join(column.corpora.values()) or DASH,
+            "neighbors by": f"{column.masked}, {column.n_neighbors} a text" if column.masked else DASH,
+            "a": f"{column.a:g}" if column.corpus or column.corpora else DASH,
+            "unseen texts": f"{column.unseen}, {column.n_training}" if column.unseen else DASH,
+        }
+        for name, column in columns.items()
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=f"{paper}, {', '.join(items.values())}")
+    return table.loc[:, (table != DASH).any()]

@@ -16,13 +16,14 @@ The file has one row per printed number and is keyed by its first five columns:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mialib.results import Result
+from mialib.results import DASH, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -241,3 +242,31 @@ def best_printed(benchmark: str) -> Printed | None:
             for method, column, value in zip(cells["row"], cells["column"], cells["value"], strict=True)
         ]
     return max(found, key=lambda printed: printed.auc, default=None)
+
+
+def printed_twice_table(methods: Mapping[str, Mapping[str, float | None]]) -> pd.DataFrame:
+    """AUCs that several papers print: a row a method, a column a source."""
+    import pandas as pd
+
+    cells = {
+        method: {source: DASH if value is None else f"{value:.3f}" for source, value in values.items()}
+        for method, values in methods.items()
+    }
+    return pd.DataFrame.from_dict(cells, orient="index").rename_axis(columns="published AUC")
+
+
+def disagreement_table(found: Iterable[Disagreement]) -> pd.DataFrame:
+    """What two papers print of one thing, and the difference."""
+    import pandas as pd
+
+    rows = [
+        {
+            "model": d.model,
+            "method": d.method,
+            "one": f"{d.auc:.3f} ({d.source})",
+            "other": f"{d.other_auc:.3f} ({d.other})",
+            "difference": f"{d.difference:+.3f}" if d.difference else "0",
+        }
+        for d in found
+    ]
+    return pd.DataFrame(rows).set_index("model").rename_axis(None)

@@ -6,16 +6,21 @@ and how one gets at it. It holds no commit hashes: those are the hub's to tell (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import yaml
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError, model_validator
 
 from mialib.config import Strict, one_line
 from mialib.hub import split_name
+from mialib.results import DASH, Result
 from mialib.store import ROOT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODELS = ROOT / "data" / "models.yml"
 BENCHMARKS = ROOT / "data" / "benchmarks.yml"
@@ -105,3 +110,62 @@ def _read(path: Path, kind: type[Strict]) -> dict[str, Strict]:
         return TypeAdapter(dict[str, kind]).validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {one_line(error)}") from None
+
+
+def known_models_tables(models: Mapping[str, KnownModel]) -> list[pd.DataFrame]:
+    """The registry's models: how large they are and what they are called; then how one gets at them."""
+    import pandas as pd
+
+    size, access = {}, {}
+    for name, known in models.items():
+        is_here = known.billions is not None  # not behind an API
+        size[name] = {
+            "billions": f"{known.billions:g}" if is_here else DASH,
+            "GB": f"{known.download_gb:g}" if is_here else DASH,
+            "on a GPU": known.dtype if is_here else DASH,
+            "start token": known.start_token,
+            "in the papers": ", ".join(known.printed) or DASH,
+        }
+        access[name] = {
+            "smaller model": ", ".join(dict.fromkeys(known.references.values())) or DASH,
+            "licence": known.licence,
+            "access": "its own code" if known.remote_code else known.access,
+        }
+    return [pd.DataFrame.from_dict(rows, orient="index") for rows in (size, access)]
+
+
+def known_benchmarks_tables(benchmarks: Mapping[str, KnownBenchmark]) -> list[pd.DataFrame]:
+    """The registry's benchmarks by the names that `load_benchmark` takes, and what stands for the capitals in them."""
+    import pandas as pd
+
+    rows, choices = {}, {}
+    for name, known in benchmarks.items():
+        to_choose = "".join(f"/{choice.upper()}" for choice in known.choices) + ("-LENGTH" if known.lengths else "")
+        rows[name + to_choose] = {
+            "what": known.title,
+            "hub": known.hub_id or DASH,
+            "examples (words)": ", ".join(f"{n} ({words})" for words, n in known.examples.items()),
+            "licence": known.licence,
+            "access": "not on the hub" if known.access == "none" else known.access,
+        }
+        for choice, values in known.choices.items():
+            choices[f"{name}: {choice.upper()}"] = {"one of": ", ".join(values)}
+    return [pd.DataFrame.from_dict(of, orient="index") for of in (rows, choices)]
+
+
+def notes_of(known: Mapping[str, KnownModel | KnownBenchmark]) -> str:
+    """What the registry adds to single entries, in Markdown."""
+    notes: dict[str, list[str]] = {}
+    for name, entry in known.items():
+        if entry.note:
+            notes.setdefault(entry.note, []).append(f"`{name}`")
+    return "\n".join(f"- {', '.join(names)}: {note}" for note, names in notes.items())
+
+
+def registry_sizes(models: Mapping[str, KnownModel], benchmarks: Mapping[str, KnownBenchmark]) -> list[Result]:
+    """How large the registry's models are (billions of parameters), and how many examples each benchmark has."""
+    sizes = {name: known.billions for name, known in models.items()}
+    sizes |= {name: max(known.examples.values()) for name, known in benchmarks.items()}
+    return [
+        Result(row=name, column="size", metric="size", ours=size, low=size, high=size) for name, size in sizes.items()
+    ]

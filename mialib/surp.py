@@ -22,7 +22,7 @@ from mialib.documents import resamples, snippet_auc_interval
 from mialib.evaluate import Inputs, score_all
 from mialib.metrics import Comparison, Interval, auc_interval, aucs, compare_auc, tpr_at_fpr_interval
 from mialib.published import load_published, published_along
-from mialib.results import Result
+from mialib.results import DASH, Result
 from mialib.token_stats import TokenRow, check_known
 
 if TYPE_CHECKING:
@@ -437,3 +437,37 @@ def without_entropy(columns: Mapping[str, tuple[Inputs, BothWays]]) -> str:
         f"In {n} of {len(shares)} columns at least 99% of the tokens lie below SURP's best entropy threshold: SURP is "
         "there, but for rounding, Min-K% Prob."
     )
+
+
+def surp_readings_table(
+    grids: Mapping[str, SurpGrid], thresholds: Sequence[float], ks: Sequence[float]
+) -> pd.DataFrame:
+    """SURP's AUC at the cells that the paper states in words, published and ours, and each grid's best cell."""
+    import pandas as pd
+
+    published = "published: OLMo-7B, Dolma-Book-middle"
+    rows = {}
+    for (threshold, k), stated in printed_cells().items():
+        here = np.isclose(thresholds, threshold)[:, None] & np.isclose(ks, k)
+        ours = {name: f"{grid.auc[here][0]:.3f}" if here.any() else DASH for name, grid in grids.items()}
+        rows[f"ε = {threshold:g}, k = {k:g}"] = {published: stated} | ours
+    rows["our best cell"] = {published: DASH} | {
+        name: f"{grid.auc.max():.3f} at ε = {thresholds[grid.best[0]]:g}, k = {ks[grid.best[1]]:g}"
+        for name, grid in grids.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def variants_table(found: Sequence[VariantResult]) -> pd.DataFrame:
+    """One row a cell and reading of SURP's equations: AUC, its change, and the texts without a surprising token."""
+    import pandas as pd
+
+    rows = {
+        f"ε = {v.entropy_threshold:g}, k = {v.k:g}: {v.name}": {
+            "AUC [95% interval]": str(v.auc),
+            "minus ours (paired)": str(v.change.difference) if v.change else DASH,
+            "texts without": v.n_without,
+        }
+        for v in found
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")

@@ -22,13 +22,9 @@ from mialib.evaluate import Inputs, score_all
 from mialib.examples import ranks
 from mialib.lab import lab_recipe
 from mialib.metrics import Comparison, Interval
-from mialib.paper_tables import Column
-from mialib.published import Disagreement
 from mialib.recorded import Recording
 from mialib.reference import reference_texts
-from mialib.registry import KnownBenchmark, KnownModel
 from mialib.results import DASH, ONE_SEED, Result, one_seed_says
-from mialib.surp import SurpGrid, VariantResult, printed_cells
 from mialib.token_stats import check_known
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
@@ -357,103 +353,6 @@ def quoted(texts: Mapping[str, str]) -> Markdown:
     return Markdown("\n\n".join(blocks) or "There are none.")
 
 
-def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Column]) -> pd.DataFrame:
-    """What each printed column of a paper's tables is made of."""
-    rows = {
-        name: {
-            "model": column.model,
-            "benchmark": column.benchmark,
-            "smaller model": column.reference or DASH,
-            "reference corpus": column.corpus or ", ".join(column.corpora.values()) or DASH,
-            "neighbors by": f"{column.masked}, {column.n_neighbors} a text" if column.masked else DASH,
-            "a": f"{column.a:g}" if column.corpus or column.corpora else DASH,
-            "unseen texts": f"{column.unseen}, {column.n_training}" if column.unseen else DASH,
-        }
-        for name, column in columns.items()
-    }
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=f"{paper}, {', '.join(items.values())}")
-    return table.loc[:, (table != DASH).any()]
-
-
-def known_models_tables(models: Mapping[str, KnownModel]) -> list[pd.DataFrame]:
-    """The registry's models: how large they are and what they are called; then how one gets at them."""
-    size, access = {}, {}
-    for name, known in models.items():
-        is_here = known.billions is not None  # not behind an API
-        size[name] = {
-            "billions": f"{known.billions:g}" if is_here else DASH,
-            "GB": f"{known.download_gb:g}" if is_here else DASH,
-            "on a GPU": known.dtype if is_here else DASH,
-            "start token": known.start_token,
-            "in the papers": ", ".join(known.printed) or DASH,
-        }
-        access[name] = {
-            "smaller model": ", ".join(dict.fromkeys(known.references.values())) or DASH,
-            "licence": known.licence,
-            "access": "its own code" if known.remote_code else known.access,
-        }
-    return [pd.DataFrame.from_dict(rows, orient="index") for rows in (size, access)]
-
-
-def known_benchmarks_tables(benchmarks: Mapping[str, KnownBenchmark]) -> list[pd.DataFrame]:
-    """The registry's benchmarks by the names that `load_benchmark` takes, and what stands for the capitals in them."""
-    rows, choices = {}, {}
-    for name, known in benchmarks.items():
-        to_choose = "".join(f"/{choice.upper()}" for choice in known.choices) + ("-LENGTH" if known.lengths else "")
-        rows[name + to_choose] = {
-            "what": known.title,
-            "hub": known.hub_id or DASH,
-            "examples (words)": ", ".join(f"{n} ({words})" for words, n in known.examples.items()),
-            "licence": known.licence,
-            "access": "not on the hub" if known.access == "none" else known.access,
-        }
-        for choice, values in known.choices.items():
-            choices[f"{name}: {choice.upper()}"] = {"one of": ", ".join(values)}
-    return [pd.DataFrame.from_dict(of, orient="index") for of in (rows, choices)]
-
-
-def notes_of(known: Mapping[str, KnownModel | KnownBenchmark]) -> str:
-    """What the registry adds to single entries, in Markdown."""
-    notes: dict[str, list[str]] = {}
-    for name, entry in known.items():
-        if entry.note:
-            notes.setdefault(entry.note, []).append(f"`{name}`")
-    return "\n".join(f"- {', '.join(names)}: {note}" for note, names in notes.items())
-
-
-def registry_sizes(models: Mapping[str, KnownModel], benchmarks: Mapping[str, KnownBenchmark]) -> list[Result]:
-    """How large the registry's models are (billions of parameters), and how many examples each benchmark has."""
-    sizes = {name: known.billions for name, known in models.items()}
-    sizes |= {name: max(known.examples.values()) for name, known in benchmarks.items()}
-    return [
-        Result(row=name, column="size", metric="size", ours=size, low=size, high=size) for name, size in sizes.items()
-    ]
-
-
-def printed_twice_table(methods: Mapping[str, Mapping[str, float | None]]) -> pd.DataFrame:
-    """AUCs that several papers print: a row a method, a column a source."""
-    cells = {
-        method: {source: DASH if value is None else f"{value:.3f}" for source, value in values.items()}
-        for method, values in methods.items()
-    }
-    return pd.DataFrame.from_dict(cells, orient="index").rename_axis(columns="published AUC")
-
-
-def disagreement_table(found: Iterable[Disagreement]) -> pd.DataFrame:
-    """What two papers print of one thing, and the difference."""
-    rows = [
-        {
-            "model": d.model,
-            "method": d.method,
-            "one": f"{d.auc:.3f} ({d.source})",
-            "other": f"{d.other_auc:.3f} ({d.other})",
-            "difference": f"{d.difference:+.3f}" if d.difference else "0",
-        }
-        for d in found
-    ]
-    return pd.DataFrame(rows).set_index("model").rename_axis(None)
-
-
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
     """Counts and sizes, which have no interval, as a table of rows and columns."""
     cells: dict[str, dict[str, str]] = {}
@@ -487,33 +386,3 @@ def pair_counts_table(counts: Mapping[tuple[bool, bool], int], n_pairs: int, nam
     for (x, y), n in counts.items():
         cells.setdefault(f"{second} {said[y]}", {})[f"{first} {said[x]}"] = f"{n:,} ({n / n_pairs:.1%})"
     return pd.DataFrame(cells)
-
-
-def surp_readings_table(
-    grids: Mapping[str, SurpGrid], thresholds: Sequence[float], ks: Sequence[float]
-) -> pd.DataFrame:
-    """SURP's AUC at the cells that the paper states in words, published and ours, and each grid's best cell."""
-    published = "published: OLMo-7B, Dolma-Book-middle"
-    rows = {}
-    for (threshold, k), stated in printed_cells().items():
-        here = np.isclose(thresholds, threshold)[:, None] & np.isclose(ks, k)
-        ours = {name: f"{grid.auc[here][0]:.3f}" if here.any() else DASH for name, grid in grids.items()}
-        rows[f"ε = {threshold:g}, k = {k:g}"] = {published: stated} | ours
-    rows["our best cell"] = {published: DASH} | {
-        name: f"{grid.auc.max():.3f} at ε = {thresholds[grid.best[0]]:g}, k = {ks[grid.best[1]]:g}"
-        for name, grid in grids.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def variants_table(found: Sequence[VariantResult]) -> pd.DataFrame:
-    """One row a cell and reading of SURP's equations: AUC, its change, and the texts without a surprising token."""
-    rows = {
-        f"ε = {v.entropy_threshold:g}, k = {v.k:g}: {v.name}": {
-            "AUC [95% interval]": str(v.auc),
-            "minus ours (paired)": str(v.change.difference) if v.change else DASH,
-            "texts without": v.n_without,
-        }
-        for v in found
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")

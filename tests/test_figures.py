@@ -6,7 +6,7 @@ import pytest
 
 matplotlib.use("Agg")
 
-from mialib import figures, tables
+from mialib import figures, registry, tables
 from mialib.metrics import Interval
 from mialib.results import ONE_SEED, Result
 
@@ -81,13 +81,13 @@ def test_the_registrys_tables_hold_every_entry_once():
     from mialib.registry import known_benchmarks, known_models
 
     models, benchmarks = known_models(), known_benchmarks()
-    size, access = tables.known_models_tables(models)
+    size, access = registry.known_models_tables(models)
     assert size.index.tolist() == access.index.tolist() == list(models)
     baichuan = "baichuan-inc/Baichuan-13B-Base"
     assert size.loc[baichuan, "start token"] == "</s>"
     assert access.loc[baichuan, ["access", "smaller model"]].tolist() == ["its own code", "baichuan-inc/Baichuan-7B"]
-    names, choices = tables.known_benchmarks_tables(benchmarks)
+    names, choices = registry.known_benchmarks_tables(benchmarks)
     assert "mimir/DOMAIN/OVERLAP" in names.index and "github" in choices.loc["mimir: DOMAIN", "one of"]
-    assert len(tables.registry_sizes(models, benchmarks)) == len(models) + len(benchmarks)
-    notes = tables.notes_of(models)
+    assert len(registry.registry_sizes(models, benchmarks)) == len(models) + len(benchmarks)
+    notes = registry.notes_of(models)
     assert notes.count("Meta's form") == 1 and "`huggyllama/llama-7b`, `huggyllama/llama-13b`: " in notes
