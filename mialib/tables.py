@@ -251,17 +251,21 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
         lines = {
-            f"{name}: difference of AUC": f"{j.setting}: {_worst(j.claim, of) or DASH}{n}"
+            f"{name}: difference of AUC": f"{j.setting}: {_unbroken(_worst(j.claim, of) or DASH)}{n}"
             for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
         }
-        lines["verdict"] = f"{j.setting}: {j.verdict}"
+        lines["verdict"] = f"{j.setting}: {_unbroken(j.verdict)}"
         row = rows.setdefault(
-            j.claim.id, {"claim": j.claim.claim, "paper": j.claim.paper, "published": j.claim.published}
+            j.claim.id, {"claim": j.claim.claim, "paper": _unbroken(j.claim.paper), "published": j.claim.published}
         )
-        rows[j.claim.id] = row | {
-            name: f"{row[name]}<br>{line}" if name in row else line for name, line in lines.items()
-        }
-    return pd.DataFrame(rows.values()).style.hide(axis="index")
+        row |= {name: f"{row[name]}<br>{line}" if name in row else line for name, line in lines.items()}
+    small = {"selector": "td, th", "props": "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"}
+    return pd.DataFrame(rows.values()).style.hide(axis="index").set_table_styles([small])
+
+
+def _unbroken(cell: object) -> str:
+    """A cell's part that no narrow column breaks."""
+    return str(cell).replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
 def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:

@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BUILT = ROOT / "build" / "lab" / "models"
 # Pages about the lab's own models, the papers' or none; everything else takes any model.
-OF_THE_LAB = {"claims", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning", "recorded_ladder"}
+OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning", "recorded_ladder"}
 OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
 
