@@ -81,7 +81,7 @@ def beside(
     detected, told = list(detected), []
     for column, benchmark in benchmarks.items():
         metrics = [name for name in METRICS if any(r.column == column and r.metric == name for r in detected)]
-        told += measure(benchmark, column, metrics, document=(documents or {}).get(column))
+        told += measure(benchmark, column, metrics, document=(documents or {}).get(column)) if metrics else []
     return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in told]
 
 

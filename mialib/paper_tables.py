@@ -119,7 +119,9 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     has = {(result.row, result.column, result.metric) for result in found}
     printed = printed_alone(paper, items, name, column)
     found += [result for result in printed if (result.row, result.column, result.metric) not in has]
-    found += leaks.beside(found, {name: inputs.benchmark})
+    domains = np.array(inputs.benchmark.domains)
+    of_fields = {of: inputs.benchmark.take(np.flatnonzero(domains == field), of) for of, field in column.fields.items()}
+    found += leaks.beside(found, {name: inputs.benchmark} | of_fields)
     return Measured(found, notes + own.notes, own.provenance)
 
 

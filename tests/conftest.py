@@ -314,6 +314,7 @@ def page_parameters(models, folder):
         "probe_table_1": {"lengths": "-"},
         "probe_tables_2_3": {"lengths": "-"},
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
+        "shift_dial": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.1, 0.2", "set_sizes": "1, 2, 5"},
         "which_detector": {"shifted": shifted},

@@ -761,10 +761,10 @@ def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer
     from mialib.store import ROOT
 
     def run(model):
-        parameters = {"models": model, "benchmarks": benchmark_file, "detector": "min_k"}
-        profile = Profile(name="t", models={}, landing={"notebook": "index", "parameters": parameters}, book=[])
+        parameters = {"models": model, "benchmarks": benchmark_file, "detectors": "min_k", "lengths": "2, 4"}
+        profile = Profile(name="t", models={}, landing={"notebook": "min_k_sweep", "parameters": parameters}, book=[])
         folder, failed = ROOT / "notebooks", tmp_path / "failed.ipynb"
-        run_notebook("index", profile, output=tmp_path / "out.ipynb", failed=failed, folder=folder)
+        run_notebook("min_k_sweep", profile, output=tmp_path / "out.ipynb", failed=failed, folder=folder)
 
     run("api:tiny")
     server.before = lambda handler, body: handler.refuse(400, KEY)

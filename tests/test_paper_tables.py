@@ -15,6 +15,7 @@ import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 
 from mialib import paper_tables
+from mialib.blind import BLIND
 from mialib.cache import score_or_load
 from mialib.config import load_profile
 from mialib.detectors import detect
@@ -108,9 +109,11 @@ def test_a_row_of_dc_pdds_table_5_is_one_number_a_bound(copies):
     column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), a_values=values)
     measured = paper_tables.measure_column("dc-pdd", {"auc": "table-5"}, "PatentMIA / Qwen1.5-14B", column)
     printed = published_along("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "auc")
-    assert [result.row for result in measured.results] == list(printed)
-    assert all(result.ours is not None and result.published == printed[result.row] for result in measured.results)
-    assert len({result.ours for result in measured.results}) > 1
+    detected, told = paper_tables.detected_and_told(measured.results)
+    assert [result.row for result in detected] == list(printed)
+    assert all(result.ours is not None and result.published == printed[result.row] for result in detected)
+    assert len({result.ours for result in detected}) > 1
+    assert len(told) == len(BLIND) and all(r.row.startswith("Blind: ") and r.column == detected[0].column for r in told)
 
 
 def test_a_row_of_dc_pdds_table_4_has_the_corpora_that_are_there(copies):
@@ -132,7 +135,7 @@ def test_surps_columns_come_both_ways():
     printed = published_along("surp", "table-3", "Github / Pythia-2.8B", "auc")
     assert {row: found[row].published for row in printed} == printed
     assert str(found["Neighbor"]) == "not run", "no masked model was named, and the paper prints the number"
-    assert set(by_row(measured, "auc_held_out")) == set(found)
+    assert set(by_row(measured, "auc_held_out")) == {row for row in found if not row.startswith("Blind: ")}
     assert found["MinK"].ours >= found["PPL"].ours, "k = 100 is PPL, and the best k is taken"
 
 
@@ -146,7 +149,7 @@ def test_the_probes_column_has_baselines_and_probe():
         "probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column.model_copy(update={"unseen": None})
     )
     assert without.notes == ["without unseen texts, which the probe learns from and which are set aside"]
-    assert all(result.ours is None for result in without.results)
+    assert all(result.ours is None for result in paper_tables.detected_and_told(without.results)[0])
 
 
 def test_what_is_lacking_beside_the_model_is_left_out_and_said():
