@@ -14,6 +14,7 @@ os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp()  # where transformers copies
 
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -321,3 +322,13 @@ def page_parameters(models, folder):
         "surp_deduplicated": {"models": ", ".join(models)},
         "surp_figure_2": {"entropy_threshold": "9", "k": "80"},  # a random model is nowhere sure of the next token
     }
+
+
+@pytest.fixture
+def published_copy(monkeypatch):
+    """The folder of the real benchmarks, which the repository does not hold."""
+    folder = os.environ.get("MIALIB_BENCHMARKS") or Path(__file__).parents[2] / "shared" / "benchmarks"
+    if not (Path(folder) / "wikimia" / "32.jsonl").is_file():
+        pytest.skip(f"no benchmark texts at {folder}; set MIALIB_BENCHMARKS to a folder that holds wikimia/32.jsonl")
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(folder))
+    return Path(folder)

@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -326,16 +324,6 @@ def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
 
 
 # --- published benchmarks, from a local copy ---
-
-
-@pytest.fixture
-def published_copy(monkeypatch):
-    """The folder of the real benchmarks, which the repository does not hold."""
-    folder = os.environ.get("MIALIB_BENCHMARKS") or Path(__file__).parents[2] / "shared" / "benchmarks"
-    if not (Path(folder) / "wikimia" / "32.jsonl").is_file():
-        pytest.skip(f"no benchmark texts at {folder}; set MIALIB_BENCHMARKS to a folder that holds wikimia/32.jsonl")
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(folder))
-    return Path(folder)
 
 
 @pytest.mark.parametrize(("length", "n_texts"), [(32, 776), (64, 542), (128, 250), (256, 82)])

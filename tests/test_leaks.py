@@ -133,7 +133,7 @@ def test_the_words_say_which_benchmarks_beat_the_papers_surely_and_which_do_not(
 
 
 @pytest.mark.slow
-def test_the_papers_benchmarks_leak_as_recorded(real_benchmarks):
+def test_the_papers_benchmarks_leak_as_recorded(published_copy):
     """The issue's floors: WikiMIA 32 / 64 / 128 / 256 and ArxivMIA's computer science."""
     results, _ = leaks.measure_or_recorded(leaks.RECORD)
     best = {}
