@@ -30,7 +30,7 @@ from mialib.documents import last_of_each, per_document, snippet_inputs
 from mialib.evaluate import Inputs, Target, cut_inputs, load_inputs, with_neighbors
 from mialib.lab import by_group
 from mialib.metrics import Comparison, compare_auc_over_seeds
-from mialib.models import model_revision
+from mialib.models import model_revision, pick_device
 from mialib.probe import EPOCHS, LEARNING_RATES, N_TRAINING, PROMPT, collect, fit_probes, probe_candidates
 from mialib.reference import corpus_identity
 from mialib.results import Result, verdict
@@ -271,8 +271,9 @@ def score_claim_once(claims: Claims, claim: Claim, setting: str) -> tuple[NDArra
         models=[model_revision(name) for name in claims.models(claim, setting)],
         benchmark=load_benchmark(place.benchmark).revision,
         corpora=[corpus_identity(name) for name in sorted(filter(None, corpora))],
+        device=pick_device().type,
         code=hash_files(PACKAGE.glob("*.py")),
-        versions=[version(name) for name in ("torch", "transformers", "numpy", "scikit-learn")],
+        versions=[version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")],
     )
     return kept["labels"], SeedScores(0, kept["scores"], str(kept["texts"]))
 

@@ -97,7 +97,7 @@ def detect(
     fpr = FPR if fpr is None else fpr
     if not 0 < fpr < 1:
         raise ValueError(
-            f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between"
+            f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between 0 and 1"
         )
     known = load_texts(calibrate) if calibrate else []
     if same := set(known) & set(loaded):
@@ -158,7 +158,11 @@ def blind(
     if keep:
         leaks.record(benchmarks)
     for name in benchmarks:
-        results, _ = leaks.measure_parts(name)
+        results, [source] = leaks.measure_or_recorded([name])
+        if not results:
+            raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
+        counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
+        typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
         for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
             typer.echo(f"{heading} [95% interval]\n{leaks.leak_table(results, metric).T.to_string()}\n")
 

@@ -109,7 +109,7 @@ def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level
     from scipy.stats import beta
 
     k = np.arange(n_allowed + 1)
-    return int(np.searchsorted(beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1
+    return max(0, int(np.searchsorted(beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1)
 
 
 def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:

@@ -27,9 +27,11 @@ CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
 
 
 def use_style() -> None:
-    """The book's look: call once in a notebook."""
+    """The book's look, of figures and of tables: call once in a notebook."""
+    import pandas as pd
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
+    pd.set_option("display.max_colwidth", None)  # a cell is never cut off
     sns.set_theme(context="notebook", style="ticks", palette=COLORS)
     plt.rcParams |= {
         "axes.spines.top": False,

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.benchmarks import Benchmark, load_benchmark
 from mialib.blind import BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
 from mialib.cache import blind_or_load
+from mialib.documents import snippet_auc_interval
 from mialib.hub import Unavailable
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.published import best_printed
@@ -28,6 +29,7 @@ from mialib.store import ROOT
 
 LEAKS = "†"
 METRICS: dict[str, Callable[..., Interval]] = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
+CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = ROOT / "data" / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
 
@@ -49,24 +51,27 @@ def measure(
     """
     at = np.arange(len(benchmark)) if texts is None else np.asarray(texts)
     labels = benchmark.labels[at]
-    given = {"language": benchmark.language, "groups": None if document is None else np.asarray(document)[at]}
+    groups = None if document is None else np.asarray(document)[at]
+    given = {"language": benchmark.language, "groups": groups}
     taken = [benchmark.texts[i] for i in at]
     try:
         scores = {kind: blind_or_load(taken, labels, kind, **given) for kind in kinds}
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
         logger.warning("%s has no blind baselines: %s", column, error)
-    return [
-        Result.of(
-            row=PREFIX + BLIND[kind].label,
-            column=column,
-            metric=metric,
-            interval=None if values is None else widen(METRICS[metric](labels, values)),
-            why="too few texts" if values is None else "",
-        )
-        for metric in metrics
-        for kind, values in scores.items()
-    ]
+
+    def of(metric: str, kind: str, values: NDArray[np.float64] | None) -> Result:
+        interval, why = None, "too few texts"
+        if values is not None and np.ptp(values) == 0:
+            why = "all alike"  # no text mentions a year, say
+        elif values is not None and metric == "auc" and groups is not None:
+            interval = widen(snippet_auc_interval(labels, values, groups))
+        elif values is not None:
+            interval = widen(METRICS[metric](labels, values))
+        row = PREFIX + BLIND[kind].label
+        return Result.of(row=row, column=column, metric=metric, interval=interval, why="" if interval else why)
+
+    return [of(metric, kind, values) for metric in metrics for kind, values in scores.items()]
 
 
 def beside(
@@ -76,7 +81,8 @@ def beside(
 ) -> list[Result]:
     """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
 
-    Marked where one is above the best detector of its column. `documents`: by column, what each text is a snippet of.
+    Marked where one is above the best detector of its column and surely above chance. `documents`: by column, what each
+    text is a snippet of.
     """
     detected, told = list(detected), []
     for column, benchmark in benchmarks.items():
@@ -87,7 +93,9 @@ def beside(
 
 def _beats(result: Result, detected: Sequence[Result]) -> bool:
     best = _best(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
-    return result.ours is not None and best is not None and result.ours > best.ours
+    if result.ours is None or best is None:
+        return False
+    return result.ours > best.ours and result.low > CHANCE[result.metric]
 
 
 def _best(results: Iterable[Result]) -> Result | None:
@@ -167,10 +175,13 @@ def _recorded_provenance() -> list[dict[str, Any]]:
 
 
 def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
-    """Measure benchmarks and write what the book shows where their texts can't be had."""
-    found = [measure_parts(name) for name in names]
-    results = [result for of, _ in found for result in of]
-    save_results(path, results, paper="none", item="blind baselines", provenance=[source for _, source in found])
+    """Measure benchmarks and write what the book shows where their texts can't be had; others that are kept stay."""
+    found = {name: measure_parts(name) for name in names}
+    kept = {p["benchmark"]: p for p in json.loads(path.read_text())["provenance"]} if path.is_file() else {}
+    results = [r for r in (load_results(path) if kept else []) if r.column.split(", ")[0] not in found]
+    results += [result for of, _ in found.values() for result in of]
+    provenance = kept | {name: source for name, (_, source) in found.items()}
+    save_results(path, results, paper="none", item="blind baselines", provenance=provenance.values())
 
 
 def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
@@ -180,9 +191,9 @@ def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
         rows.setdefault(result.column, {})[name_of(result)] = str(result)
     if metric == "auc":
         for name, row in rows.items():
-            printed = best_printed(name)
-            row["best printed detector"] = str(printed) if printed else DASH
-    return pd.DataFrame.from_dict(rows, orient="index")
+            if printed := best_printed(name):
+                row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
+    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH)
 
 
 def sources_table(sources: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -199,7 +210,7 @@ def sources_table(sources: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def say_leaks(results: Iterable[Result]) -> str:
-    """Which benchmarks' best blind baseline beats the best AUC that any of the papers prints on them, in Markdown."""
+    """Which benchmarks' best of five blind baselines beats the best AUC that the papers print on them, in Markdown."""
     results = [r for r in results if r.metric == "auc"]
     lines = []
     for name in dict.fromkeys(r.column for r in results):

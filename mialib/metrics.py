@@ -219,7 +219,8 @@ def tpr_at_fpr_interval(
 ) -> Interval:
     """TPR at an FPR with a percentile bootstrap interval, members and non-members resampled apart.
 
-    The threshold is found anew in each resample, so the interval covers its uncertainty too.
+    The threshold is found anew in each resample, so the interval covers its uncertainty too. Where all members lie on
+    one side of it in every one, the interval reaches as far as `auc_interval`'s does.
     """
     members, non_members = split_scores(labels, scores)
     rng = np.random.default_rng(seed)
@@ -229,7 +230,11 @@ def tpr_at_fpr_interval(
         fpr,
     )
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(_tpr_at_fpr(members[None], non_members[None], fpr)[0]), float(low), float(high), level)
+    estimate = float(_tpr_at_fpr(members[None], non_members[None], fpr)[0])
+    if low == high and estimate in (0.0, 1.0):  # no resample differs, which so many texts alone do not make certain
+        reach = _reach(len(members), level)
+        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
+    return Interval(estimate, float(low), float(high), level)
 
 
 def compare_tpr_at_fpr(

@@ -556,7 +556,9 @@ def says(ranking: Ranking) -> str:
             f"{ranking.p_value:.2g}, critical difference {ranking.critical_difference:.2f} ranks."
         )
     if ranking.left_out:
-        lacking = ", ".join(f"{DETECTORS[n].label} (in {_of(of, 'block')})" for n, of in ranking.left_out.items())
+        lacking = ", ".join(
+            f"{DETECTORS[n].label} (missing in {of} of {ranking.n_blocks})" for n, of in ranking.left_out.items()
+        )
         text += f" Not ranked, since they do not apply everywhere: {lacking}."
     return text
 

@@ -369,3 +369,13 @@ def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monke
     assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
     said = ambiguities.say(found, margin=0.0).data
     assert said.startswith("Of 3 readings") and of_zlib.name.split(":")[0] in said
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_points_of_the_curve_are_those_of_metrics_roc_also_for_a_rule_that_interpolates(seed):
+    rng = np.random.default_rng(seed)
+    labels, scores = np.repeat([1, 0], 500), np.concatenate([rng.normal(1, 1, 500), rng.normal(0, 1, 500)])
+    fpr, tpr = ambiguities.roc_points(scores[:500], scores[500:])
+    expected_fpr, expected_tpr, _ = metrics.roc(labels, scores)
+    assert ambiguities.interpolated(fpr, tpr) == np.interp(0.05, expected_fpr, expected_tpr)
+    assert ambiguities.interpolated(fpr, tpr) >= ambiguities.at_most(fpr, tpr), "25 of 500 is a threshold's own FPR"

@@ -38,6 +38,7 @@ FAIR, LEAKING = benchmark(WORDS, WORDS, name="fair"), benchmark(WORDS[:40], WORD
 def test_every_baseline_stands_in_the_column_of_its_benchmark_in_the_metrics_of_its_detectors():
     found = [detected(0.7, "fair"), detected(0.6, "leaking"), detected(0.2, "leaking", "tpr_at_5_fpr")]
     told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
+    assert {str(r) for r in told if r.row == "Blind: latest year"} == {"all alike"}, "no text mentions a year"
     rows = [f"Blind: {known.label}" for known in BLIND.values()]
     assert [r.row for r in told if r.column == "fair"] == rows
     assert [(r.row, r.metric) for r in told if r.column == "leaking"] == [
@@ -49,15 +50,21 @@ def test_a_baseline_is_marked_where_it_beats_the_best_detector_of_its_column_and
     found = [detected(0.8, "fair"), detected(0.5, "fair"), detected(0.8, "leaking")]
     told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
     for result in told:
-        assert (result.marker == "†") == (result.ours > 0.8)
+        assert (result.marker == "†") == (result.ours is not None and result.ours > 0.8)
     assert {r.column for r in told if r.marker} == {"leaking"}
+
+
+def test_a_baseline_that_is_not_surely_above_chance_is_not_marked_whatever_the_detectors_do():
+    told = leaks.beside([detected(0.1, "fair")], {"fair": FAIR})
+    assert any(r.ours is not None and r.ours > 0.1 for r in told)
+    assert all((r.marker == "†") == (r.ours is not None and r.low > 0.5) for r in told)
 
 
 def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     found = [detected(0.8, "fair"), detected(0.8, "leaking")]
     told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
     said = leaks.say(found, told)
-    best = max((r for r in told if r.column == "leaking"), key=lambda r: r.ours)
+    best = max((r for r in told if r.column == "leaking" and r.ours), key=lambda r: r.ours)
     assert "In 1 of 2 columns a blind baseline" in said and f"{leaks.name_of(best)} {best.interval}" in said
     assert "fair" not in said
     only_fair = [r for r in told if r.column == "fair"]
@@ -94,6 +101,10 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     assert [s["how"] for s in sources] == ["measured here"]
     leaks.record([str(leaking_file)], recorded)
     assert load_results(recorded) == measured
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(leaking_file.read_bytes())
+    leaks.record([str(other)], recorded)
+    assert [r for r in load_results(recorded) if r.column.startswith(str(leaking_file))] == measured, "others stay"
 
     def gone(name):
         raise Unavailable(f"{name} is gone")

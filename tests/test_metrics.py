@@ -347,3 +347,11 @@ def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
 
 def test_booleans_and_lists_are_labels_too():
     assert auc([True, False], [2, 1]) == auc(np.array([1, 0], np.int8), np.array([2, 1])) == 1
+
+
+def test_a_tpr_of_0_or_1_in_every_resample_is_no_certainty():
+    labels = np.repeat([1, 0], [40, 400])
+    apart = tpr_at_fpr_interval(labels, labels.astype(float))
+    assert (apart.estimate, apart.high) == (1, 1) and apart.low == pytest.approx(0.025 ** (1 / 40))
+    below = tpr_at_fpr_interval(labels, -labels.astype(float))
+    assert (below.estimate, below.low) == (0, 0) and below.high == pytest.approx(1 - 0.025 ** (1 / 40))

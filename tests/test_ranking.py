@@ -62,7 +62,7 @@ def test_a_detector_that_some_blocks_lack_is_left_out_and_named():
     lacking = replace(full[0], n_words=9, scores={"ppl": at_auc(30), "zlib": at_auc(20)})
     found = rank([*full, lacking])
     assert found.detectors == ("ppl", "zlib") and found.left_out == {"min_k": 1}
-    assert "Min-K% Prob (in 1 block)" in ranking.says(found)
+    assert "Min-K% Prob (missing in 1 of 3)" in ranking.says(found)
 
 
 @pytest.mark.parametrize("rows", [[(50, 40, 30)], [(50, 40), (30, 20)]])
