@@ -79,13 +79,13 @@ def head_statistics(
     """
     import torch
 
-    weight, bias = head.weight, None if head.bias is None else head.bias.float()
+    weight, bias = head.weight.float(), None if head.bias is None else head.bias.float()
     rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)
     of_target = torch.empty(len(hidden))
     s0, s1, s2 = torch.zeros(3, len(hidden), dtype=torch.float64)
     logits, weighted = torch.empty(2, len(hidden) * n_columns)  # kept from block to block: fresh memory is slow
     for start in range(0, len(weight), n_columns):
-        of_block = weight[start : start + n_columns].float()
+        of_block = weight[start : start + n_columns]
         shape = len(hidden), len(of_block)
         d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))
         if bias is not None:
@@ -97,7 +97,7 @@ def head_statistics(
         maximum, fall = higher, torch.exp(-rise)
         s0, s1, s2 = s0 * fall, (s1 - rise * s0) * fall, (s2 - 2 * rise * s1 + rise * rise * s0) * fall
         d.sub_(maximum)
-        if bias is not None:  # a product is -inf only where it overflows, which the scorer reports
+        if bias is not None:  # a finite product is never -inf
             d.clamp_(min=LOWEST)
         more = _power_sums(d, weighted[: shape[0] * shape[1]].view(shape))
         s0, s1, s2 = s0 + more[0], s1 + more[1], s2 + more[2]
