@@ -19,6 +19,7 @@ BUILT = ROOT / "build" / "lab" / "models"
 OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning", "recorded_ladder"}
 OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
+OF_NO_MODEL = {"blind_benchmarks"}
 
 
 def run(path, output, parameters):
@@ -41,7 +42,9 @@ def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS | OF_NO_MODEL], ids=lambda p: p.stem
+)
 def test_notebook_takes_another_model_and_benchmark(path, tmp_path, tiny_model):
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     known = papermill.inspect_notebook(str(path))
