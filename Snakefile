@@ -150,7 +150,7 @@ rule notebook:
         lambda w: columns_of(w.notebook),
         "data/published.csv",
         "data/claims.yml",
-        glob("data/recorded/**/*.parquet", recursive=True),
+        glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json"),
         [trained(name) for name in profile.models],
         [
             f"{OUT}/scored/{name.replace('/', '--')}-on-{benchmark.replace('/', '--')}.json"
