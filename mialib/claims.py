@@ -184,10 +184,10 @@ class Claims(Strict):
         of_models = recipes(self.models(claim, setting))
         return hash_of([sides, groups, place.model_dump(exclude_defaults=True), of_models])
 
-    def models(self, claim: Claim, setting: str, seed: int = 0) -> list[str]:
+    def models(self, claim: Claim, setting: str) -> list[str]:
         """The models that a test runs, those that write texts or neighbors for it included."""
         place = self.settings[setting]
-        targets = [_target(place, setting, side, seed) for side in claim.sides if side != CHANCE]
+        targets = [_target(place, setting, side, 0) for side in claim.sides if side != CHANCE]
         named = {name for target in targets for name in (target.model, target.reference)}
         named |= {place.masked, *(side.training.removeprefix(SAMPLED) for side in claim.sides if _samples(side))}
         return sorted(name for name in named if name)

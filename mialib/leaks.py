@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,13 @@ from mialib.benchmarks import Benchmark, load_benchmark
 from mialib.blind import BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
 from mialib.cache import blind_or_load
 from mialib.documents import snippet_auc_interval
+from mialib.evaluate import METRICS
 from mialib.hub import Unavailable
-from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.published import best_printed
 from mialib.results import DASH, Result, load_results, save_results
 from mialib.store import ROOT
 
 LEAKS = "†"
-METRICS: dict[str, Callable[..., Interval]] = {"auc": auc_interval, "tpr_at_5_fpr": tpr_at_fpr_interval}
 CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = ROOT / "data" / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
