@@ -147,10 +147,8 @@ def test_the_words_say_which_benchmarks_beat_the_papers_surely_and_which_do_not(
 def test_the_papers_benchmarks_leak_as_recorded(published_copy):
     """The issue's floors: WikiMIA 32 / 64 / 128 / 256 and ArxivMIA's computer science."""
     results, _ = leaks.measure_or_recorded(leaks.RECORD)
-    best = {}
-    for r in results:
-        if r.metric == "auc":
-            best[r.column] = max(best.get(r.column, 0), r.ours)
+    measured = [r for r in results if r.metric == "auc" and r.ours is not None]  # Gutenberg's texts are all of a length
+    best = {name: max(r.ours for r in measured if r.column == name) for name in {r.column for r in measured}}
     floors = {"wikimia-32": 0.97, "wikimia-64": 0.97, "wikimia-128": 0.94, "wikimia-256": 0.88, "arxiv_mia, cs": 0.673}
     assert {name: best[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)
     recorded = {(r.row, r.column, r.metric): r.ours for r in load_results(leaks.RECORDED)}
