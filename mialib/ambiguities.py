@@ -40,7 +40,7 @@ from mialib.metrics import (
 from mialib.models import load_tokenizer
 from mialib.probed import REAL, probe_with, unseen_texts
 from mialib.reference import HUB_CORPORA, reference_texts, split_prefix
-from mialib.results import DASH, Result
+from mialib.results import DASH, Result, unbroken
 from mialib.token_stats import TokenRow, TokenStats
 
 FPR = 0.05
@@ -666,21 +666,16 @@ def ledger_table(findings: Iterable[Finding]) -> Styler:
             row["AUC, ours → other"] = f"not applicable: {f.why}"
         else:
             row |= {
-                "AUC, ours → other": _unbroken(f"{f.aucs[0].estimate:.3f} → {f.aucs[1].estimate:.3f}"),
-                "AUC, difference [95%]": _unbroken(f.auc),
-                "TPR at 5% FPR, difference [95%]": _unbroken(f.tpr),
+                "AUC, ours → other": unbroken(f"{f.aucs[0].estimate:.3f} → {f.aucs[1].estimate:.3f}"),
+                "AUC, difference [95%]": unbroken(f.auc),
+                "TPR at 5% FPR, difference [95%]": unbroken(f.tpr),
                 "texts": _say_texts(f),
-                "place": _unbroken(f"{f.places[0]} → {f.places[1]}") + f" of {f.n_detectors}",
+                "place": unbroken(f"{f.places[0]} → {f.places[1]}") + f" of {f.n_detectors}",
                 "τ": DASH if f.tau is None or np.isnan(f.tau) else f"{f.tau:.2f}",
             }
         rows.append(row)
     small = {"selector": "td, th", "props": "font-size: 0.72em; padding: 0.2em 0.35em; text-align: left"}
     return pd.DataFrame(rows).fillna("").style.hide(axis="index").format(escape="html").set_table_styles([small])
-
-
-def _unbroken(cell: object) -> str:
-    """A cell that a narrow column breaks before a bracket alone."""
-    return str(cell).replace(" ", "\N{NO-BREAK SPACE}").replace("\N{NO-BREAK SPACE}[", " [")
 
 
 def _say_texts(found: Finding) -> str:

@@ -28,7 +28,7 @@ from mialib.models import (
     vocabulary_size,
 )
 from mialib.reference import corpus_identity, reference_texts
-from mialib.store import atomic_path, code_hash, hash_of, hash_texts, home
+from mialib.store import code_hash, hash_of, hash_texts, home, once
 from mialib.token_stats import MADE_BY, TokenStats
 
 
@@ -57,12 +57,13 @@ def score_or_load(
         code=code_hash(*MADE_BY),
         versions=[version("torch"), version("transformers")],
     )
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            from mialib.scoring import Scorer
 
-            Scorer(model, device=device, dtype=dtype, start_token=start_token).score(texts).save(path)
-    return TokenStats.load(path)
+    def write(to: Path) -> None:
+        from mialib.scoring import Scorer
+
+        Scorer(model, device=device, dtype=dtype, start_token=start_token).score(texts).save(to)
+
+    return TokenStats.load(once(path, write))
 
 
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
@@ -71,11 +72,10 @@ def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> 
     path = _path("token_stats", **asked, texts=hash_texts(texts), code=code_hash(*api.MADE_BY))
     # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
     replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            with FileLock(replies.with_suffix(".lock")):
-                api.score(loaded, texts, replies).save(path)
-                api.drop_replies(replies, texts)
+    if not path.is_file():
+        with FileLock(replies.with_suffix(".lock")):
+            once(path, lambda to: api.score(loaded, texts, replies).save(to))
+            api.drop_replies(replies, texts)
     return TokenStats.load(path)
 
 
@@ -92,12 +92,16 @@ def other_statistics_or_load(model: str, texts: Sequence[str]) -> dict[str, Toke
         "versions": [version("torch"), version("transformers")],
     }
     paths = {name: _path("other_statistics", statistics=name, **made_by) for name in ("unweighted", "bfloat16")}
-    with FileLock(paths["unweighted"].with_suffix(".lock")):
-        if not all(path.is_file() for path in paths.values()):
-            from mialib.other_passes import other_statistics
+    last = paths["bfloat16"]  # where it is there, so are the others, which the same pass gives
 
-            for name, stats in other_statistics(model, texts).items():
-                stats.save(paths[name])
+    def write(to: Path) -> None:
+        from mialib.other_passes import other_statistics
+
+        found = other_statistics(model, texts)
+        for name, path in paths.items():
+            found[name].save(to if path == last else path)
+
+    once(last, write)
     return {name: TokenStats.load(path) for name, path in paths.items()}
 
 
@@ -114,17 +118,13 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
         code=code_hash("frequency", "models"),
         versions=[version("tokenizers")],
     )
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            count_tokens(
-                reference_texts(corpus),
-                tokenizer,
-                size,
-                name=corpus,
-                tokenizer_hash=of_tokenizer,
-                partial=path.with_suffix(".partial.npz"),
-            ).save(path)
-    return TokenFrequency.load(path)
+
+    def write(to: Path) -> None:
+        partial = path.with_suffix(".partial.npz")
+        texts = reference_texts(corpus)
+        count_tokens(texts, tokenizer, size, name=corpus, tokenizer_hash=of_tokenizer, partial=partial).save(to)
+
+    return TokenFrequency.load(once(path, write))
 
 
 def neighbors_or_load(
@@ -251,11 +251,7 @@ def _column_once(path: Path, name: str, make: Callable[[], list[Any]]) -> list[A
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            rows = make()
-            with atomic_path(path) as temporary:
-                pq.write_table(pa.table({name: rows}), temporary, compression="zstd")
+    once(path, lambda to: pq.write_table(pa.table({name: make()}), to, compression="zstd"))
     return pq.read_table(path).column(name).to_pylist()
 
 
@@ -263,13 +259,12 @@ def arrays_once(
     kind: str, make: Callable[[], dict[str, NDArray[Any]]], **determined_by: Any
 ) -> dict[str, NDArray[Any]]:
     """Named arrays that all of `determined_by` determines, made and written where they are not there."""
-    path = _path(kind, **determined_by).with_suffix(".npz")
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            made = make()
-            with atomic_path(path) as temporary, temporary.open("wb") as file:
-                np.savez(file, **made)
-    with np.load(path) as kept:
+
+    def write(to: Path) -> None:
+        with to.open("wb") as file:
+            np.savez(file, **make())
+
+    with np.load(once(_path(kind, **determined_by).with_suffix(".npz"), write)) as kept:
         return dict(kept)
 
 
@@ -300,6 +295,4 @@ def score_cut_texts(
 
 
 def _path(kind: str, **determined_by: Any) -> Path:
-    path = home() / "cache" / kind / f"{hash_of(determined_by)}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    return home() / "cache" / kind / f"{hash_of(determined_by)}.parquet"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
 )
-FPR = 0.05  # share of non-members that may be called members
 lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
 app.add_typer(lab_app, name="lab")
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
@@ -49,102 +47,15 @@ def detect(
     where it is at most --fpr; below, what is known of the share that it really is, and a p-value of all texts as one
     set. --json repeats these two, `thresholds` and `set_p_values`, with each text.
     """
-    from mialib.api import lacks
-    from mialib.benchmarks import excerpt, load_texts
-    from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
-    from mialib.decide import decide, describe, p_values, set_p_value
-    from mialib.detectors import DETECTORS, get_detector
-    from mialib.detectors import detect as run
-    from mialib.token_stats import check_known
+    from mialib import answer
+    from mialib.benchmarks import load_texts
 
-    for name in detector or []:
-        get_detector(name)  # an unknown one is an error before anything is scored
+    sources = answer.Sources(reference, corpus, masked, n_neighbors)
+    names = answer.pick_detectors(detector or [], model, sources)
     loaded = load_texts(texts)
-    extra = {"reference": reference, "frequency": corpus, "neighbors": masked}
-    can = {"texts", "lowercase", *(need for need, source in extra.items() if source)}
-    unknown = lacks(model)
-    have_inputs = [name for name, known in DETECTORS.items() if set(known.needs) <= can]
-    names = detector or [name for name in have_inputs if set(DETECTORS[name].reads).isdisjoint(unknown)]
-    if left_out := [name for name in have_inputs if not detector and name not in names]:
-        reasons = sorted(
-            {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
-        )
-        logging.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(reasons))
-    options = {"reference": "--reference", "frequency": "--corpus", "neighbors": "--masked"}
-    for name in names:
-        if lacking := [options[need] for need in DETECTORS[name].needs if need not in can]:
-            raise ValueError(f"detector {name} needs {lacking[0]}")
-        check_known(DETECTORS[name].reads, unknown, f"detector {name}")
-    needs = {need for name in names for need in DETECTORS[name].needs}
-
-    frequency = count_or_load(corpus, model) if "frequency" in needs else None
-
-    def score_texts(some: list[str]) -> dict[str, Any]:
-        given = {
-            "texts": some,
-            "lowercase": score_or_load(model, [text.lower() for text in some]) if "lowercase" in needs else None,
-            "reference": score_or_load(reference, some) if "reference" in needs else None,
-            "frequency": frequency,
-            "neighbors": neighbor_log_probs_or_load(model, some, masked, n_neighbors=n_neighbors)
-            if "neighbors" in needs
-            else None,
-        }
-        stats = score_or_load(model, some)
-        return {name: run(name, stats, **given) for name in names}
-
-    if fpr is not None and not calibrate:
-        raise ValueError("--fpr needs --calibrate, a file of known non-members")
-    fpr = FPR if fpr is None else fpr
-    if not 0 < fpr < 1:
-        raise ValueError(
-            f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between 0 and 1"
-        )
-    known = load_texts(calibrate) if calibrate else []
-    if same := set(known) & set(loaded):
-        raise ValueError(f"{calibrate}: {len(same)} of its texts are among those to score; give others")
-    if calibrate and 1 / (len(known) + 1) > fpr:
-        raise ValueError(
-            f"{calibrate} holds {len(known)} texts; the smallest p-value is then {1 / (len(known) + 1):.3g}, and "
-            f"nothing could be called a member at --fpr {fpr:g}: give more known non-members"
-        )
-    scores = score_texts(loaded)
-    of_known = score_texts(known) if known else {}
-    p = {name: p_values(scores[name], values) for name, values in of_known.items()}
-    decisions = {name: decide(values, fpr) for name, values in of_known.items()}
-    set_p = {name: set_p_value(scores[name], values) for name, values in of_known.items()}
-    if as_json:
-        of_all = {
-            "thresholds": {
-                name: {"threshold": d.threshold, "fpr": fpr, "fpr_interval": [d.fpr.low, d.fpr.high]}
-                for name, d in decisions.items()
-            },
-            "set_p_values": set_p,
-        }
-        for i in range(len(loaded)):
-            row = {"text": i} | {name: float(values[i]) for name, values in scores.items()}
-            row |= {"p_values": {name: float(values[i]) for name, values in p.items()}} if p else {}
-            row |= {"members": [name for name, values in p.items() if values[i] <= fpr]} if p else {}
-            typer.echo(json.dumps(row | of_all if p else row))
-        return
-    width = 20 if p else 10
-    typer.echo("  ".join([f"{'text':>5}", *(f"{name:>{width}}" for name in names), "beginning"]))
-    for i, text in enumerate(loaded):
-        cells = [f"{scores[name][i]:.4f}" for name in names]
-        if p:
-            calls = [(p[name][i], "*" if p[name][i] <= fpr else " ") for name in names]
-            cells = [f"{cell} (p {value:.3f}){star}" for cell, (value, star) in zip(cells, calls, strict=True)]
-        typer.echo("  ".join([f"{i:5d}", *(f"{cell:>{width}}" for cell in cells), excerpt(text, 50)]))
-    typer.echo(
-        f"* at most {100 * fpr:g}% of non-members like those of {calibrate} would score as high. One detector, chosen "
-        "beforehand: of several that are looked at, one calls more."
-        if p
-        else "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members "
-        "(--calibrate)."
-    )
-    if p:
-        typer.echo(describe(decisions, set_p, len(loaded)))
-    if "surp" in scores and (scores["surp"] == 0).any():
-        typer.echo("surp 0.0000: the text has no surprising token, so it holds no evidence for surp.")
+    found = answer.answer(loaded, names, model, sources, calibrate, fpr)
+    for line in answer.as_json_lines(found) if as_json else answer.as_table(found, loaded, calibrate):
+        typer.echo(line)
 
 
 @app.command()

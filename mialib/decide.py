@@ -539,19 +539,3 @@ def set_results(rates: Mapping[str, Mapping[int, Interval]], metric: str) -> lis
         for name, of_sizes in rates.items()
         for m, interval in of_sizes.items()
     ]
-
-
-# --- on the command line ---
-
-
-def describe(decisions: Mapping[str, Decision], set_p: Mapping[str, float], n_texts: int) -> str:
-    """What `mialib detect` says below its table: what the thresholds' FPR may be, and the texts as one set."""
-    first = next(iter(decisions.values()))
-    low, high = min(d.fpr.low for d in decisions.values()), max(d.fpr.high for d in decisions.values())
-    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in set_p.items())
-    return (
-        f"That holds on average; with these {first.n_known} known non-members the true share lies between "
-        f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval).\n"
-        f"All {n_texts} texts as one set: p = {of_set}, if they are one author's or one test set and, but for "
-        "membership, like the known non-members."
-    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mialib.benchmarks import words
-from mialib.store import atomic_path, code_hash, hash_of, home
+from mialib.store import code_hash, hash_of, home, once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,20 +62,19 @@ def _parsed(package: str) -> dict[str, list[Docstring]]:
     """A package's docstrings and its functions' code, kept on disk: several corpora are made of the same packages."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from filelock import FileLock
 
     files = _source_files(package)
     key = hash_of([code_hash("docstrings"), [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]])
     path = home() / "cache" / "sources" / f"{package}-{key}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            rows = []
-            for tree in map(_parse, files):
-                rows += [{"kind": "docstring", **d._asdict()} for d in _docstrings_of(package, tree)]
-                rows += [{"kind": "code", **d._asdict()} for d in _code_of(package, tree)]
-            with atomic_path(path) as temporary:
-                pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), temporary, compression="zstd")
+
+    def write(to: Path) -> None:
+        rows = []
+        for tree in map(_parse, files):
+            rows += [{"kind": "docstring", **d._asdict()} for d in _docstrings_of(package, tree)]
+            rows += [{"kind": "code", **d._asdict()} for d in _code_of(package, tree)]
+        pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), to, compression="zstd")
+
+    once(path, write)
     found: dict[str, list[Docstring]] = {"docstring": [], "code": []}
     for row in pq.read_table(path).to_pylist():
         found[row.pop("kind")].append(Docstring(**row | {"arguments": tuple(row["arguments"])}))

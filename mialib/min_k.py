@@ -1,7 +1,7 @@
 """The Min-K% Prob paper's overview figure, sweep and case studies: functions of scores and token statistics.
 
 overview       text_at_quantile, work_text: one text, token by token
-contamination  times_seen, measure_members, rank_correlation, first_above
+contamination  times_of_texts, measure_by_times, rank_correlation, first_above
 unlearning     count_forgotten, measure_members, indistinguishable, reach_at_chance
 """
 
@@ -88,18 +88,18 @@ def conclude(text: WorkedText, *, is_member: bool, threshold: float) -> str:
 
 
 def measure_members(
-    labels: ArrayLike, scores: Mapping[str, FloatArray | None], members: ArrayLike, column: str
+    labels: ArrayLike, scores: Mapping[str, FloatArray | None], members: ArrayLike, column: str, metric: str = "auc"
 ) -> list[Result]:
-    """AUC of each detector, some of the members (by index) against all non-members."""
+    """AUC of scores by detector or by any other name, some of the members (by index) against all non-members."""
     labels, members = np.asarray(labels), np.asarray(members)
     if not (labels[members] == 1).all():
         raise ValueError(f"text {members[labels[members] != 1][0]} is not a member")
     some = np.concatenate([members, np.flatnonzero(labels == 0)])
     return [
         Result.of(
-            row=DETECTORS[name].label,
+            row=DETECTORS[name].label if name in DETECTORS else name,
             column=column,
-            metric="auc",
+            metric=metric,
             interval=None if values is None else auc_interval(labels[some], values[some]),
         )
         for name, values in scores.items()
@@ -132,14 +132,15 @@ def times_of_texts(inputs: Inputs, repeats: Sequence[int] = ()) -> Indices:
     return times
 
 
-def measure_by_times(labels: ArrayLike, scores: Mapping[str, FloatArray], times: Indices) -> list[Result]:
-    """AUC of scores by any name, the members seen equally often against all non-members, a column for each number."""
-    labels = np.asarray(labels)
+def measure_by_times(labels: ArrayLike, scores: Mapping[str, FloatArray | None], times: Indices) -> list[Result]:
+    """`measure_members` of the members seen equally often, a column for each number; `times` as `times_of_texts`."""
+    is_member = np.asarray(labels) == 1
     return [
-        Result.of(row=name, column=f"seen {n}×", metric="auc_by_times", interval=auc_interval(labels[some], of[some]))
-        for n in np.unique(times[labels == 1]).tolist()
-        for some in [(labels == 0) | (times == n)]
-        for name, of in scores.items()
+        result
+        for n in np.unique(times[is_member]).tolist()
+        for result in measure_members(
+            labels, scores, np.flatnonzero(is_member & (times == n)), f"seen {n}×", "auc_by_times"
+        )
     ]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mialib.api import refuse_api, tokenizer_name
 from mialib.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.registry import find_model
-from mialib.store import hash_files, hash_of, home, write_json
+from mialib.store import hash_files, hash_of, home, once, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -301,9 +301,8 @@ def model_revision(name: str) -> str:
 def _hash_once(stamped: tuple[tuple[Path, int, int], ...]) -> str:
     """The hash of files, kept by their sizes and times: reading tens of gigabytes for each command takes minutes."""
     key = hash_of([(str(path.resolve()), size, time) for path, size, time in stamped])
-    kept = home() / "cache" / "hashes" / f"{key}.json"
-    if not kept.is_file():
-        write_json(kept, hash_files(path for path, _, _ in stamped))
+    files = [path for path, _, _ in stamped]
+    kept = once(home() / "cache" / "hashes" / f"{key}.json", lambda to: write_json(to, hash_files(files)))
     return json.loads(kept.read_text())
 
 

@@ -78,6 +78,12 @@ def load_results(path: str | Path) -> list[Result]:
     return [Result(**fields) for fields in json.loads(Path(path).read_text())["results"]]
 
 
+def unbroken(cell: object) -> str:
+    """A table's cell that a narrow column breaks before a bracket alone, and neither after a minus nor in a number."""
+    whole = str(cell).replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
+    return whole.replace("\N{NO-BREAK SPACE}[", " [")
+
+
 def verdict(difference: Interval, margin: float | None = None) -> str:
     """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
 

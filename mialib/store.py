@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,6 +51,23 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def once(path: Path, write: Callable[[Path], None]) -> Path:
+    """`path`, written first where it is not there; of several processes that want it, one writes and the others wait.
+
+    `write` is given a path whose file is moved to `path` at the end.
+    """
+    from filelock import FileLock
+
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            with atomic_path(path) as temporary:
+                write(temporary)
+    return path
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -24,7 +24,7 @@ from mialib.lab import lab_recipe
 from mialib.metrics import Comparison, Interval
 from mialib.recorded import Recording
 from mialib.reference import reference_texts
-from mialib.results import DASH, ONE_SEED, Result, one_seed_says
+from mialib.results import DASH, ONE_SEED, Result, one_seed_says, unbroken
 from mialib.token_stats import check_known
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
@@ -251,21 +251,16 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
         lines = {
-            f"{name}: difference of AUC": f"{j.setting}: {_unbroken(_worst(j.claim, of) or DASH)}{n}"
+            f"{name}: difference of AUC": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
             for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
         }
-        lines["verdict"] = f"{j.setting}: {_unbroken(j.verdict)}"
+        lines["verdict"] = f"{j.setting}: {unbroken(j.verdict)}"
         row = rows.setdefault(
-            j.claim.id, {"claim": j.claim.claim, "paper": _unbroken(j.claim.paper), "published": j.claim.published}
+            j.claim.id, {"claim": j.claim.claim, "paper": unbroken(j.claim.paper), "published": j.claim.published}
         )
         row |= {name: f"{row[name]}<br>{line}" if name in row else line for name, line in lines.items()}
     small = {"selector": "td, th", "props": "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"}
     return pd.DataFrame(rows.values()).style.hide(axis="index").set_table_styles([small])
-
-
-def _unbroken(cell: object) -> str:
-    """A cell's part that no narrow column breaks."""
-    return str(cell).replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
 def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:

@@ -96,6 +96,14 @@ def test_a_detector_without_its_source_names_the_option(texts_file):
         assert f"detector {name} needs {option}" in str(found.exception)
 
 
+@pytest.mark.parametrize("option", ["--masked", "--reference"])
+def test_a_source_that_cannot_be_had_is_an_error_before_anything_is_scored(option, texts_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("mialib.answer.score_or_load", lambda *_: pytest.fail("scored first"))
+    command = ["detect", str(texts_file), "--model", "nowhere", option, str(tmp_path)]
+    found = CliRunner().invoke(app, command)
+    assert isinstance(found.exception, OSError) and str(tmp_path) in str(found.exception)
+
+
 def test_neighbors_on_the_command_line(model_folder, masked_folder, texts_file):
     command = ["detect", str(texts_file), "--model", model_folder, "--masked", masked_folder, "--n-neighbors", "3"]
     found = CliRunner().invoke(app, [*command, "--json"])

@@ -102,6 +102,16 @@ def test_some_members_are_held_against_all_non_members(scores):
         min_k.measure_members(LABELS, {"min_k": scores}, [1, 6], "x")
 
 
+def test_members_seen_equally_often_make_a_column_by_any_name(scores):
+    times = np.where(LABELS == 1, [1, 4] * 8, 0)
+    found = min_k.measure_by_times(LABELS, {"min_k": scores, "mine": -scores}, times)
+    assert [(r.row, r.column) for r in found] == [
+        (row, column) for column in ("seen 1×", "seen 4×") for row in ("Min-K% Prob", "mine")
+    ]
+    some = [1, 3, 5, *range(6, 16)]
+    assert found[2].interval == auc_interval(LABELS[some], scores[some]) and found[2].metric == "auc_by_times"
+
+
 def test_how_often_members_were_seen_is_what_the_recipe_or_the_reader_says(lab_profile):
     assert min_k.times_seen("lab/repeats", 4).tolist() == [1, 1, 8, 8]
     assert min_k.times_seen("lab/repeats", 4, [1, 2, 4, 8]).tolist() == [1, 2, 4, 8]
