@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.api import is_api, lacks
-from mialib.benchmarks import excerpt, load_texts
+from mialib.benchmarks import excerpt, language_of, load_texts
 from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
 from mialib.decide import Decision, decide, p_values, set_p_value
 from mialib.detectors import DETECTORS, detect, get_detector
@@ -142,7 +142,9 @@ def score_texts(texts: Sequence[str], names: Sequence[str], model: str, sources:
     if "reference" in needs:
         given["reference"] = score_or_load(sources.reference, texts)
     if "neighbors" in needs:
-        given["neighbors"] = neighbor_log_probs_or_load(model, texts, sources.masked, n_neighbors=sources.n_neighbors)
+        given["neighbors"] = neighbor_log_probs_or_load(
+            model, texts, sources.masked, n_neighbors=sources.n_neighbors, language=language_of(texts)
+        )
     stats = score_or_load(model, texts)
     return {name: detect(name, stats, **given) for name in names}
 

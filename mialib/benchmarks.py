@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ LABEL_COLUMN = "label"
 DOMAIN_COLUMNS = ("domain", "field")
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
+SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to know a script by
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,18 @@ def excerpt(text: str, n_characters: int = 60) -> str:
     return repr(text if len(text) <= n_characters else text[: n_characters - 1] + "…")
 
 
+def chinese_share(texts: Iterable[str]) -> float:
+    """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
+    sample = " ".join(texts)
+    n_letters = len(re.findall(r"[^\W\d_]", sample))
+    return len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff]", sample)) / n_letters if n_letters else 0.0
+
+
+def language_of(texts: Sequence[str]) -> str:
+    """"zh" where most letters are Chinese, whose words no space divides, else "en", which stands for all other scripts."""
+    return "zh" if chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]) > 0.5 else "en"
+
+
 def words(text: str, language: str = "en") -> list[str]:
     """The words of a text: split at white space, or by jieba for Chinese (`language="zh"`)."""
     if language != "zh":
@@ -180,13 +193,13 @@ def load_benchmark(
     *,
     text_column: str | None = None,
     label_column: str = LABEL_COLUMN,
-    language: str = "en",
+    language: str | None = None,
 ) -> Benchmark:
     """Load a benchmark by name (`lab/en`, `wikimia-64`) or from a file (.jsonl, .parquet, .csv).
 
     `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
-    the texts of any other. `text_column` and `language` matter for files alone. FileNotFoundError or ValueError
-    say which file, line or name is wrong, and what is expected.
+    the texts of any other. `text_column` and `language` (by default `language_of` the texts) matter for files alone.
+    FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
     """
     from mialib.published_benchmarks import is_published, load_published_benchmark
     from mialib.registry import known_benchmarks
@@ -215,7 +228,7 @@ def benchmark_of_rows(
     *,
     text_column: str | None = None,
     label_column: str = LABEL_COLUMN,
-    language: str = "en",
+    language: str | None = None,
     revision: str | None = None,
 ) -> Benchmark:
     """The benchmark that a file's rows hold."""
@@ -239,7 +252,7 @@ def benchmark_of_rows(
         domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
         validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
         revision=revision or hash_texts([*texts, *map(str, map(int, labels))]),
-        language=language,
+        language=language or language_of(texts),
     )
 
 

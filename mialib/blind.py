@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from sklearn.base import ClassifierMixin
 
     Features = csr_matrix | NDArray[np.float64]
+    Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]  # each: texts to fit on, texts to judge by
 
 PREFIX = "Blind: "  # of a baseline's label beside those of detectors
 N_FOLDS = 10
+ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
 INNER_FOLDS = 3  # to choose a classifier's strength on
 # A number of four digits that stands alone and reads as a year.
 YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
@@ -44,16 +46,19 @@ class Baseline:
 
     label: str
     features: Callable[[Sequence[str], str], Features]  # of texts and their language, (N, D); each text's own alone
-    classifier: Callable[[], ClassifierMixin]
+    classifier: Callable[[Folds], ClassifierMixin]  # of folds to choose by, of the texts that it will be given
     min_texts: int = 0  # an n-gram that fewer of the texts learned from hold is left out
 
 
 def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
     """Counts of each word and each pair of words; of characters in Chinese, which puts no space between words."""
+    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import CountVectorizer
 
-    analyzer = "char" if language == "zh" else "word"
-    return CountVectorizer(ngram_range=(1, 2), analyzer=analyzer).fit_transform(texts).tocsr()
+    counter = CountVectorizer(ngram_range=(1, 2), analyzer="char" if language == "zh" else "word")
+    if not any(map(counter.build_analyzer(), texts)):  # signs alone, say, of which CountVectorizer makes an error
+        return csr_matrix((len(texts), 0))
+    return counter.fit_transform(texts).tocsr()
 
 
 def _latest_year(texts: Sequence[str], language: str) -> NDArray[np.float64]:
@@ -69,37 +74,36 @@ def _compressed_bytes(texts: Sequence[str], language: str) -> NDArray[np.float64
     return np.log([[len(zlib.compress(text.encode()))] for text in texts])
 
 
-def _chosen(classifier: ClassifierMixin, **values: Sequence[float]) -> ClassifierMixin:
+def _chosen(classifier: ClassifierMixin, folds: Folds, **values: Sequence[float]) -> ClassifierMixin:
     """The classifier with the values of the highest AUC over folds of the texts that it is given."""
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+    from sklearn.model_selection import GridSearchCV
 
-    folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0)
     return GridSearchCV(classifier, values, scoring="roc_auc", cv=folds)
 
 
-def _tfidf() -> ClassifierMixin:
+def _tfidf(folds: Folds) -> ClassifierMixin:
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    regression = _chosen(LogisticRegression(max_iter=1000), C=[1.0, 10.0, 100.0])
+    regression = _chosen(LogisticRegression(max_iter=1000), folds, C=[1.0, 10.0, 100.0])
     return make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
 
 
-def _naive_bayes() -> ClassifierMixin:
+def _naive_bayes(folds: Folds) -> ClassifierMixin:
     from sklearn.naive_bayes import MultinomialNB
 
-    return _chosen(MultinomialNB(), alpha=[0.01, 0.1, 1.0])
+    return _chosen(MultinomialNB(), folds, alpha=[0.01, 0.1, 1.0])
 
 
-def _trees() -> ClassifierMixin:
+def _trees(folds: Folds) -> ClassifierMixin:
     """For a number that need not rise or fall with membership, and that is 0 where a text has none."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=4, min_samples_leaf=5, early_stopping=False)
 
 
-def _regression() -> ClassifierMixin:
+def _regression(folds: Folds) -> ClassifierMixin:
     """For one number a text: there is nothing to choose but the direction, which is fitted."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -130,36 +134,52 @@ def blind_scores(
     """Out-of-fold scores, shape (N,); higher = more likely a member.
 
     Each fold's are standardized, without a look at its labels: its classifier has a level and a scale of its own, and
-    pooled as they are, the folds' scores would put chance below an AUC of 0.5.
+    pooled as they are, the folds' scores would put chance below an AUC of 0.5. Where groups are so large that folds
+    hold unequal shares of members, this takes a part of what tells them apart away with it: the AUC is then too low,
+    by some hundredths, never too high.
 
-    Texts of one group (the document that each is a snippet of; equal texts where none is given) share a fold.
-    ValueError for an unknown kind; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
+    Texts of one group (the document that each is a snippet of; equal texts where none is given) share a fold. All
+    scores are 0 where no two texts have an n-gram in common. ValueError for an unknown kind and for lists of unequal
+    length; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
     """
-    from sklearn.model_selection import StratifiedGroupKFold
-
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     labels = np.asarray(labels)
     groups = np.unique(texts, return_inverse=True)[1] if groups is None else np.asarray(groups)
+    if not len(texts) == len(labels) == len(groups):
+        raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
     features = BLIND[kind].features(texts, language)
     scores = np.empty(len(labels))
-    for fitted, held_out in StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(
-        features, labels, groups
-    ):
-        of_fold = _fit_and_score(BLIND[kind], features, labels, fitted, held_out)
+    for fitted, held_out in _folds(labels, groups, n_folds, seed):
+        of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
         scores[held_out] = (of_fold - of_fold.mean()) / (of_fold.std() or 1.0)
     return scores
 
 
+def _folds(labels: NDArray[Any], groups: NDArray[Any], n_folds: int, seed: int) -> Folds:
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    return list(folds.split(labels, labels, groups))  # it looks at how many rows there are, not at what is in them
+
+
 def _fit_and_score(
-    baseline: Baseline, features: Any, labels: NDArray[Any], fitted: NDArray[Any], scored: NDArray[Any]
+    baseline: Baseline,
+    features: Any,
+    labels: NDArray[Any],
+    groups: NDArray[Any],
+    fitted: NDArray[Any],
+    scored: NDArray[Any],
 ) -> NDArray[np.float64]:
     if baseline.min_texts:  # n-grams that the texts to learn from do not hold are as if they had not been counted
         features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
-    classifier = baseline.classifier().fit(features[fitted], labels[fitted])
+    if not features.shape[1]:
+        return np.zeros(len(scored))
+    classifier = baseline.classifier(_folds(labels[fitted], groups[fitted], INNER_FOLDS, 0))
+    classifier.fit(features[fitted], labels[fitted])
     if hasattr(classifier, "decision_function"):
         return classifier.decision_function(features[scored])
     log_p = classifier.predict_log_proba(features[scored])  # naive Bayes
@@ -180,7 +200,7 @@ def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:
 
 
 def held_out_scores(
-    texts: Sequence[str], labels: ArrayLike, seed: int = 0
+    texts: Sequence[str], labels: ArrayLike, seed: int = 0, language: str = "en"
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
 
@@ -189,5 +209,6 @@ def held_out_scores(
     from mialib.choose import deal
 
     labels = np.asarray(labels)
+    groups = np.unique(texts, return_inverse=True)[1]
     fitted, judged = deal(labels, 0.5, seed)
-    return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, "en"), labels, fitted, judged)
+    return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, language), labels, groups, fitted, judged)

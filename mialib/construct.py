@@ -211,8 +211,8 @@ def blind_interval(pages: Sequence[Page], name: str, recipe: Recipe) -> Interval
     labels = np.array([page.label for page in pages])
     if np.bincount(labels).min() < MIN_BLIND:
         return None
-    texts = [" ".join(words("\n".join(page.texts[name]), recipe.language)) for page in pages]
-    judged, scores = held_out_scores(texts, labels, recipe.seed)
+    texts = ["\n".join(page.texts[name]) for page in pages]
+    judged, scores = held_out_scores(texts, labels, recipe.seed, recipe.language)
     return auc_interval(labels[judged], scores)
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,20 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.benchmarks import Benchmark, load_benchmark
-from mialib.blind import BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
+from mialib.blind import ALL_ALIKE, BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
 from mialib.cache import blind_or_load
 from mialib.documents import snippet_auc_interval
 from mialib.evaluate import METRICS
 from mialib.hub import Unavailable
+from mialib.metrics import at_level
 from mialib.published import best_printed
 from mialib.results import DASH, Result, load_results, save_results
-from mialib.store import ROOT
+from mialib.store import ROOT, code_hash
 
 LEAKS = "†"
+# A baseline is one of several, and the highest is looked at: what it is sure to be above holds for all of them at once
+# (Bonferroni).
+LEVEL = 1 - 0.05 / len(BLIND)
 CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = ROOT / "data" / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
@@ -60,15 +65,18 @@ def measure(
         logger.warning("%s has no blind baselines: %s", column, error)
 
     def of(metric: str, kind: str, values: NDArray[np.float64] | None) -> Result:
-        interval, why = None, "too few texts"
-        if values is not None and np.ptp(values) == 0:
-            why = "all alike"  # no text mentions a year, say
-        elif values is not None and metric == "auc" and groups is not None:
-            interval = widen(snippet_auc_interval(labels, values, groups))
-        elif values is not None:
+        interval, why = None, ""
+        if values is None:
+            why = "too few texts"
+        elif np.ptp(values) == 0:
+            why = ALL_ALIKE  # no text mentions a year, say
+        elif groups is None:
             interval = widen(METRICS[metric](labels, values))
-        row = PREFIX + BLIND[kind].label
-        return Result.of(row=row, column=column, metric=metric, interval=interval, why="" if interval else why)
+        elif metric == "auc":
+            interval = widen(snippet_auc_interval(labels, values, groups))
+        else:
+            why = "not of snippets"  # there is no interval of it that knows of documents
+        return Result.of(row=PREFIX + BLIND[kind].label, column=column, metric=metric, interval=interval, why=why)
 
     return [of(metric, kind, values) for metric in metrics for kind, values in scores.items()]
 
@@ -80,8 +88,8 @@ def beside(
 ) -> list[Result]:
     """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
 
-    Marked where one is above the best detector of its column and surely above chance. `documents`: by column, what each
-    text is a snippet of.
+    Marked where one's estimate is above the best detector's of its column and it is surely above chance, at `LEVEL`.
+    `documents`: by column, what each text is a snippet of.
     """
     detected, told = list(detected), []
     for column, benchmark in benchmarks.items():
@@ -94,7 +102,7 @@ def _beats(result: Result, detected: Sequence[Result]) -> bool:
     best = _best(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
     if result.ours is None or best is None:
         return False
-    return result.ours > best.ours and result.low > CHANCE[result.metric]
+    return result.ours > best.ours and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
 
 
 def _best(results: Iterable[Result]) -> Result | None:
@@ -107,21 +115,23 @@ def say(detected: Iterable[Result], told: Iterable[Result], metric: str = "auc")
     columns = list(dict.fromkeys(r.column for r in told if r.ours is not None))
     if not columns:
         return "No blind baseline could be fitted: there are too few texts."
-    best = {name: tuple(_best(r for r in of if r.column == name) for of in (told, detected)) for name in columns}
-    leaking = {name: pair for name, pair in best.items() if pair[0].marker == LEAKS}
+    leaking = {name: _best(r for r in told if r.column == name and r.marker == LEAKS) for name in columns}
+    leaking = {name: blind for name, blind in leaking.items() if blind}
     if not leaking:
-        highest = max((blind for blind, _ in best.values()), key=lambda r: r.ours)
+        highest = _best(told)
         return (
-            f"**No blind baseline beats the best detector of its column** ({len(columns)} looked at). The highest "
-            f"is {name_of(highest)} with {highest.interval} (`{highest.column}`)."
+            f"**In none of {len(columns)} columns does a blind baseline beat every detector and lie surely above "
+            f"chance.** The highest is {name_of(highest)} with {highest.interval} (`{highest.column}`)."
         )
+    best = {name: _best(r for r in detected if r.column == name) for name in leaking}
     lines = [
-        f"- `{name}`: {name_of(blind)} {blind.interval}, the best detector {detector.row} {detector.interval}"
-        for name, (blind, detector) in leaking.items()
+        f"- `{name}`: {name_of(blind)} {blind.interval}, the best detector {best[name].row} {best[name].interval}"
+        for name, blind in leaking.items()
     ]
     return (
         f"{LEAKS} **In {len(leaking)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
-        "detector.** What a detector measures there need not be membership:\n\n" + "\n".join(lines)
+        "detector.** What a detector measures there need not be membership (estimates are compared; the intervals say "
+        "how sure each is):\n\n" + "\n".join(lines)
     )
 
 
@@ -147,6 +157,8 @@ def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
         "members": int(benchmark.labels.sum()),
         "non_members": int((1 - benchmark.labels).sum()),
         "folds": N_FOLDS,
+        "code": code_hash("blind"),
+        "scikit-learn": version("scikit-learn"),
     }
 
 
@@ -161,16 +173,16 @@ def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[s
             source["how"] = "measured here"
         except Unavailable:
             found = [r for r in kept if r.column.split(", ")[0] == name]
-            source = provenance.get(name, {"benchmark": name}) | {"how": "recorded" if found else "not to be had here"}
+            source = provenance.get(name, {"benchmark": name})
+            is_older = source.get("code") != code_hash("blind")
+            how = f"recorded{' by other code' if is_older else ''}" if found else "not to be had here"
+            source = source | {"how": how}
         results, sources = [*results, *found], [*sources, source]
     return results, sources
 
 
 def _recorded_provenance() -> list[dict[str, Any]]:
-    if not RECORDED.is_file():
-        return []
-    kept = json.loads(RECORDED.read_text())
-    return [p | {"scikit-learn": kept["versions"]["scikit-learn"]} for p in kept["provenance"]]
+    return json.loads(RECORDED.read_text())["provenance"] if RECORDED.is_file() else []
 
 
 def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
@@ -209,13 +221,14 @@ def sources_table(sources: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def say_leaks(results: Iterable[Result]) -> str:
-    """Which benchmarks' best of five blind baselines beats the best AUC that the papers print on them, in Markdown."""
+    """Which benchmarks' best blind baseline surely, at `LEVEL`, beats the best AUC that the papers print, in Markdown."""
     results = [r for r in results if r.metric == "auc"]
     lines = []
     for name in dict.fromkeys(r.column for r in results):
         blind, printed = _best(r for r in results if r.column == name), best_printed(name)
         if blind is None or printed is None:
             continue
-        beats = "beats" if blind.low > printed.auc else "is below" if blind.high < printed.auc else "is not told from"
+        sure = at_level(blind.interval, LEVEL)
+        beats = "beats" if sure.low > printed.auc else "is below" if sure.high < printed.auc else "is not told from"
         lines.append(f"- **{name}**: {name_of(blind)}, {blind.interval}, {beats} the papers' best, {printed}.")
     return "\n".join(lines) or "None of these benchmarks is one that the papers print AUCs of."

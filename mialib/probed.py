@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from mialib.blind import held_out_scores
+from mialib.blind import ALL_ALIKE, held_out_scores
 from mialib.choose import Indices
 from mialib.detectors import DETECTORS
 from mialib.evaluate import (
@@ -407,11 +407,13 @@ def non_members(benchmark: Benchmark) -> list[str]:
 def tell_apart(texts: Sequence[str], others: Sequence[str], row: str, column: str) -> Result:
     """AUC of a classifier that sees no model, told which are which of a half of the texts and judged on the other.
 
-    0.5 where the two are one distribution.
+    0.5 where the two are one distribution; no AUC where no two of the texts have a word in common.
     """
     labels = np.repeat([1, 0], [len(texts), len(others)])
-    judged, scores = held_out_scores([*texts, *others], labels)
-    return Result.of(row=row, column=column, metric="auc", interval=auc_interval(labels[judged], scores))
+    judged, scores = held_out_scores([*texts, *others], labels, language=language_of(texts))
+    told = np.ptp(scores) > 0
+    interval = auc_interval(labels[judged], scores) if told else None
+    return Result.of(row=row, column=column, metric="auc", interval=interval, why="" if told else ALL_ALIKE)
 
 
 def printed_data() -> pd.DataFrame:

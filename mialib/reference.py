@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mialib.benchmarks import load_texts
+from mialib.benchmarks import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share, load_texts
 from mialib.hub import Unavailable, explain, find_revision, local_copy
 from mialib.store import hash_of, hash_texts
 
@@ -36,7 +36,6 @@ LICENSED = (
 MIN_WORDS = 20  # of a paragraph
 PREFIX = re.compile(r"(?P<name>.+):(?P<number>\d+)(?P<unit>[kMG]?)")
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to know a script by
 LARGEST_SHARE_APART = 0.3
 
 
@@ -173,13 +172,6 @@ def _licences_of(package: str) -> list[str]:
         return []
     found = sorted(f for f in files if ".dist-info" in str(f) and re.search("(?i)licen[cs]e|copying|notice", f.name))
     return [path.read_text(encoding="utf-8", errors="replace") for f in found if (path := f.locate()).is_file()]
-
-
-def chinese_share(texts: Iterable[str]) -> float:
-    """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
-    sample = " ".join(texts)
-    n_letters = len(re.findall(r"[^\W\d_]", sample))
-    return len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff]", sample)) / n_letters if n_letters else 0.0
 
 
 def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None:

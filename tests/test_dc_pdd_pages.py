@@ -68,7 +68,7 @@ def test_licences_are_distinct_paragraphs_in_a_seeded_order():
     ("texts", "expected"), [(["river"], 0), (["河流"], 1), (["河流 ab"], 0.5), (["123 ."], 0), ([], 0)]
 )
 def test_chinese_share_is_of_letters(texts, expected):
-    assert reference.chinese_share(texts) == expected
+    assert chinese_share(texts) == expected
 
 
 def test_a_reference_corpus_in_another_language_is_warned_of(model_folder, benchmark_file, chinese_file):
