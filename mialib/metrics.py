@@ -33,6 +33,21 @@ class Interval:
         return f"{estimate} [{low}, {high}]"
 
 
+def at_level(interval: Interval, level: float) -> Interval:
+    """The same interval at another level: each half scaled by the ratio of the two normal quantiles, not clipped.
+
+    Exact for an interval that is normal, as `auc_interval`'s where neither end was clipped, else an approximation.
+    ValueError for a level outside (0, 1).
+    """
+    from scipy.stats import norm
+
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, both excluded, got {level}")
+    scale = float(norm.ppf((1 + level) / 2) / norm.ppf((1 + interval.level) / 2))
+    low, high = (interval.estimate + scale * (end - interval.estimate) for end in (interval.low, interval.high))
+    return Interval(interval.estimate, low, high, level)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Difference of two detectors' AUCs on the same texts, a minus b, with its two-sided p-value."""

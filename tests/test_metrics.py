@@ -7,7 +7,7 @@ from scipy.stats import bootstrap, norm, rankdata
 from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, compare_auc, roc, tpr_at_fpr, tpr_at_fpr_interval
-from mialib.metrics import Interval, aucs
+from mialib.metrics import Interval, at_level, aucs
 
 SEEDS = [0, 1, 2, 3]
 
@@ -145,6 +145,22 @@ def test_a_single_text_of_a_class_says_nothing():
 
 def test_an_interval_prints_in_three_digits():
     assert str(Interval(0.71449, 0.6, 0.8)) == "0.714 [0.600, 0.800]"
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99, 1 - 0.05 / 7])
+def test_an_interval_at_another_level_is_the_one_computed_at_it(level):
+    labels, scores = random_scores(0)
+    expected, found = auc_interval(labels, scores, level), at_level(auc_interval(labels, scores), level)
+    assert (found.estimate, found.level) == (expected.estimate, level)
+    assert (found.low, found.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+
+def test_halves_of_different_lengths_are_scaled_apart_and_no_end_is_clipped():
+    found = at_level(Interval(0.9, 0.7, 1.0), 0.99)
+    scale = 2.5758293 / 1.9599640
+    assert (found.low, found.high) == (pytest.approx(0.9 - 0.2 * scale), pytest.approx(0.9 + 0.1 * scale))
+    with pytest.raises(ValueError, match="a level lies between 0 and 1, both excluded, got 95"):
+        at_level(Interval(0.9, 0.7, 1.0), 95)
 
 
 # --- two detectors on the same texts ---
