@@ -109,7 +109,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Measured:
     """All rows of one geometry, what the machine can do, and what was run."""
 
     geometry: str
@@ -145,8 +145,9 @@ def roofline(
 ) -> dict[str, float]:
     """Seconds that each part of scoring texts of `lengths` tokens takes at least, at the rates of a machine.
 
-    "products" is all arithmetic; "logits" writes them once in float32 and reads them once; "weights, one batch" reads
-    the weights, of `weight_bytes` each, once; "weights, one text at a time" reads them for every text.
+    "products" is all arithmetic; "logits" writes them to memory once in float32 and reads them once, which a processor
+    that works on a block of them in its cache need not; "weights, one batch" reads the weights, of `weight_bytes` each,
+    once; "weights, one text at a time" reads them for every text.
     """
     weights = weight_bytes * geometry.multiplied_parameters / bytes_per_second
     return {
@@ -251,15 +252,13 @@ def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
     padding included, and the output head's product on the real positions. Tokenized and batched beforehand."""
     import torch
 
-    from mialib.scoring import token_batches
+    from mialib.batches import right_padded, token_batches
 
     token_ids = scorer._encode(texts).token_ids
     batches = []
     for batch in token_batches(token_ids, lambda: scorer.tokens_per_batch):
-        rows = [torch.tensor(token_ids[i][:-1]) for i in batch]
-        inputs = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        is_real = torch.arange(inputs.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
-        batches.append((inputs.to(scorer.device), is_real.to(scorer.device)))
+        inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], scorer.device)
+        batches.append((inputs, torch.arange(inputs.shape[1], device=scorer.device) < lengths[:, None]))
     model = scorer.loaded.model
     weight = model.get_output_embeddings().weight.T
 
@@ -332,7 +331,7 @@ def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequen
 
 def measure(
     geometry: str, *, n_texts: int = 200, n_rounds: int = 5, n_threads: int | None = None, dtype: str = "auto"
-) -> Benchmark:
+) -> Measured:
     """Time every row in `n_rounds` interleaved rounds, after one that warms up and in which memory is measured.
 
     `n_threads` are the processor's, default: what torch takes. ValueError for an unknown geometry, and where the rows
@@ -374,7 +373,7 @@ def measure(
             "flops_per_second": measure_product(device, torch_dtype),
             "bytes_per_second": measure_copy(device),
         }
-        return Benchmark(
+        return Measured(
             geometry=geometry,
             rows=tuple(Row(name, n_passes.get(name, 1), seconds[name], peaks[name]) for name in ways),
             n_tokens=sum(lengths),
@@ -543,7 +542,7 @@ def device_name(device: torch.device) -> str:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def bench_table(measured: Benchmark) -> pd.DataFrame:
+def bench_table(measured: Measured) -> pd.DataFrame:
     """One row a way to score: median seconds with the fastest and slowest round, and how it compares with ours.
 
     The last columns are the shares of the measured rates that it reaches: of the product's, by `forward_flops`, and, on
@@ -569,12 +568,17 @@ def bench_table(measured: Benchmark) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=measured.geometry)
 
 
-def describe(measured: Benchmark) -> str:
+def describe(measured: Measured) -> str:
     """What was run and where, in a few sentences."""
     p = measured.provenance
     on_threads = f", {p['threads']} threads" if p["threads"] else ""
     memory = (
         "torch's own count" if p["memory"] == "allocated" else "the process's resident memory, looked at every 2 ms"
+    )
+    not_compared = (
+        f"; variances and Min-K%++ are not compared in {p['dtype']}, which leaves the field's way no digits of them"
+        if math.inf in TOLERANCE[p["dtype"]]
+        else ""
     )
     return (
         f"{p['n_texts']} texts of {p['shortest_tokens']} to {p['longest_tokens']} tokens, {measured.n_tokens:,} in all "
@@ -583,7 +587,7 @@ def describe(measured: Benchmark) -> str:
         f"matrix product {measured.flops_per_second / 1e12:.3g} TFLOP/s, copy {measured.bytes_per_second / 1e9:.3g} "
         f"GB/s. Memory is beside the model's: {memory}. The seven detectors are {'; '.join(SEVEN)}. "
         "All ways gave the same numbers: log-probs within "
-        f"{measured.apart['log_prob']:.1g} nats, entropies within {measured.apart['entropy']:.1g}."
+        f"{measured.apart['log_prob']:.1g} nats, entropies within {measured.apart['entropy']:.1g}{not_compared}."
     )
 
 
@@ -596,7 +600,7 @@ def roofline_table(least: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     ).rename_axis(columns="seconds at least")
 
 
-def as_results(measured: Benchmark) -> list[Result]:
+def as_results(measured: Measured) -> list[Result]:
     """The rows' seconds as a page's results; "low" and "high" are the fastest and the slowest round."""
     return [
         Result(row.name, measured.geometry, "seconds", row.median, min(row.seconds), max(row.seconds))

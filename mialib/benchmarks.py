@@ -126,7 +126,7 @@ def chinese_share(texts: Iterable[str]) -> float:
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """"zh" where most letters are Chinese, whose words no space divides, else "en", which stands for all other scripts."""
+    """How words are told in texts: "zh", by jieba, where most letters are Chinese, else "en", by white space."""
     return "zh" if chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]) > 0.5 else "en"
 
 

@@ -88,7 +88,7 @@ def other_statistics_or_load(model: str, texts: Sequence[str]) -> dict[str, Toke
         "device": where.type,
         "dtype": str(pick_dtype("auto", where, model)),
         "start_token": start_token_of(model),
-        "code": code_hash("other_passes", "models", "scoring"),
+        "code": code_hash("other_passes", "batches", "models", "scoring"),
         "versions": [version("torch"), version("transformers")],
     }
     paths = {name: _path("other_statistics", statistics=name, **made_by) for name in ("unweighted", "bfloat16")}

@@ -105,7 +105,11 @@ def _file(corpus: Corpus) -> Path:
 
 def model_made_by() -> dict[str, str]:
     """What else determines a lab model: the code that trains it, and the libraries."""
-    return {"code": code_hash("training"), "torch": version("torch"), "transformers": version("transformers")}
+    return {
+        "code": code_hash("training", "batches"),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+    }
 
 
 def lab_texts(name: str, role: str) -> list[str]:

@@ -221,7 +221,7 @@ def sources_table(sources: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def say_leaks(results: Iterable[Result]) -> str:
-    """Which benchmarks' best blind baseline surely, at `LEVEL`, beats the best AUC that the papers print, in Markdown."""
+    """Whether a benchmark's best blind baseline surely, at `LEVEL`, beats the papers' best AUC on it, in Markdown."""
     results = [r for r in results if r.metric == "auc"]
     lines = []
     for name in dict.fromkeys(r.column for r in results):

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mialib.batches import right_padded, token_batches
 from mialib.benchmarks import check_texts
 from mialib.models import load_model
-from mialib.scoring import LOGITS_AT_ONCE_BYTES, fitting_tokens, token_batches
+from mialib.scoring import fitting_tokens
 from mialib.token_stats import TokenRow, TokenStats
 
 if TYPE_CHECKING:
     import torch
+
+LOGITS_BYTES = 128 * 2**20  # of a batch, in float32; what is made of them takes as much again
 
 
 def unweighted_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -55,15 +58,13 @@ def other_statistics(model: str, texts: Sequence[str]) -> dict[str, TokenStats]:
     """
     import torch
 
-    from mialib.training import right_padded
-
     check_texts(texts, "texts to score")
     loaded = load_model(model)
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     token_ids = [(start + ids)[: loaded.max_tokens + 1] for ids in encoded]
     rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in OTHER_STATISTICS}
-    n_tokens = LOGITS_AT_ONCE_BYTES[loaded.model.device.type] // (4 * loaded.vocab_size)
+    n_tokens = LOGITS_BYTES // (4 * loaded.vocab_size)
     for batch in token_batches(token_ids, lambda: min(fitting_tokens(loaded), n_tokens)):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
         with torch.inference_mode():

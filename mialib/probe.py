@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.batches import right_padded, token_batches
 from mialib.benchmarks import check_texts, excerpt
 from mialib.cache import arrays_once
 from mialib.choose import HELD_OUT, Candidates, Indices, deal
@@ -40,7 +41,7 @@ from mialib.models import (
     pick_dtype,
     start_token_of,
 )
-from mialib.scoring import fitting_tokens, token_batches
+from mialib.scoring import fitting_tokens
 from mialib.store import code_hash, hash_of, hash_texts
 
 if TYPE_CHECKING:
@@ -334,8 +335,6 @@ def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
     """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it."""
     import torch
 
-    from mialib.training import right_padded
-
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
     values = np.zeros((0, len(texts), 0), np.float32)
@@ -410,7 +409,7 @@ def _summed_loss(model: Any, head: torch.nn.Linear | None, token_ids: list[Token
     """The loss of all tokens but the first of each text, summed, in nats; without the logits at once where it can."""
     import torch
 
-    from mialib.training import HeadLoss, right_padded
+    from mialib.training import HeadLoss
 
     inputs, lengths = right_padded(token_ids, model.device)
     is_real = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1
@@ -458,7 +457,7 @@ def _once(
         device=where.type,
         dtype=str(pick_dtype(dtype, where, model)),
         start_token=start_token_of(model),
-        code=code_hash("probe", "models", "scoring", "training"),
+        code=code_hash("probe", "batches", "models", "scoring", "training"),
         versions=[version("torch"), version("transformers")],
         **made_by,
     )

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mialib.benchmarks import Benchmark
+from mialib.benchmarks import Benchmark, language_of
 from mialib.blind import ALL_ALIKE, held_out_scores
 from mialib.choose import Indices
 from mialib.detectors import DETECTORS

@@ -1,4 +1,4 @@
-"""One forward pass from texts to token statistics. Padding never leaves this file.
+"""One forward pass from texts to token statistics.
 
 For a text with tokens x_1 ... x_n and start token x_0 the model reads x_0 ... x_(n-1) and predicts x_1 ... x_n:
 
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.batches import right_padded, token_batches
 from mialib.benchmarks import check_texts, excerpt
 from mialib.models import LoadedModel, find_head, free_bytes, load_model
 from mialib.store import code_hash, hash_texts, mialib_version
@@ -38,7 +39,6 @@ FloatArray = NDArray[np.floating]
 
 LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
-PADDING_SHARE = 0.25  # of a row, at most
 TEXTS_AT_ONCE = 1024  # tokenized ahead
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
 # product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor makes
@@ -79,13 +79,13 @@ def head_statistics(
     """
     import torch
 
-    weight, bias = head.weight.float(), None if head.bias is None else head.bias.float()
+    weight, bias = head.weight, head.bias
     rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)
     of_target = torch.empty(len(hidden))
     s0, s1, s2 = torch.zeros(3, len(hidden), dtype=torch.float64)
     logits, weighted = torch.empty(2, len(hidden) * n_columns)  # kept from block to block: fresh memory is slow
     for start in range(0, len(weight), n_columns):
-        of_block = weight[start : start + n_columns]
+        of_block = weight[start : start + n_columns].float()
         shape = len(hidden), len(of_block)
         d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))
         if bias is not None:
@@ -97,7 +97,7 @@ def head_statistics(
         maximum, fall = higher, torch.exp(-rise)
         s0, s1, s2 = s0 * fall, (s1 - rise * s0) * fall, (s2 - 2 * rise * s1 + rise * rise * s0) * fall
         d.sub_(maximum)
-        if bias is not None:  # a finite product is never -inf
+        if bias is not None:  # which may be -inf for a token that is never to come
             d.clamp_(min=LOWEST)
         more = _power_sums(d, weighted[: shape[0] * shape[1]].view(shape))
         s0, s1, s2 = s0 + more[0], s1 + more[1], s2 + more[2]
@@ -143,22 +143,6 @@ def statistics_of_rows(logits: torch.Tensor, targets: torch.Tensor) -> tuple[tor
     """`row_statistics` by the fastest way there is: in one pass on a GPU, which needs no memory to work in."""
     kernel = one_pass_kernel() if logits.is_cuda else None
     return (kernel or row_statistics)(logits, targets)
-
-
-def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:
-    """The texts' numbers, longest first, as many at once as the budget of tokens then allows with padding.
-
-    One that would be padding for more than a quarter starts a batch of its own: what a further batch costs is less.
-    """
-    batch: list[int] = []
-    for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
-        longest = len(token_ids[batch[0]]) if batch else 0
-        if batch and (longest * (len(batch) + 1) > budget() or len(token_ids[i]) < (1 - PADDING_SHARE) * longest):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
 
 
 def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
@@ -357,13 +341,10 @@ class Scorer:
         """Statistics of texts from one forward pass."""
         import torch
 
-        lengths = [len(ids) - 1 for ids in token_ids]  # tokens that are predicted
-        inputs = torch.zeros(len(token_ids), max(lengths), dtype=torch.long)
-        for row, ids in enumerate(token_ids):
-            inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        inputs, lengths = right_padded([ids[:-1] for ids in token_ids], "cpu")
         targets = [ids[1 + begin :] for ids, begin in zip(token_ids, begins, strict=True)]
-        place = torch.arange(max(lengths))
-        is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < torch.tensor(lengths)[:, None])
+        place = torch.arange(inputs.shape[1])
+        is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < lengths[:, None])
         flat = torch.tensor([t for of_text in targets for t in of_text])
         with torch.inference_mode():
             columns = self._statistics(inputs.to(self.device), is_wanted.to(self.device), flat.to(self.device))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from mialib.batches import right_padded, token_batches
 from mialib.config import Masked, Training, Unlearning
 from mialib.lab import END_OF_TEXT, lab_corpus, lab_texts, masked_on, trained_on
-from mialib.scoring import token_batches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -208,16 +208,6 @@ def tf32_products(device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(precision)
-
-
-def right_padded(
-    token_ids: list[TokenIds], device: torch.device, padding: int = 0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs (texts, longest) and the texts' lengths (texts,). The tokenizer's own padding is never asked."""
-    inputs = torch.full((len(token_ids), max(map(len, token_ids))), padding)
-    for row, ids in enumerate(token_ids):
-        inputs[row, : len(ids)] = torch.tensor(ids)
-    return inputs.to(device), torch.tensor([len(ids) for ids in token_ids], device=device)
 
 
 def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Masked) -> dict[str, Any]:

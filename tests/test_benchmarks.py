@@ -372,3 +372,15 @@ def test_without_hub_and_copy_the_error_says_where_a_copy_goes(tmp_path, monkeyp
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
     with pytest.raises(Unavailable, match=r"swj0419/WikiMIA' .* folder swj0419/WikiMIA under \$MIALIB_BENCHMARKS"):
         load_benchmark("wikimia", length=32)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [("The river runs", "en"), ("这条河流经过花园", "zh"), ("一种 RLC 电路的方法", "zh"), ("123", "en")],
+)
+def test_a_files_language_is_told_by_its_script(tmp_path, text, language):
+    path = tmp_path / "b.jsonl"
+    rows = [{"text": f"{text} {i}", "label": i % 2} for i in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert load_benchmark(path).language == language
+    assert load_benchmark(path, language="en").language == "en", "what is asked for counts"

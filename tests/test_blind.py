@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
 
+from mialib import blind
 from mialib.blind import BLIND, TooFewTexts, blind_scores, widen
 from mialib.metrics import Interval, auc, auc_interval
 
@@ -63,11 +64,11 @@ def test_the_scores_are_those_of_a_pipeline_that_sees_the_other_folds_alone():
     rng = np.random.default_rng(1)
     texts = random_texts(60, rng, WORDS[:120]) + random_texts(60, rng, WORDS[60:])
     labels = np.repeat([1, 0], 60)
-    inner = StratifiedKFold(3, shuffle=True, random_state=0)
+    group = np.unique(texts, return_inverse=True)[1]
     expected = np.empty(120)
-    for fitted, scored in StratifiedGroupKFold(10, shuffle=True, random_state=0).split(
-        texts, labels, np.unique(texts, return_inverse=True)[1]
-    ):
+    for fitted, scored in StratifiedGroupKFold(10, shuffle=True, random_state=0).split(texts, labels, group):
+        inner = StratifiedGroupKFold(3, shuffle=True, random_state=0)
+        inner = list(inner.split(fitted, labels[fitted], group[fitted]))
         regression = GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1, 10, 100]}, scoring="roc_auc", cv=inner)
         plain = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True), regression)
         plain.fit([texts[i] for i in fitted], labels[fitted])
@@ -91,6 +92,32 @@ def test_snippets_of_one_document_share_a_fold():
     texts = [f"{text} {f'name{d} ' * 20}" for text, d in zip(random_texts(200, rng), document, strict=True)]
     assert auc(labels, blind_scores(texts, labels)) > 0.9
     assert 0.3 < auc(labels, blind_scores(texts, labels, groups=document)) < 0.7
+
+
+def test_folds_to_choose_by_keep_a_documents_snippets_together_too(monkeypatch):
+    seen = []
+
+    def watched(classifier, folds, **values):
+        seen.append(folds)
+        return chosen(classifier, folds, **values)
+
+    chosen = blind._chosen
+    monkeypatch.setattr(blind, "_chosen", watched)
+    document = np.arange(120) % 40
+    texts, labels = random_texts(120, np.random.default_rng(0)), (document % 2)
+    outer = StratifiedGroupKFold(10, shuffle=True, random_state=0).split(texts, labels, document)
+    blind_scores(texts, labels, groups=document)
+    assert len(seen) == 10
+    for (fitted, _), folds in zip(outer, seen, strict=True):
+        for inside, outside in folds:
+            assert not set(document[fitted][inside]) & set(document[fitted][outside])
+
+
+@pytest.mark.parametrize("text", ["a{}b{}c", "。。。{}"])
+def test_texts_that_share_no_words_are_all_alike_and_no_error(text):
+    texts = [text.format(i, i) for i in range(40)]
+    assert set(blind_scores(texts, np.repeat([1, 0], 20))) == {0.0}
+    assert set(blind_scores(["!?"] * 20 + ["..."] * 20, np.tile([1, 0], 20), n_folds=2)) == {0.0}
 
 
 def test_chinese_is_read_by_characters():
@@ -134,5 +161,7 @@ def test_errors_name_the_kind_and_the_fold_size():
         ValueError, match="unknown blind baseline 'oracle'; known: tfidf, naive_bayes, year, length, zlib"
     ):
         blind_scores(["a", "b"], [0, 1], "oracle")
+    with pytest.raises(ValueError, match="3 texts have 2 labels and 3 groups"):
+        blind_scores(["a", "b", "c"], [0, 1])
     with pytest.raises(TooFewTexts, match="smaller class has 1 texts, fewer than 10 folds"):
         blind_scores(["a", "b"], [0, 1])

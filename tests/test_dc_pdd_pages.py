@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mialib import choose, evaluate, examples, figures, reference, results, tables
-from mialib.benchmarks import Benchmark
+from mialib.benchmarks import Benchmark, chinese_share
 from mialib.metrics import Comparison, Interval, auc, compare_tpr_at_fpr, tpr_at_fpr
 from mialib.published import markers_along, published_along
 from mialib.store import ROOT
