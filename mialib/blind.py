@@ -142,6 +142,8 @@ def blind_scores(
     scores are 0 where no two texts have an n-gram in common. ValueError for an unknown kind and for lists of unequal
     length; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
     """
+    from sklearn.model_selection import StratifiedGroupKFold
+
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     labels = np.asarray(labels)
@@ -153,17 +155,20 @@ def blind_scores(
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
     features = BLIND[kind].features(texts, language)
     scores = np.empty(len(labels))
-    for fitted, held_out in _folds(labels, groups, n_folds, seed):
+    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    for fitted, held_out in folds.split(features, labels, groups):
         of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
         scores[held_out] = (of_fold - of_fold.mean()) / (of_fold.std() or 1.0)
     return scores
 
 
-def _folds(labels: NDArray[Any], groups: NDArray[Any], n_folds: int, seed: int) -> Folds:
-    from sklearn.model_selection import StratifiedGroupKFold
+def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
+    """Folds of whole groups, stratified by the label of each one's first text."""
+    from sklearn.model_selection import StratifiedKFold
 
-    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
-    return list(folds.split(labels, labels, groups))  # it looks at how many rows there are, not at what is in them
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0).split(first, labels[first])
+    return [tuple(np.flatnonzero(np.isin(group, side)) for side in sides) for sides in folds]
 
 
 def _fit_and_score(
@@ -178,7 +183,7 @@ def _fit_and_score(
         features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
     if not features.shape[1]:
         return np.zeros(len(scored))
-    classifier = baseline.classifier(_folds(labels[fitted], groups[fitted], INNER_FOLDS, 0))
+    classifier = baseline.classifier(_folds_to_choose_by(labels[fitted], groups[fitted]))
     classifier.fit(features[fitted], labels[fitted])
     if hasattr(classifier, "decision_function"):
         return classifier.decision_function(features[scored])
