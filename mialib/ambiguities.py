@@ -107,6 +107,7 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
 
     Where `other` scores every text this is `metrics.compare_auc`. Where it is NaN for some, its AUC is a mean over
     fewer placements; each then weighs more in the variance of the difference, by N over the number that is left.
+    NotApplicable where `other` scores a single text of a class, which says nothing of their spread.
     """
     from scipy.stats import norm
 
@@ -114,6 +115,8 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
     kept = ~np.isnan(other)
     if kept.all():
         return compare_auc(labels, other, ours).difference
+    if min(n_left := [int((kept & (labels == label)).sum()) for label in (1, 0)]) < 2:
+        raise NotApplicable(f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes two of each")
     of_other, of_ours = split_scores(labels[kept], other[kept]), split_scores(labels, ours)
     difference = auc(labels[kept], other[kept]) - auc(labels, ours)
     variance = 0.0

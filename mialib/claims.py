@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -107,6 +107,9 @@ class Side(Strict):
         if self.options == "grid" and self.detector not in GRIDS:
             raise ValueError(f"detector {self.detector!r} has no grid; those of {', '.join(GRIDS)} are known")
         return self
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # of the fields some are dicts, which have none
 
     def resolved_options(self) -> dict[str, Any]:
         """The options, the grid written out."""
@@ -292,21 +295,14 @@ def _samples(side: Side | str) -> bool:
     return side != CHANCE and bool(side.training) and side.training.startswith(SAMPLED)
 
 
-_kept_candidates: dict[str, Candidates] = {}
-
-
+@cache
 def _candidates(
     target: Target, side: Side, n_words: int | None, neighbors: tuple[str | None, int | None], seed: int
 ) -> Candidates:
     """The scores of a side at each of its candidate options, one where it has no list; many claims share them."""
-    key = hash_of([asdict(target), side.resolved(), n_words, neighbors, seed])
-    if key not in _kept_candidates:
-        _kept_candidates[key] = (
-            _probe_candidates(target, side, n_words, seed)
-            if side.detector == PROBE
-            else _grid_candidates(target, side, n_words, neighbors)
-        )
-    return _kept_candidates[key]
+    if side.detector == PROBE:
+        return _probe_candidates(target, side, n_words, seed)
+    return _grid_candidates(target, side, n_words, neighbors)
 
 
 def _grid_candidates(

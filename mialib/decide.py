@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -47,9 +47,10 @@ def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     The text itself counts as one of them, so no p-value is 0, and among non-members like the known ones at most a share
     p has a p-value of p or less (Phipson and Smyth 2010). These are conformal p-values: that share is over the draw of
     the known non-members too, and the p-values of several texts, which all look at the same ones, are not independent
-    (Bates et al. 2023). ValueError for a score that is not finite, and where there is no known non-member.
+    (Bates et al. 2023). ValueError for a score that is not finite, scores that are no list, and where there is no known
+    non-member.
     """
-    scores, known = _finite(scores, "scores"), np.sort(_known(non_member_scores))
+    scores, known = _listed(scores, "scores"), np.sort(_known(non_member_scores))
     n_as_high = len(known) - np.searchsorted(known, scores, side="left")
     return (1 + n_as_high) / (len(known) + 1)
 
@@ -64,6 +65,14 @@ class Decision:
     n_allowed: int  # how many of them may lie above it
     n_above: int  # how many do: fewer where scores tie
     fpr: Interval  # that share, and the interval of the threshold's true FPR
+
+    @property
+    def mean_fpr(self) -> float:
+        """The true FPR's mean over samples of known non-members; where scores tie, the most that it can be.
+
+        The share of the known ones that lie above is lower, since the threshold was chosen by it.
+        """
+        return (self.n_allowed + 1) / (self.n_known + 1)
 
 
 def decide(
@@ -121,6 +130,12 @@ def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> 
     return math.ceil(1 / fpr - 1 - 1e-9)
 
 
+def _needs(n_known: int, fpr: float, *, is_confident: bool = False) -> str | None:
+    """What a table says where n known non-members are too few for a wanted FPR; None where they are enough."""
+    needed = n_needed(fpr, is_confident=is_confident)
+    return f"needs {needed}" if n_known < needed else None
+
+
 @lru_cache(maxsize=4096)
 def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
     """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""
@@ -153,8 +168,11 @@ def p_value_band(n_known: int, n_others: int, level: float = 0.95) -> tuple[Floa
     return i / (n_known + 1), low, high
 
 
-def _finite(scores: ArrayLike, what: str) -> FloatArray:
+def _listed(scores: ArrayLike, what: str, at_least: int = 0) -> FloatArray:
     scores = np.asarray(scores, np.float64)
+    if scores.ndim != 1 or len(scores) < at_least:
+        how_many = f", and at least {at_least}" if at_least else ""
+        raise ValueError(f"{what}: a list is needed, a number for each text{how_many}; got shape {scores.shape}")
     if not np.isfinite(scores).all():
         i = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise ValueError(f"{what}: number {i} is {scores[i]}, which is not finite")
@@ -162,10 +180,7 @@ def _finite(scores: ArrayLike, what: str) -> FloatArray:
 
 
 def _known(non_member_scores: ArrayLike) -> FloatArray:
-    known = _finite(non_member_scores, "the scores of known non-members")
-    if known.ndim != 1 or not len(known):
-        raise ValueError(f"a list of known non-members' scores is needed, got shape {known.shape}")
-    return known
+    return _listed(non_member_scores, "the scores of known non-members", at_least=1)
 
 
 # --- a set of texts ---
@@ -180,9 +195,7 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     where those happen to score low, all m are small together (Bates et al. 2023). A tie counts against the set, so one
     text has the p-value that `p_values` gives.
     """
-    scores, known = _finite(scores, "scores"), _known(non_member_scores)
-    if scores.ndim != 1 or not len(scores):
-        raise ValueError(f"a set of texts has a score each, and at least one; got shape {scores.shape}")
+    scores, known = _listed(scores, "the scores of a set", at_least=1), _known(non_member_scores)
     n_pairs = np.searchsorted(np.sort(known), scores, side="left").sum()
     return _rank_sum_p(int(n_pairs), len(scores), len(known))
 
@@ -238,8 +251,12 @@ def draw_sets(
     """How many known non-members lie below each text of a random set, (n_draws, size).
 
     Each draw divides the texts anew: `n_known` of the non-members are the known ones, the set is drawn from `others`
-    or, where there are none, from the rest of the non-members. ValueError where there are too few texts.
+    or, where there are none, from the rest of the non-members. ValueError where there are too few texts, and for a set
+    of none.
     """
+    _largest([size])
+    non_members = _listed(non_members, "the scores of non-members")
+    others = others if others is None else _listed(others, "the scores of the others")
     pool = len(non_members) - n_known if others is None else len(others)
     if not 0 < n_known <= len(non_members) or size > pool:
         raise ValueError(
@@ -254,6 +271,20 @@ def draw_sets(
     return found
 
 
+def _largest(sizes: Sequence[int]) -> int:
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"sizes of sets: at least one is needed, and each is 1 text or more; got {list(sizes)}")
+    return max(sizes)
+
+
+def split_sizes(sizes: Sequence[int], n_texts: int) -> tuple[list[int], list[int]]:
+    """The sizes of sets that can be drawn from so many texts, and the larger ones; ValueError where all are larger."""
+    kept = [size for size in sizes if size <= n_texts]
+    if not kept:
+        raise ValueError(f"no set of {', '.join(map(str, sizes))} texts can be drawn from {n_texts}")
+    return kept, [size for size in sizes if size > n_texts]
+
+
 def false_alarms(
     non_members: FloatArray, sizes: Sequence[int], n_known: int, n_draws: int = DRAWS, seed: int = 0
 ) -> dict[str, dict[int, Interval]]:
@@ -264,7 +295,7 @@ def false_alarms(
     texts, and need not: p-values are made of ranks alone, so where scores do not tie the rate is the same for all
     texts, models and detectors.
     """
-    n_below = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(seed))
+    n_below = draw_sets(non_members, None, _largest(sizes), n_known, n_draws, np.random.default_rng(seed))
     return {
         f"{name}, {level:.0%}": {
             m: clopper_pearson(int(found), n_draws)
@@ -288,7 +319,7 @@ def power(
     rng = np.random.default_rng(seed)
 
     def rates(known_pool: FloatArray, pool: FloatArray, n_draws: int) -> FloatArray:
-        n_below = draw_sets(known_pool, pool, max(sizes), n_known, n_draws, rng)
+        n_below = draw_sets(known_pool, pool, _largest(sizes), n_known, n_draws, rng)
         return rank_sum_calls(n_below, sizes, n_known).mean(axis=0)
 
     estimates = rates(non_members, others, POWER_DRAWS)
@@ -348,21 +379,26 @@ def measure(
 
     `known` and each of the groups hold scores by detector. The metric "called: known" has the interval of the
     threshold's true FPR; that of a group is the share of it above the threshold, with Clopper and Pearson's interval
-    over its texts. `note` follows the metric's name.
+    over its texts. `note` follows the column's name. Where known non-members are too few for an FPR, the results say
+    how many it needs.
     """
     results = []
     for name, of_known in known.items():
         for fpr in fprs:
-            decision = decide(of_known, fpr)
-            shares = {group: share_above(scores[name], decision.threshold) for group, scores in groups.items()}
+            shares, needs = dict.fromkeys(("known", *groups)), _needs(len(of_known), fpr)
+            if not needs:
+                decision = decide(of_known, fpr)
+                shares = {"known": decision.fpr}
+                shares |= {group: share_above(scores[name], decision.threshold) for group, scores in groups.items()}
             results += [
                 Result.of(
                     row=DETECTORS[name].label,
-                    column=f"{fpr:.3g} wanted",
-                    metric=f"called: {group}{note}",
+                    column=f"{fpr:.3g} wanted{note}",
+                    metric=f"called: {group}",
                     interval=share,
+                    why=needs or "",
                 )
-                for group, share in ({"known": decision.fpr} | shares).items()
+                for group, share in shares.items()
             ]
     return results
 
@@ -380,9 +416,8 @@ def decision_table(known: FloatArray, held_out: FloatArray, members: FloatArray,
     for is_confident in (False, True):
         for fpr in fprs:
             rule = f"{fpr:.3g}, {'97.5% confident' if is_confident else 'on average'}"
-            if may_lie_above(len(known), fpr, is_confident=is_confident) is None:
-                needed = n_needed(fpr, is_confident=is_confident)
-                rows[rule] = {"threshold": f"needs {needed}"}
+            if needs := _needs(len(known), fpr, is_confident=is_confident):
+                rows[rule] = {"threshold": needs}
                 continue
             decision = decide(known, fpr, is_confident=is_confident)
             observed, expected = share_above(held_out, decision.threshold), _expected(decision, len(held_out))
@@ -418,11 +453,10 @@ def n_table(fprs: Sequence[float], n_known: Sequence[int] = (100, 500, 1000, 100
     for fpr in fprs:
         for n in n_known:
             k, surely = (may_lie_above(n, fpr, is_confident=is_confident) for is_confident in (False, True))
-            needed = n_needed(fpr, is_confident=True)
             rows[f"{fpr:.3g}, {n}"] = {
-                "may lie above": f"needs {n_needed(fpr)}" if k is None else f"{k}",
+                "may lie above": _needs(n, fpr) or f"{k}",
                 "true FPR, 95% interval": DASH if k is None else _ends(clopper_pearson(k, n)),
-                "97.5% confident: may lie above": f"needs {needed}" if surely is None else f"{surely}",
+                "97.5% confident: may lie above": _needs(n, fpr, is_confident=True) or f"{surely}",
                 "smallest p-value": f"{1 / (n + 1):.2g}",
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR, known non-members")
@@ -441,6 +475,9 @@ def repeated_halves(
     orders = [rng.permutation(non_members) for _ in range(n_repeats)]
     rows = {}
     for fpr in fprs:
+        if needs := _needs(n_known, fpr):
+            rows[f"{fpr:.3g}"] = {"observed FPR, mean": needs}
+            continue
         observed, in_interval, in_range = [], 0, 0
         for order in orders:
             decision = decide(order[:n_known], fpr)
@@ -454,7 +491,7 @@ def repeated_halves(
             "inside the interval of the true FPR": str(clopper_pearson(in_interval, n_repeats)),
             "inside the range expected of the others": str(clopper_pearson(in_range, n_repeats)),
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR")
+    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH).rename_axis(columns="wanted FPR")
 
 
 def p_value_table(known: FloatArray, groups: Mapping[str, FloatArray], fprs: Sequence[float]) -> pd.DataFrame:
@@ -485,8 +522,12 @@ def _p_value_row(known: FloatArray, scores: FloatArray, fprs: Sequence[float]) -
 
     p, row = p_values(scores, known), {}
     for fpr in fprs:
+        heading = f"p ≤ {fpr:.3g} (expected)"
+        if needs := _needs(len(known), fpr):
+            row[heading] = needs
+            continue
         expected = expected_share(may_lie_above(len(known), fpr), len(known), len(scores))
-        row[f"p ≤ {fpr:.3g} (expected)"] = f"{(p <= fpr).mean():.3f} ({_ends(expected)})"
+        row[heading] = f"{(p <= fpr).mean():.3f} ({_ends(expected)})"
     return row | {"like the known ones? p": f"{ks_2samp(scores, known).pvalue:.2g}"}
 
 
@@ -509,25 +550,32 @@ def right_calls_table(
 ) -> pd.DataFrame:
     """Of the texts that are called members, the share that are, for several shares of members among all texts.
 
-    From the TPR on the members and the threshold's FPR; the ends are those of the interval of the true FPR alone.
+    From the TPR on the members and the mean of the threshold's true FPR; the ends are those of the interval of the true
+    FPR alone. A dash where no member is called.
     """
     import pandas as pd
 
     rows = {}
     for fpr in fprs:
+        headings = {rate: f"{rate:.3g} of the texts are members" for rate in base_rates}
+        if needs := _needs(len(known), fpr):
+            rows[f"{fpr:.3g}"] = dict.fromkeys(headings.values(), needs)
+            continue
         decision = decide(known, fpr)
         tpr = share_above(members, decision.threshold).estimate
+        true_fpr = replace(decision.fpr, estimate=decision.mean_fpr)
         rows[f"{fpr:.3g}"] = {
-            f"{rate:.3g} of the texts are members": str(right_calls(tpr, decision.fpr, rate)) for rate in base_rates
+            heading: str(right_calls(tpr, true_fpr, rate) or DASH) for rate, heading in headings.items()
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns="wanted FPR")
 
 
-def right_calls(tpr: float, fpr: Interval, base_rate: float) -> Interval:
-    """The share of calls that are right, b TPR / (b TPR + (1 - b) FPR) for a base rate b; 0 where none is made."""
+def right_calls(tpr: float, fpr: Interval, base_rate: float) -> Interval | None:
+    """The share of calls that are right, b TPR / (b TPR + (1 - b) FPR) for a base rate b; None for a TPR of 0."""
+    if not tpr:
+        return None
     found = (
-        base_rate * tpr / (base_rate * tpr + (1 - base_rate) * share) if tpr or share else 0.0
-        for share in (fpr.estimate, fpr.high, fpr.low)
+        base_rate * tpr / (base_rate * tpr + (1 - base_rate) * share) for share in (fpr.estimate, fpr.high, fpr.low)
     )
     return Interval(*found, fpr.level)
 

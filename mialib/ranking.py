@@ -37,7 +37,7 @@ from mialib.evaluate import (
     targets,
     whole_numbers,
 )
-from mialib.metrics import Comparison, Interval, compared, placements, split_scores
+from mialib.metrics import Comparison, Interval, aucs, compared, placements, split_scores
 from mialib.reference import reference_texts
 from mialib.results import DASH, Result
 from mialib.seeds import of_seed, read_recorded, recipes, write_recorded
@@ -85,9 +85,15 @@ class Block:
             found[name][self.labels == 1], found[name][self.labels == 0] = above, below
         return found
 
+    @cached_property
+    def auc_of(self) -> dict[str, float]:
+        """Each detector's AUC; from its rank sum, so that detectors of one rank sum tie exactly."""
+        found = aucs(self.labels, np.stack(list(self.scores.values())))
+        return dict(zip(self.scores, found.tolist(), strict=True))
+
     def auc(self, detector: str) -> float:
         """One detector's AUC."""
-        return float(self.placed[detector][self.labels == 1].mean())
+        return self.auc_of[detector]
 
 
 @dataclass(frozen=True)
@@ -288,13 +294,13 @@ def rank(blocks: Sequence[Block]) -> Ranking:
     from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
     detectors, left_out = applicable(blocks)
-    aucs = np.array([[block.auc(name) for name in detectors] for block in blocks])  # (B, D)
-    mean = rankdata(-aucs, axis=1).mean(axis=0)
-    n, k = aucs.shape
+    by_block = np.array([[block.auc(name) for name in detectors] for block in blocks])  # (B, D)
+    mean = rankdata(-by_block, axis=1).mean(axis=0)
+    n, k = by_block.shape
     p_value = critical = None
     if n >= 2 and k >= 3:
-        same = np.ptp(aucs, axis=1).max() == 0  # the statistic is 0 / 0 where every block is one tie
-        p_value = 1.0 if same else float(friedmanchisquare(*aucs.T).pvalue)
+        same = np.ptp(by_block, axis=1).max() == 0  # the statistic is 0 / 0 where every block is one tie
+        p_value = 1.0 if same else float(friedmanchisquare(*by_block.T).pvalue)
         quantile = studentized_range.ppf(1 - SIGNIFICANT, k, np.inf) / np.sqrt(2)
         critical = float(quantile * np.sqrt(k * (k + 1) / (6 * n)))
     order = np.argsort(mean, kind="stable")
@@ -342,16 +348,18 @@ class Averaged:
 
     def mean_auc(self, detector: str, level: float = 0.95) -> Interval:
         """A detector's mean AUC."""
-        found = self._compare({detector: 1}, 0.5, level).difference
+        found = self._compare(self._weight(detector), 0.5, level).difference
         low, high = (min(1.0, max(0.0, 0.5 + end)) for end in (found.low, found.high))
         return Interval(0.5 + found.estimate, low, high, level)
 
     def difference(self, a: str, b: str, level: float = 0.95) -> Comparison:
         """The mean AUC of `a` minus that of `b`, on the same blocks."""
-        return self._compare({a: 1, b: -1}, 0.0, level)
+        return self._compare(self._weight(a) - self._weight(b), 0.0, level)
 
-    def _compare(self, weights: Mapping[str, float], chance: float, level: float) -> Comparison:
-        weight = np.array([weights.get(name, 0) for name in self.detectors])
+    def _weight(self, detector: str) -> FloatArray:
+        return np.eye(len(self.detectors))[self.detectors.index(detector)]
+
+    def _compare(self, weight: FloatArray, chance: float, level: float) -> Comparison:
         estimates = self.by_seed @ weight - chance
         # A single text of a class says nothing of its spread.
         of_texts = float(np.sum((self.influence @ weight) ** 2)) if min(self.n_texts) > 1 else np.inf
@@ -476,8 +484,8 @@ def overall_table(blocks: Sequence[Block]) -> pd.DataFrame:
     import pandas as pd
 
     ranking, averaged = rank(blocks), average(blocks)
-    aucs = np.array([[block.auc(name) for name in ranking.detectors] for block in blocks])
-    n_first = (aucs == aucs.max(axis=1, keepdims=True)).sum(axis=0)  # those that share the first place all have it
+    by_block = np.array([[block.auc(name) for name in ranking.detectors] for block in blocks])
+    n_first = (by_block == by_block.max(axis=1, keepdims=True)).sum(axis=0)  # who share the first place all have it
     rows = {}
     for name, place, first in zip(ranking.detectors, ranking.mean_rank, n_first, strict=True):
         against = averaged.difference(name, BASELINE).difference
@@ -515,28 +523,30 @@ def group_table(blocks: Sequence[Block]) -> pd.DataFrame:
     rows = {}
     for name, own in groups(blocks).items():
         ranking = rank(own)
-        aucs = dict(zip((averaged := average(own)).detectors, averaged.by_seed.mean(axis=0), strict=True))
+        means = dict(zip((averaged := average(own)).detectors, averaged.by_seed.mean(axis=0), strict=True))
         places = dict(zip(ranking.detectors, ranking.mean_rank, strict=True))
-        rows[name] = {d.label: f"{aucs[n]:.3f} ({places[n]:.1f})" for n, d in DETECTORS.items() if n in aucs}
+        rows[name] = {d.label: f"{means[n]:.3f} ({places[n]:.1f})" for n, d in DETECTORS.items() if n in means}
     table = pd.DataFrame.from_dict(rows, orient="index")
     known = [detector.label for detector in DETECTORS.values() if detector.label in table.columns]
     return table[known].fillna(DASH).rename_axis(columns="mean AUC (mean rank)")
 
 
 def ranking_results(blocks: Sequence[Block]) -> list[Result]:
-    """Mean AUC, difference to PPL and mean rank (which has no interval) of each detector, a column a condition and
-    group."""
+    """Mean AUC, mean rank (which has no interval) and, but for PPL itself, difference to PPL of each detector: a column
+    a condition and group."""
     results = []
     for condition, of_condition in conditions(blocks).items():
         for group, own in groups(of_condition).items():
             column, ranking, averaged = f"{condition}: {group}", rank(own), average(own)
             for name, place in zip(ranking.detectors, ranking.mean_rank.tolist(), strict=True):
-                row, difference = DETECTORS[name].label, averaged.difference(name, BASELINE).difference
+                row = DETECTORS[name].label
                 results += [
                     Result.of(row=row, column=column, metric="auc", interval=averaged.mean_auc(name)),
-                    Result.of(row=row, column=column, metric="auc_difference", interval=difference),
                     Result(row=row, column=column, metric="mean_rank", ours=place, low=place, high=place),
                 ]
+                if name != BASELINE:
+                    difference = averaged.difference(name, BASELINE).difference
+                    results.append(Result.of(row=row, column=column, metric="auc_difference", interval=difference))
     return results
 
 
@@ -581,8 +591,8 @@ def describe(gathered: Gathered) -> str:
 
 
 def place_of_difference(result: Result) -> tuple[str, str, str] | None:
-    """Panel, series and row of a difference over all blocks of the two conditions; none for PPL itself."""
+    """Panel, series and row of a difference over all blocks of the two conditions."""
     condition, _, group = result.column.partition(": ")
-    if group != "all" or condition not in (OWN, SHIFTED) or result.row == DETECTORS[BASELINE].label:
+    if group != "all" or condition not in (OWN, SHIFTED):
         return None
     return "all blocks", condition, result.row

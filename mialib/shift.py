@@ -6,6 +6,7 @@ shows it alone: two sets that the model has never seen, the members' own non-mem
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ from mialib import leaks
 from mialib.benchmarks import Benchmark
 from mialib.blind import PREFIX
 from mialib.detectors import FloatArray
-from mialib.metrics import Interval, auc_interval
+from mialib.evaluate import SIGNIFICANT
+from mialib.metrics import Interval, at_level, auc_interval
 from mialib.results import Result
 from mialib.results import curves as results_curves
 
@@ -45,9 +47,11 @@ def measure(steps: Sequence[Step]) -> list[Result]:
     """AUC of each detector and of a blind baseline, a row each, at each step and in each step's mirror test.
 
     The first step's non-members are the members' own: dealt out by the same coin. ValueError unless all steps have the
-    same members.
+    same members, and names of their own.
     """
     own, *others = steps
+    if repeated := [name for name, n in Counter(step.name for step in steps).items() if n > 1]:
+        raise ValueError(f"two steps are named {repeated[0]!r}, and their results would share a column; rename one")
     for step in others:
         _check_same_members(own.benchmark, step.benchmark)
     pairs = [(step.column, step.benchmark, step.scores) for step in steps]
@@ -89,14 +93,19 @@ def curves(results: Sequence[Result], steps: Sequence[Step]) -> dict[str, dict[s
 
 
 def say_mirror(results: Sequence[Result], steps: Sequence[Step]) -> str:
-    """In which direction each detector goes wrong in the mirror tests, where its interval excludes 0.5, in Markdown."""
+    """In which direction each detector goes wrong in the mirror tests, where that is sure, in Markdown.
+
+    Sure is where an interval excludes 0.5 whose level is 95% for all detectors of a step at once (Bonferroni).
+    """
     lines = []
     for step in steps[1:]:
         found = [r for r in results if r.column == step.mirror and r.ours is not None]
         blind = next((r for r in found if r.row.startswith(PREFIX)), None)
         detectors = [r for r in found if r is not blind]
-        above = ", ".join(r.row for r in detectors if r.low > 0.5) or "none"
-        below = ", ".join(r.row for r in detectors if r.high < 0.5) or "none"
+        level = 1 - SIGNIFICANT / max(1, len(detectors))
+        intervals = {r.row: at_level(r.interval, level) for r in detectors}
+        above = ", ".join(row for row, interval in intervals.items() if interval.low > 0.5) or "none"
+        below = ", ".join(row for row, interval in intervals.items() if interval.high < 0.5) or "none"
         apart = f"blind baseline {blind.interval}" if blind else "too few texts for a blind baseline"
         lines.append(
             f"- **{step.name}** ({apart}): of {len(detectors)} detectors, surely above 0.5, so that they take the "

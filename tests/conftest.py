@@ -317,7 +317,7 @@ def page_parameters(models, folder):
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
         "shift_dial": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
-        "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.1, 0.2", "set_sizes": "1, 2, 5"},
+        "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.01, 0.1", "set_sizes": "1, 5, 50"},
         "which_detector": {"shifted": shifted},
         "surp_deduplicated": {"models": ", ".join(models)},
         "surp_figure_2": {"entropy_threshold": "9", "k": "80"},  # a random model is nowhere sure of the next token

@@ -13,7 +13,7 @@ from mialib import ambiguities, cache, evaluate, figures, metrics, probed
 from mialib.ambiguities import CHOICES, NotApplicable, Setup
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
-from mialib.metrics import auc, auc_interval, compare_auc, compare_tpr_at_fpr, tpr_at_fpr
+from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.other_passes import bfloat16_statistics, other_statistics, unweighted_statistics
 from mialib.scoring import Scorer
 from mialib.token_stats import TokenStats
@@ -95,11 +95,40 @@ def noisy(seed=0, n=120):
     return labels, ours, ours + rng.normal(size=n), rng
 
 
-def test_differences_are_those_of_metrics_where_every_text_has_a_score():
+def ends(interval):
+    return interval.low, interval.estimate, interval.high
+
+
+def test_one_text_without_a_score_changes_a_difference_of_aucs_by_little():
+    """With a score for every text it is metrics', and without one it is computed here: the two ways must meet."""
+    labels, ours, other, _ = noisy(n=600)
+    whole = ambiguities.compare_aucs(labels, other, ours)
+    assert whole.estimate == pytest.approx(auc(labels, other) - auc(labels, ours))
+    middle = np.where(np.arange(600) == np.argsort(other)[300], np.nan, other)
+    assert ends(ambiguities.compare_aucs(labels, middle, ours)) == pytest.approx(ends(whole), abs=0.002)
+
+
+def test_our_rule_by_another_name_gives_the_same_difference_of_tprs():
+    """As itself it is left to metrics' bootstrap, as another rule to the one here, which draws other texts."""
+    labels, ours, other, _ = noisy(n=600)
+    as_itself = ambiguities.compare_tprs(labels, other, ours)
+    renamed = ambiguities.compare_tprs(labels, other, ours, lambda *points: ambiguities.at_most(*points))
+    assert ends(renamed) == pytest.approx(ends(as_itself), abs=0.02)
+    assert as_itself.estimate == renamed.estimate == tpr_at_fpr(labels, other) - tpr_at_fpr(labels, ours)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_single_scored_text_of_a_class_makes_no_difference_of_aucs(label):
     labels, ours, other, _ = noisy()
-    assert ambiguities.compare_aucs(labels, other, ours) == compare_auc(labels, other, ours).difference
-    expected = compare_tpr_at_fpr(labels, other, ours, n_resamples=ambiguities.N_RESAMPLES).difference
-    assert ambiguities.compare_tprs(labels, other, ours) == expected
+    for n_left in (2, 1, 0):
+        left = np.where(np.arange(120) < np.flatnonzero(labels == label)[n_left], other, np.nan)
+        left[labels != label] = other[labels != label]
+        if n_left == 2:
+            found = ambiguities.compare_aucs(labels, left, ours)
+            assert found.low < found.estimate < found.high
+        else:
+            with pytest.raises(NotApplicable, match=f"{n_left} {'members' if label else 'non-members'} .*takes two"):
+                ambiguities.compare_aucs(labels, left, ours)
 
 
 def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_bootstraps():

@@ -370,6 +370,15 @@ def test_each_training_seed_draws_the_probes_texts_and_coin_anew(monkeypatch, be
     assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
 
 
+def test_equal_sides_of_two_claims_are_scored_once(monkeypatch, benchmark_file):
+    sides = [{"detector": "min_k", "options": {"k": k}, "n_words": {"here": 9}} for k in ([10, 20], [10, 20], [10, 30])]
+    asked = []
+    monkeypatch.setattr(claims_module, "_grid_candidates", lambda target, side, *_: asked.append(side) or len(asked))
+    target = evaluate.targets("m", benchmark_file)[0]
+    found = [claims_module._candidates(target, claims_module.Side(**side), 9, (None, None), 0) for side in sides]
+    assert found == [1, 1, 2]
+
+
 def test_the_hash_of_a_probes_test_changes_with_what_the_probe_is(monkeypatch):
     claims = load_claims()
     [claim] = [claim for claim in claims.claims if claim.id == "probe-beats-chance"]

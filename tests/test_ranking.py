@@ -57,6 +57,19 @@ def test_ranks_are_those_of_each_block_and_ties_share_theirs():
     assert dict(zip(found.detectors, found.mean_rank, strict=True)) == {"ppl": 1.25, "zlib": 1.75, "min_k": 3}
 
 
+def test_detectors_of_one_rank_sum_tie_however_it_is_divided_among_the_members():
+    """Members above 40 of 60 non-members each; or half of them above 39 and half above 41, whose floats sum to less."""
+    apart = at_auc(40) + np.where(LABELS == 1, np.tile([-1, 1], N), 0)
+    blocks = [block({"ppl": at_auc(40), "zlib": apart, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
+    found = rank(blocks)
+    assert dict(zip(found.detectors, found.mean_rank, strict=True)) == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
+    assert ranking.overall_table(blocks)["first, of 2 blocks"].to_dict() == {
+        "PPL": "2",
+        "Zlib": "2",
+        "Min-K% Prob": "0",
+    }
+
+
 def test_a_detector_that_some_blocks_lack_is_left_out_and_named():
     full = blocks_at((50, 40, 30), (50, 40, 30))
     lacking = replace(full[0], n_words=9, scores={"ppl": at_auc(30), "zlib": at_auc(20)})
@@ -160,6 +173,15 @@ def test_one_block_has_delongs_interval_and_seeds_of_one_cell_those_of_the_claim
     assert found.difference.low == pytest.approx(known.low) and found.difference.high == pytest.approx(known.high)
 
 
+def test_a_detector_does_not_differ_from_itself():
+    averaged = average(simulated(np.random.default_rng(3), 0.3))
+    found = averaged.difference("ppl", "ppl")
+    assert (found.difference.low, found.difference.estimate, found.difference.high, found.p_value) == (0, 0, 0, 1)
+    there, back = averaged.difference("ppl", "surp").difference, averaged.difference("surp", "ppl").difference
+    of_each = [averaged.mean_auc(name).estimate for name in ("ppl", "surp")]
+    assert there.estimate == pytest.approx(-back.estimate) == pytest.approx(of_each[0] - of_each[1])
+
+
 def test_the_same_blocks_once_more_say_nothing_new():
     blocks = simulated(np.random.default_rng(4), 0, n_seeds=1)
     again = [replace(b, n_words=b.n_words + 10) for b in blocks]
@@ -244,8 +266,12 @@ def test_the_tables_hold_the_numbers_that_they_are_of():
     best = max(("ppl", "zlib", "min_k"), key=lambda name: np.mean([b.auc(name) for b in own]))
     assert when.loc["all", "best"].startswith(DETECTORS[best].label) and when.loc["n", "blocks"] == 2
     results = ranking.ranking_results(ladder())
-    kept = [r for r in results if (r.column, r.row, r.metric) == (f"{OWN}: all", "Zlib", "auc")]
-    assert kept[0].ours == pytest.approx(mean)
+    found = {(r.row, r.metric): r.ours for r in results if r.column == f"{OWN}: all"}
+    of_ppl = np.mean([b.auc("ppl") for b in own])
+    assert found["Zlib", "auc"] == pytest.approx(mean)
+    assert found["Zlib", "auc_difference"] == pytest.approx(mean - of_ppl)
+    assert found["PPL", "auc"] == pytest.approx(of_ppl) and ("PPL", "auc_difference") not in found
+    assert overall.loc["PPL", "minus PPL"] == "–"
 
 
 def test_names_stand_at_both_sides_and_bars_over_those_that_are_not_apart():

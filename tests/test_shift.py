@@ -8,7 +8,8 @@ import pytest
 
 from mialib import shift
 from mialib.benchmarks import Benchmark
-from mialib.metrics import auc_interval
+from mialib.metrics import Interval, auc_interval
+from mialib.results import Result
 
 WORDS = [f"word{i}" for i in range(60)]
 
@@ -75,6 +76,26 @@ def test_the_words_name_the_detectors_that_a_shift_misleads_and_in_which_directi
     turned = [replace(s, scores={"d": -s.scores["d"]}) for s in steps]
     assert said != (other := shift.say_mirror(shift.measure(turned), turned).splitlines())
     assert other[1].endswith("strangers for members: d.")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sure_is_what_holds_for_all_detectors_of_a_step_at_once(steps, sign):
+    """An AUC 2.3 standard errors from 0.5: beyond 1.96, of one detector, and not beyond 2.69, of seven."""
+
+    def said(n_detectors, at):
+        estimate = 0.5 + sign * at * 0.02
+        interval = Interval(estimate, estimate - 1.96 * 0.02, estimate + 1.96 * 0.02)
+        rows = (f"d{i}" for i in range(n_detectors))
+        found = [Result.of(row=row, column=steps[1].mirror, metric="auc", interval=interval) for row in rows]
+        return shift.say_mirror(found, steps[:2])
+
+    assert "d0" in said(1, 2.3) and "d0" not in said(1, 1.9)
+    assert "d0" not in said(7, 2.3) and "d0" in said(7, 2.8)
+
+
+def test_two_steps_of_one_name_are_an_error_that_names_it(steps):
+    with pytest.raises(ValueError, match="two steps are named 'alike'"):
+        shift.measure([*steps[:2], replace(steps[2], name="alike")])
 
 
 def test_other_members_are_an_error_that_counts_them(steps):
