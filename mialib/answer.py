@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.api import is_api, lacks
-from mialib.benchmarks import excerpt, language_of, load_texts
+from mialib.benchmarks import excerpt, language_of, load_non_members
 from mialib.cache import count_or_load, neighbor_log_probs_or_load, score_or_load
 from mialib.decide import Decision, decide, p_values, set_p_value
 from mialib.detectors import DETECTORS, detect, get_detector
@@ -120,7 +120,7 @@ def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
         raise ValueError(
             f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between 0 and 1"
         )
-    known = load_texts(path)
+    known = load_non_members(path)
     if same := set(known) & set(texts):
         raise ValueError(f"{path}: {len(same)} of its texts are among those to score; give others")
     if 1 / (len(known) + 1) > fpr:
@@ -202,7 +202,8 @@ def _explain_decisions(found: Answer, n_texts: int, known_from: Path | None) -> 
         f"That holds on average; with these {decisions[0].n_known} known non-members the true share lies between "
         f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval)."
     )
+    all_texts = f"All {n_texts} texts" if n_texts > 1 else "The text"
     yield (
-        f"All {n_texts} texts as one set: p = {of_set}, if they are one author's or one test set and, but for "
+        f"{all_texts} as one set: p = {of_set}, if they are one author's or one test set and, but for "
         "membership, like the known non-members."
     )

@@ -28,6 +28,8 @@ SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to know a script by
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -187,6 +189,24 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
     return texts
 
 
+def load_non_members(path: str | Path) -> list[str]:
+    """The texts of a file of non-members; of one with labels those labelled 0 alone, and a line in the log says so.
+
+    ValueError where a label is neither 0 nor 1, and where all are 1.
+    """
+    path, texts = Path(path), load_texts(path)
+    rows = [{}] * len(texts) if path.suffix == ".txt" else read_rows(path)
+    if not all(LABEL_COLUMN in row for row in rows):
+        return texts
+    labels = check_labels([row[LABEL_COLUMN] for row in rows], str(path))
+    kept = [text for text, label in zip(texts, labels, strict=True) if label == 0]
+    if not kept:
+        raise ValueError(f"{path}: all {len(texts)} texts are labelled 1, members; known non-members are needed")
+    if len(kept) < len(texts):
+        logger.info("%s: its %d texts labelled 0 are the known non-members; the others are left out", path, len(kept))
+    return kept
+
+
 def load_benchmark(
     name: str | Path,
     length: int | None = None,
@@ -239,21 +259,26 @@ def benchmark_of_rows(
             f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {', '.join(rows[missing[0]])}"
         )
     texts = [row.get(column) for row in rows]
-    labels = [row[label_column] for row in rows]
     check_texts(texts, name)
-    for i, label in enumerate(labels):
-        if label not in (0, 1, "0", "1"):  # a CSV's cells are text
-            raise ValueError(f"{name}, row {i + 1}: label {label!r} is neither 0 nor 1 (1 = member)")
+    labels = check_labels([row[label_column] for row in rows], name)
     domain_column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
     return Benchmark(
         name=name,
         texts=tuple(texts),
-        labels=np.array([int(label) for label in labels], np.int8),
+        labels=np.array(labels, np.int8),
         domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
         validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
-        revision=revision or hash_texts([*texts, *map(str, map(int, labels))]),
+        revision=revision or hash_texts([*texts, *map(str, labels)]),
         language=language or language_of(texts),
     )
+
+
+def check_labels(labels: Sequence[Any], name: str) -> list[int]:
+    """A file's labels as numbers; ValueError that names the first row whose label is neither 0 nor 1."""
+    for i, label in enumerate(labels):
+        if label not in (0, 1, "0", "1"):  # a CSV's cells are text
+            raise ValueError(f"{name}, row {i + 1}: label {label!r} is neither 0 nor 1 (1 = member)")
+    return [int(label) for label in labels]
 
 
 def find_text_column(rows: list[dict[str, Any]], name: str, wanted: str | None = None) -> str:

@@ -26,16 +26,22 @@ def _set_up() -> None:
 
 @app.command()
 def detect(
-    texts: Annotated[Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts")],
+    texts: Annotated[
+        Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
+    ],
     model: Annotated[
         str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
     ],
     detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that can")] = None,
     reference: Annotated[str | None, typer.Option(help="a smaller model, for the detector ref")] = None,
-    corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+    ] = None,
     masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
     n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
-    calibrate: Annotated[Path | None, typer.Option(help="a file of known non-members like the texts")] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="a file of known non-members like the texts; of a labelled one, its label 0")
+    ] = None,
     fpr: Annotated[
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
@@ -88,7 +94,9 @@ def view(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="the .html file to write")],
     by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
-    corpus: Annotated[str | None, typer.Option(help="a reference corpus: a file of texts, for dc_pdd")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+    ] = None,
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
 MARKERS = "os^v*PDXh"
+EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
 CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
 
 
@@ -234,11 +235,13 @@ def heatmaps(
     label: str,
     frame_best: bool = False,
 ) -> Figure:
-    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale; `frame_best` frames the highest."""
+    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale, one below the other, so that their
+    digits can be read; `frame_best` frames the highest."""
     low = min(float(np.nanmin(grid)) for grid in grids.values())
     high = max(float(np.nanmax(grid)) for grid in grids.values())
-    figure, panels = plt.subplots(1, len(grids), figsize=(6.2 * len(grids), 0.3 * len(yticks) + 1.6), squeeze=False)
-    for i, (axes, (title, grid)) in enumerate(zip(panels[0], grids.items(), strict=True)):
+    size = 0.62 * len(xticks) + 1.6, len(grids) * (0.28 * len(yticks) + 1.2)
+    figure, panels = plt.subplots(len(grids), 1, figsize=size, squeeze=False)
+    for axes, (title, grid) in zip(panels[:, 0], grids.items(), strict=True):
         sns.heatmap(
             grid,
             ax=axes,
@@ -247,18 +250,26 @@ def heatmaps(
             cmap="cividis",
             annot=True,
             fmt=fmt,
-            annot_kws={"fontsize": 7.5},
+            annot_kws={"fontsize": 8},
             xticklabels=[f"{x:g}" for x in xticks],
             yticklabels=[f"{y:g}" for y in yticks],
-            cbar=i == len(grids) - 1,
             cbar_kws={"label": label},
         )
+        colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
+        for digits, colour in zip(axes.texts, colours, strict=True):
+            digits.set_color("black" if _luminance(colour) > EQUAL_CONTRAST else "white")
         if frame_best:
             row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
             axes.add_patch(plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
-        axes.set(xlabel=xlabel, ylabel=ylabel if i == 0 else "", title=title)
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axes.tick_params(axis="y", rotation=0)
     return _closed(figure)
+
+
+def _luminance(colour: np.ndarray) -> float:
+    """Relative luminance of an RGBA colour (WCAG 2)."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def score_histograms(
@@ -579,7 +590,7 @@ def p_value_curves(
     p, low, high = band
     for axes, scale in zip(panels, ("linear", "log"), strict=True):
         axes.fill_between(p, low, high, step="post", color="0.85", linewidth=0, label=band_label)
-        axes.plot(p, p, **CHANCE)
+        axes.plot(p, p, **CHANCE | {"color": "black", "zorder": 1.5})  # above the band, below the curves
         for j, (label, values) in enumerate(groups.items()):
             style = {"color": COLORS[j % len(COLORS)], "linestyle": ("-", "--", "-.", ":")[j % 4]}
             axes.ecdf(values, label=label, linewidth=1.8, **style)

@@ -28,7 +28,8 @@ class Interval:
 
     def __str__(self) -> str:
         ends = (self.low, self.high)
-        digits = 4 if any(0 < abs(x) < 0.0005 for x in ends) else 3  # an end that is not 0 does not look like it
+        near = any(0 < abs(x) < 0.0005 or 0.9995 <= abs(x) < 1 for x in ends)
+        digits = 4 if near else 3  # an end that is not 0 or 1 does not look like it
         estimate, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in (self.estimate, *ends))  # no -0.000
         return f"{estimate} [{low}, {high}]"
 

@@ -250,17 +250,21 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     rows: dict[str, dict[str, str]] = {}
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
-        lines = {
+        lines = {"verdict": f"{j.setting}: {unbroken(j.verdict)}"} | {
             f"{name}: difference of AUC": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
             for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
         }
-        lines["verdict"] = f"{j.setting}: {unbroken(j.verdict)}"
-        row = rows.setdefault(
-            j.claim.id, {"claim": j.claim.claim, "paper": unbroken(j.claim.paper), "published": j.claim.published}
-        )
+        said = {"claim": f"{unbroken(j.claim.paper)}: {j.claim.claim}", "published": j.claim.published}
+        row = rows.setdefault(j.claim.id, said)
         row |= {name: f"{row[name]}<br>{line}" if name in row else line for name, line in lines.items()}
     small = {"selector": "td, th", "props": "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"}
-    return pd.DataFrame(rows.values()).style.hide(axis="index").set_table_styles([small])
+    table = pd.DataFrame(rows.values())
+    in_order = [
+        "claim",
+        "verdict",
+        *table.columns.drop(["claim", "verdict"]),
+    ]  # the verdict first: a page may be narrow
+    return table[in_order].style.hide(axis="index").set_table_styles([small])
 
 
 def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:
@@ -366,7 +370,7 @@ def pair_table(
     """One row a text, by its number: how common its words are, and its score and rank under each detector."""
     return pd.DataFrame.from_dict(
         {
-            name: {
+            name.replace("^1", "¹").replace("^2", "²"): {
                 "commonness: mean log p(x; D')": f"{common[i]:.2f}",
                 **{f"{d}: score (rank of {len(v)})": f"{v[i]:.4g} ({ranks(v)[i]})" for d, v in scores.items()},
                 "published: Min-K% Prob": f"{published[name]:.2f}" if name in published else DASH,

@@ -77,6 +77,18 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
     assert set(row["set_p_values"]) == {"min_k", "zlib"}
 
 
+def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts_file, tmp_path, caplog):
+    path = tmp_path / "labelled.jsonl"
+    rows = [{"text": f"The stone number {i} stands near the river", "label": int(i < 6)} for i in range(25)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "min_k", "--calibrate", str(path)]
+    caplog.set_level("INFO")
+    assert "with these 19 known non-members" in CliRunner().invoke(app, command).stdout
+    assert f"{path}: its 19 texts labelled 0 are the known non-members" in caplog.text
+    path.write_text('{"text": "a", "label": 1}\n')
+    assert "all 1 texts are labelled 1" in str(CliRunner().invoke(app, command).exception)
+
+
 def test_an_fpr_that_calls_all_or_none_is_an_error(texts_file, non_members_file):
     for fpr, called in (("0", "nothing"), ("1", "everything")):
         command = ["detect", str(texts_file), "--model", "nowhere", "--calibrate", str(non_members_file), "--fpr", fpr]

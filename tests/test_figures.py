@@ -39,6 +39,13 @@ def test_a_heatmap_frames_its_highest_cell():
     )
     [frame] = [p for p in figure.axes[0].patches if p.get_linewidth() == 2.5]
     assert frame.get_xy() == (0, 1)
+    assert [digits.get_color() for digits in figure.axes[0].texts] == ["white", "white", "black", "black"]
+
+
+def test_a_heatmaps_cell_without_a_number_has_no_digits():
+    grid = np.array([[0.5, np.nan], [0.9, 0.7]])
+    figure = figures.heatmaps({"g": grid}, xticks=[1, 2], yticks=[1, 2], xlabel="", ylabel="", fmt=".2f", label="")
+    assert [digits.get_text() for digits in figure.axes[0].texts] == ["0.50", "0.90", "0.70"]
 
 
 def test_every_detector_has_its_own_colour_and_marker():
