@@ -28,8 +28,8 @@ import triton.language as tl
 # under way and fewer merges, and takes more registers.
 WARPS = 8
 DEEP = 8
-LOWEST = tl.constexpr(-3.4028234663852886e38)  # float32's; a maximum of -inf would turn every difference into NaN
-FAR = tl.constexpr(-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
+FLOAT32_MIN = tl.constexpr(-3.4028234663852886e38)  # float32's; a maximum of -inf would turn every difference into NaN
+LOWEST = tl.constexpr(-1e4)  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 LOG2_E = tl.constexpr(1.4426950408889634)
 ALL = tl.constexpr(tl.PropagateNan.ALL)  # else a maximum drops a NaN, and a broken row looks whole
 
@@ -37,7 +37,7 @@ ALL = tl.constexpr(tl.PropagateNan.ALL)  # else a maximum drops a NaN, and a bro
 @triton.jit
 def _shift(s0, s1, s2, delta):
     """The sums with delta <= 0 added to each difference."""
-    delta = tl.maximum(delta, FAR)
+    delta = tl.maximum(delta, LOWEST)
     a = tl.exp(delta)
     return a * s0, a * (s1 + delta * s0), a * (s2 + 2 * delta * s1 + delta * delta * s0)
 
@@ -48,7 +48,7 @@ def _row_statistics(logits, targets, out, stride, n_vocab: tl.constexpr, DEEP: t
     row = tl.program_id(0).to(tl.int64)  # row * stride passes 2^31
     logits += row * stride
     in_block = tl.arange(0, DEEP)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    m = tl.full([LANES], LOWEST, tl.float32)
+    m = tl.full([LANES], FLOAT32_MIN, tl.float32)
     s0 = tl.zeros([LANES], tl.float32)
     s1 = s0
     s2 = s0
@@ -57,7 +57,7 @@ def _row_statistics(logits, targets, out, stride, n_vocab: tl.constexpr, DEEP: t
         z = tl.load(logits + v, mask=v < n_vocab, other=-float("inf")).to(tl.float32)
         m_new = tl.maximum(m, tl.max(z, axis=0))
         s0, s1, s2 = _shift(s0, s1, s2, m - m_new)
-        d = tl.maximum(z - m_new[None, :], FAR, propagate_nan=ALL)
+        d = tl.maximum(z - m_new[None, :], LOWEST, propagate_nan=ALL)
         weighted = tl.exp2(d * LOG2_E)  # exp takes three more instructions, for results below 1e-38
         s0 += tl.sum(weighted, axis=0)
         s1 += tl.sum(weighted * d, axis=0)
