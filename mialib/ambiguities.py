@@ -46,6 +46,7 @@ from mialib.token_stats import TokenRow, TokenStats
 FPR = 0.05
 SHORT_K = 5  # Min-K%'s k on the texts cut short: of fewer than 20 tokens it leaves none
 N_RESAMPLES = 1000
+FEWEST = 10  # scored texts of a class for a difference of AUCs: with 5 the 95% interval covers 83%, with 10 92%
 PROBE = "probe"
 WHY = {  # a detector has no scores where this input is missing
     "lowercase": "the texts have no upper and lower case",
@@ -107,7 +108,7 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
 
     Where `other` scores every text this is `metrics.compare_auc`. Where it is NaN for some, its AUC is a mean over
     fewer placements; each then weighs more in the variance of the difference, by N over the number that is left.
-    NotApplicable where `other` scores a single text of a class, which says nothing of their spread.
+    NotApplicable where `other` scores fewer than `FEWEST` texts of a class.
     """
     from scipy.stats import norm
 
@@ -115,8 +116,10 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
     kept = ~np.isnan(other)
     if kept.all():
         return compare_auc(labels, other, ours).difference
-    if min(n_left := [int((kept & (labels == label)).sum()) for label in (1, 0)]) < 2:
-        raise NotApplicable(f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes two of each")
+    if min(n_left := [int((kept & (labels == label)).sum()) for label in (1, 0)]) < FEWEST:
+        raise NotApplicable(
+            f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes {FEWEST} of each"
+        )
     of_other, of_ours = split_scores(labels[kept], other[kept]), split_scores(labels, ours)
     difference = auc(labels[kept], other[kept]) - auc(labels, ours)
     variance = 0.0

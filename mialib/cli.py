@@ -82,6 +82,7 @@ def blind(
         typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
         for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
             typer.echo(f"{heading} [95% interval]\n{leaks.leak_table(results, metric).T.to_string()}\n")
+        typer.echo(leaks.explain_below(results), nl=False)
 
 
 @app.command()

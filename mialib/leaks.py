@@ -135,6 +135,16 @@ def say(detected: Iterable[Result], told: Iterable[Result], metric: str = "auc")
     )
 
 
+def explain_below(results: Iterable[Result]) -> str:
+    """What an AUC surely below 0.5 means, in a sentence, where there is one; else nothing."""
+    if not any(r.metric == "auc" and r.high is not None and r.high < CHANCE["auc"] for r in results):
+        return ""
+    return (
+        "An interval below 0.5 is no leak: a text that is scored is missing from those learned from, which in a small "
+        "set tilts them against it.\n"
+    )
+
+
 def name_of(result: Result) -> str:
     """A blind baseline's name."""
     return result.row.removeprefix(PREFIX)

@@ -139,6 +139,14 @@ def test_the_command_prints_a_row_a_baseline(leaking_file):
     assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
 
 
+def test_the_command_says_that_below_chance_is_no_leak():
+    def blind(metric, high):
+        return Result.of(row="Blind: tf-idf", column="b", metric=metric, interval=Interval(0.3, 0.2, high))
+
+    assert leaks.explain_below([blind("auc", 0.4)]).startswith("An interval below 0.5 is no leak")
+    assert leaks.explain_below([blind("auc", 0.6), blind("tpr_at_5_fpr", 0.4)]) == ""
+
+
 def test_the_best_printed_number_is_the_largest_of_all_papers():
     published = load_published("surp", "table-1")
     cells = published[published["column"].str.startswith("WikiMIA-32 /")]
