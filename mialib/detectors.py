@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import zlib as zlib_library
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,9 @@ def detect(
         known = ", ".join(chosen.hyperparameters) or "none"
         raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
     check_known(chosen.reads, stats.lacks, f"detector {name!r}")
+    for table in (stats, lowercase, reference):
+        if table is not None:
+            table.check_finite()
     given = {
         "texts": texts,
         "lowercase": lowercase,
@@ -102,23 +105,7 @@ def detect(
         "frequency": frequency,
         "neighbors": None if neighbors is None else check_neighbors(neighbors),
     }
-    missing = [need for need in chosen.needs if given[need] is None]
-    if missing:
-        raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
-
-    for table in (stats, lowercase, reference):
-        if table is not None:
-            table.check_finite()
-
-    shared, per_text = {}, {}
-    for need in chosen.needs:
-        if need == "frequency":
-            shared["frequency"] = check_vocabulary(frequency, stats).log_probability
-            continue
-        if len(given[need]) != len(stats):
-            raise ValueError(f"detector {name!r}: {need} holds {len(given[need])} texts, the statistics {len(stats)}")
-        per_text[INPUTS[need]] = given[need]
-
+    shared, per_text = _by_argument(chosen, given, stats)
     scores = np.empty(len(stats))
     for i, row in enumerate(stats):
         own = {argument: values[i] for argument, values in per_text.items()}
@@ -126,6 +113,25 @@ def detect(
         if not np.isfinite(scores[i]):
             raise ValueError(f"detector {name!r} gives {scores[i]} for text {i} ({len(row.log_prob)} tokens)")
     return scores
+
+
+def _by_argument(
+    chosen: Detector, given: Mapping[str, Any], stats: TokenStats
+) -> tuple[dict[str, FloatArray], dict[str, Sequence[Any]]]:
+    """What a detector needs, by its function's arguments: what all texts share, and what each text has of its own."""
+    missing = [need for need in chosen.needs if given[need] is None]
+    if missing:
+        raise ValueError(f"detector {chosen.name!r} needs {' and '.join(f'{need}=' for need in missing)}")
+    shared, per_text = {}, {}
+    for need in chosen.needs:
+        if need == "frequency":
+            shared["frequency"] = check_vocabulary(given[need], stats).log_probability
+        elif len(given[need]) != len(stats):
+            n_given = len(given[need])
+            raise ValueError(f"detector {chosen.name!r}: {need} holds {n_given} texts, the statistics {len(stats)}")
+        else:
+            per_text[INPUTS[need]] = given[need]
+    return shared, per_text
 
 
 def get_detector(name: str) -> Detector:
