@@ -152,9 +152,8 @@ def _along_x(axes: Axes, title: str, xlabel: str, *, fontsize: float) -> None:
 def _finish(axes: Axes, xlabel: str, ylabel: str, chance: float | None) -> None:
     if chance is not None:
         axes.axhline(chance, **CHANCE)
-        axes.annotate(
-            "chance", (0.004, chance), xycoords=("axes fraction", "data"), va="bottom", fontsize=9, color="0.4"
-        )
+        beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}  # where no mark is
+        axes.annotate("chance", (1, chance), (3, 0), **beside, va="center", fontsize=8.5, color="0.4")
     axes.set(xlabel=xlabel, ylabel=ylabel)
 
 
