@@ -108,7 +108,7 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
 
     Where `other` scores every text this is `metrics.compare_auc`. Where it is NaN for some, its AUC is a mean over
     fewer placements; each then weighs more in the variance of the difference, by N over the number that is left.
-    NotApplicable where `other` scores fewer than `FEWEST` texts of a class.
+    NotApplicable where `other` leaves texts out and scores fewer than `FEWEST` of a class.
     """
     from scipy.stats import norm
 

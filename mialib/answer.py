@@ -95,16 +95,18 @@ def answer(
 ) -> Answer:
     """Score texts by detectors, and decide by the known non-members of a file where one is given.
 
-    `fpr` is the share of them that may be called members, `FPR` where it is None. ValueError, before anything is
-    scored, for known non-members that can decide nothing at it, or a source that can't be had.
+    `fpr` is the share of them that may be called members, `FPR` where it is None. Before anything is scored: ValueError
+    for known non-members that can decide nothing at it, OSError for a model that can't be had.
     """
     if fpr is not None and calibrate is None:
         raise ValueError("--fpr needs --calibrate, a file of known non-members")
     fpr = FPR if fpr is None else fpr
     known = _load_known(calibrate, texts, fpr) if calibrate else []
-    for other in (sources.reference, sources.masked):
-        if other and not is_api(other):
-            load_config(other)
+    needs = {need for name in names for need in DETECTORS[name].needs}
+    given = {"reference": sources.reference, "neighbors": sources.masked}
+    for name in (model, *(given[need] for need in given if need in needs)):
+        if not is_api(name):
+            load_config(name)
     scores = score_texts(texts, names, model, sources)
     of_known = score_texts(known, names, model, sources) if known else {}
     return Answer(

@@ -192,12 +192,14 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
 def load_non_members(path: str | Path) -> list[str]:
     """The texts of a file of non-members; of one with labels those labelled 0 alone, and a line in the log says so.
 
-    ValueError where a label is neither 0 nor 1, and where all are 1.
+    ValueError where a label is neither 0 nor 1, where some texts have none, and where all are 1.
     """
     path, texts = Path(path), load_texts(path)
     rows = [{}] * len(texts) if path.suffix == ".txt" else read_rows(path)
-    if not all(LABEL_COLUMN in row for row in rows):
+    if not any(LABEL_COLUMN in row for row in rows):
         return texts
+    if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:
+        raise ValueError(f"{path}, row {lacking[0] + 1}: no {LABEL_COLUMN!r}, which other rows have (1 = member)")
     labels = check_labels([row[LABEL_COLUMN] for row in rows], str(path))
     kept = [text for text, label in zip(texts, labels, strict=True) if label == 0]
     if not kept:

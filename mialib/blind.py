@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Features = csr_matrix | NDArray[np.float64]
     Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]  # each: texts to fit on, texts to judge by
+    FoldsFor = Callable[[], Folds]  # made for those classifiers alone that choose
 
 PREFIX = "Blind: "  # of a baseline's label beside those of detectors
 N_FOLDS = 10
@@ -46,7 +47,7 @@ class Baseline:
 
     label: str
     features: Callable[[Sequence[str], str], Features]  # of texts and their language, (N, D); each text's own alone
-    classifier: Callable[[Folds], ClassifierMixin]  # of folds to choose by, of the texts that it will be given
+    classifier: Callable[[FoldsFor], ClassifierMixin]  # of folds to choose by, of the texts that it will be given
     min_texts: int = 0  # an n-gram that fewer of the texts learned from hold is left out
 
 
@@ -74,14 +75,14 @@ def _compressed_bytes(texts: Sequence[str], language: str) -> NDArray[np.float64
     return np.log([[len(zlib.compress(text.encode()))] for text in texts])
 
 
-def _chosen(classifier: ClassifierMixin, folds: Folds, **values: Sequence[float]) -> ClassifierMixin:
+def _chosen(classifier: ClassifierMixin, folds: FoldsFor, **values: Sequence[float]) -> ClassifierMixin:
     """The classifier with the values of the highest AUC over folds of the texts that it is given."""
     from sklearn.model_selection import GridSearchCV
 
-    return GridSearchCV(classifier, values, scoring="roc_auc", cv=folds)
+    return GridSearchCV(classifier, values, scoring="roc_auc", cv=folds())
 
 
-def _tfidf(folds: Folds) -> ClassifierMixin:
+def _tfidf(folds: FoldsFor) -> ClassifierMixin:
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -90,20 +91,20 @@ def _tfidf(folds: Folds) -> ClassifierMixin:
     return make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
 
 
-def _naive_bayes(folds: Folds) -> ClassifierMixin:
+def _naive_bayes(folds: FoldsFor) -> ClassifierMixin:
     from sklearn.naive_bayes import MultinomialNB
 
     return _chosen(MultinomialNB(), folds, alpha=[0.01, 0.1, 1.0])
 
 
-def _trees(folds: Folds) -> ClassifierMixin:
+def _trees(folds: FoldsFor) -> ClassifierMixin:
     """For a number that need not rise or fall with membership, and that is 0 where a text has none."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=4, min_samples_leaf=5, early_stopping=False)
 
 
-def _regression(folds: Folds) -> ClassifierMixin:
+def _regression(folds: FoldsFor) -> ClassifierMixin:
     """For one number a text: there is nothing to choose but the direction, which is fitted."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -133,10 +134,8 @@ def blind_scores(
 ) -> NDArray[np.float64]:
     """Out-of-fold scores, shape (N,); higher = more likely a member.
 
-    Each fold's are standardized, without a look at its labels: its classifier has a level and a scale of its own, and
-    pooled as they are, the folds' scores would put chance below an AUC of 0.5. Where groups are so large that folds
-    hold unequal shares of members, this takes a part of what tells them apart away with it: the AUC is then too low,
-    by some hundredths, never too high.
+    Each fold's are shifted and scaled (`_aligned`), since its classifier has a level and a scale of its own: pooled as
+    they are, the folds' scores would put chance below an AUC of 0.5.
 
     Texts of one group (the document that each is a snippet of; equal texts where none is given) share a fold. All
     scores are 0 where no two texts have an n-gram in common. ValueError for an unknown kind and for lists of unequal
@@ -158,8 +157,22 @@ def blind_scores(
     folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     for fitted, held_out in folds.split(features, labels, groups):
         of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
-        scores[held_out] = (of_fold - of_fold.mean()) / (of_fold.std() or 1.0)
+        scores[held_out] = _aligned(of_fold, labels[held_out])
     return scores
+
+
+def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """A fold's scores with the middle between its two classes' means at 0, and their mean square distance from it 1.
+
+    What is compared across folds is then how far a fold's members and non-members lie apart, whatever its share of
+    members. A fold's mean would do where all have one share; where a document of many snippets makes a fold mostly
+    members, that would take what tells them apart away. A fold of one class, which tells nothing, has its mean at 0.
+    """
+    if np.ptp(scores) <= 1e-12 * max(1.0, np.abs(scores).max()):  # all alike, but for rounding
+        return np.zeros(len(scores))
+    classes = [scores[labels == label] for label in np.unique(labels)]
+    middle = np.mean([of_class.mean() for of_class in classes])
+    return (scores - middle) / np.sqrt(np.mean([np.square(of_class - middle).mean() for of_class in classes]))
 
 
 def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
@@ -167,6 +180,8 @@ def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
     from sklearn.model_selection import StratifiedKFold
 
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    if (smallest := min((labels[first] == label).sum() for label in (0, 1))) < INNER_FOLDS:
+        raise TooFewTexts(f"the smaller class has {smallest} texts to choose by, fewer than {INNER_FOLDS} folds")
     folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0).split(first, labels[first])
     return [tuple(np.flatnonzero(np.isin(group, side)) for side in sides) for sides in folds]
 
@@ -183,7 +198,7 @@ def _fit_and_score(
         features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
     if not features.shape[1]:
         return np.zeros(len(scored))
-    classifier = baseline.classifier(_folds_to_choose_by(labels[fitted], groups[fitted]))
+    classifier = baseline.classifier(lambda: _folds_to_choose_by(labels[fitted], groups[fitted]))
     classifier.fit(features[fitted], labels[fitted])
     if hasattr(classifier, "decision_function"):
         return classifier.decision_function(features[scored])
@@ -209,11 +224,14 @@ def held_out_scores(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
 
-    One classifier judged on texts that it has nothing to do with: its interval needs no widening.
+    Equal texts are in one half. One classifier judged on texts that it has nothing to do with: its interval needs no
+    widening.
     """
     from mialib.choose import deal
 
     labels = np.asarray(labels)
-    groups = np.unique(texts, return_inverse=True)[1]
-    fitted, judged = deal(labels, 0.5, seed)
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    groups = np.array([places[text] for text in texts])
+    first = np.unique(groups, return_index=True)[1]
+    fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in deal(labels[first], 0.5, seed))
     return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, language), labels, groups, fitted, judged)

@@ -91,18 +91,19 @@ def other_statistics_or_load(model: str, texts: Sequence[str]) -> dict[str, Toke
         "code": code_hash("other_passes", "batches", "models", "scoring"),
         "versions": [version("torch"), version("transformers")],
     }
-    paths = {name: _path("other_statistics", statistics=name, **made_by) for name in ("unweighted", "bfloat16")}
-    last = paths["bfloat16"]  # where it is there, so are the others, which the same pass gives
+    found: dict[str, TokenStats] = {}
 
-    def write(to: Path) -> None:
+    def write(name: str, to: Path) -> None:
         from mialib.other_passes import other_statistics
 
-        found = other_statistics(model, texts)
-        for name, path in paths.items():
-            found[name].save(to if path == last else path)
+        found.update(found or other_statistics(model, texts))  # one pass gives them all
+        found[name].save(to)
 
-    once(last, write)
-    return {name: TokenStats.load(path) for name, path in paths.items()}
+    def load(name: str) -> TokenStats:
+        path = _path("other_statistics", statistics=name, **made_by)
+        return TokenStats.load(once(path, lambda to: write(name, to)))
+
+    return {name: load(name) for name in ("unweighted", "bfloat16")}
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:

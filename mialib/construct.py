@@ -204,7 +204,8 @@ def write_rows(path: Path, name: str, pages: Iterable[Page]) -> None:
 
 
 def blind_interval(pages: Sequence[Page], name: str, recipe: Recipe) -> Interval | None:
-    """AUC of tf-idf fitted on half of the pages and judged on the other half; None for fewer than ten of a class.
+    """AUC of tf-idf fitted on half of the pages and judged on the other half; None for fewer than ten of a class, and
+    where no two pages share a word.
 
     A page's texts are judged as one: two snippets of a book, one in each half, would give its label away.
     """
@@ -213,7 +214,7 @@ def blind_interval(pages: Sequence[Page], name: str, recipe: Recipe) -> Interval
         return None
     texts = ["\n".join(page.texts[name]) for page in pages]
     judged, scores = held_out_scores(texts, labels, recipe.seed, recipe.language)
-    return auc_interval(labels[judged], scores)
+    return auc_interval(labels[judged], scores) if np.ptp(scores) else None
 
 
 def card(

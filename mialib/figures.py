@@ -76,7 +76,8 @@ def lines_with_intervals(
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
     _draw_lines(axes, curves, log_x=log_x, ticks=ticks)
     _finish(axes, xlabel, ylabel, chance)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), fontsize=9)
     return _closed(figure)
 
 

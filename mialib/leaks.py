@@ -241,4 +241,9 @@ def say_leaks(results: Iterable[Result]) -> str:
         sure = at_level(blind.interval, LEVEL)
         beats = "beats" if sure.low > printed.auc else "is below" if sure.high < printed.auc else "is not told from"
         lines.append(f"- **{name}**: {name_of(blind)}, {blind.interval}, {beats} the papers' best, {printed}.")
-    return "\n".join(lines) or "None of these benchmarks is one that the papers print AUCs of."
+    if not lines:
+        return "None of these benchmarks is one that the papers print AUCs of."
+    said = (
+        f"The highest of {len(BLIND)} is looked at, so it is compared at {LEVEL:.0%}; the intervals shown are of 95%."
+    )
+    return "\n".join([*lines, "", said])

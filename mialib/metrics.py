@@ -28,8 +28,11 @@ class Interval:
 
     def __str__(self) -> str:
         ends = (self.low, self.high)
-        near = any(0 < abs(x) < 0.0005 or 0.9995 <= abs(x) < 1 for x in ends)
-        digits = 4 if near else 3  # an end that is not 0 or 1 does not look like it
+
+        def tells(digits: int) -> bool:  # an end that is not 0 or 1 does not look like it
+            return all(abs(x) in (0, 1) or round(abs(x), digits) not in (0, 1) for x in ends)
+
+        digits = next(filter(tells, (3, 4, 5)), 4)
         estimate, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in (self.estimate, *ends))  # no -0.000
         return f"{estimate} [{low}, {high}]"
 

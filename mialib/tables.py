@@ -254,17 +254,11 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
             f"{name}: difference of AUC": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
             for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
         }
-        said = {"claim": f"{unbroken(j.claim.paper)}: {j.claim.claim}", "published": j.claim.published}
-        row = rows.setdefault(j.claim.id, said)
-        row |= {name: f"{row[name]}<br>{line}" if name in row else line for name, line in lines.items()}
+        said = {"claim": f"{unbroken(j.claim.paper)}: {j.claim.claim}", "verdict": "", "published": j.claim.published}
+        row = rows.setdefault(j.claim.id, said)  # the verdict early: a narrow page cuts the last columns off
+        row |= {name: "<br>".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
     small = {"selector": "td, th", "props": "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"}
-    table = pd.DataFrame(rows.values())
-    in_order = [
-        "claim",
-        "verdict",
-        *table.columns.drop(["claim", "verdict"]),
-    ]  # the verdict first: a page may be narrow
-    return table[in_order].style.hide(axis="index").set_table_styles([small])
+    return pd.DataFrame(rows.values()).style.hide(axis="index").set_table_styles([small])
 
 
 def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:

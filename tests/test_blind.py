@@ -97,7 +97,7 @@ def test_folds_to_choose_by_keep_a_documents_snippets_together_too(monkeypatch):
     seen = []
 
     def watched(classifier, folds, **values):
-        seen.append(folds)
+        seen.append(folds())
         return chosen(classifier, folds, **values)
 
     chosen = blind._chosen
@@ -110,6 +110,55 @@ def test_folds_to_choose_by_keep_a_documents_snippets_together_too(monkeypatch):
     for (fitted, _), folds in zip(outer, seen, strict=True):
         for inside, outside in folds:
             assert not set(document[fitted][inside]) & set(document[fitted][outside])
+
+
+@pytest.mark.parametrize("n_snippets", [[100, *[5] * 9], [1, 2, 4, 8, 16, 32, 64, 128, 3, 3, 3, 3], [20, 200] * 8])
+def test_documents_of_unequal_size_take_no_signal_away(n_snippets):
+    found, raw = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        label = np.repeat([1, 0], len(n_snippets))
+        document = np.repeat(np.arange(len(label)), n_snippets * 2)
+        labels = label[document]
+        lengths = np.exp(rng.normal(4 + labels, 0.6)).astype(int) + 1
+        texts = ["a" * n for n in lengths]
+        found.append(auc(labels, blind_scores(texts, labels, "length", groups=document)))
+        raw.append(auc(labels, lengths))
+    assert np.mean(found) == pytest.approx(np.mean(raw), abs=0.03)
+
+
+@pytest.mark.parametrize("n_snippets", [[60, *[3] * 11], [5] * 12])
+def test_unequal_documents_are_at_chance_where_length_says_nothing(n_snippets):
+    found = []
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        document = np.repeat(np.arange(24), n_snippets * 2)
+        labels = rng.permutation(np.repeat([1, 0], 12))[document]
+        lengths = np.exp(rng.normal(4 + rng.normal(0, 0.5, 24)[document], 0.5)).astype(int) + 1
+        found.append(auc(labels, blind_scores(["a" * n for n in lengths], labels, "length", groups=document)))
+    assert abs(np.mean(found) - 0.5) < 2.5 * np.std(found) / len(found) ** 0.5
+
+
+def test_equal_numbers_are_all_alike_whatever_the_classes_sizes():
+    for sizes in ((64, 61), (37, 90), (50, 50)):
+        labels = np.repeat([1, 0], sizes)
+        for kind in ("year", "length"):
+            assert not blind_scores(["no year at all"] * len(labels), labels, kind, groups=np.arange(len(labels))).any()
+
+
+def test_a_baseline_that_chooses_nothing_takes_no_folds_to_choose_by():
+    texts, labels = ["a", "ab", "abc", "abcd"], [1, 1, 0, 0]
+    assert len(blind_scores(texts, labels, "length", n_folds=2)) == 4
+    with pytest.raises(TooFewTexts, match="to choose by, fewer than 3 folds"):
+        blind_scores([f"{text} word" for text in texts], labels, "naive_bayes", n_folds=2)
+
+
+def test_a_text_and_its_copies_are_in_one_half():
+    rng = np.random.default_rng(0)
+    texts, labels = random_texts(60, rng) * 3, np.tile(rng.permutation(np.repeat([0, 1], 30)), 3)
+    judged, scores = blind.held_out_scores(texts, labels)
+    assert 0.3 < auc(labels[judged], scores) < 0.7
+    assert not {texts[i] for i in judged} & {texts[i] for i in set(range(180)) - set(judged.tolist())}
 
 
 @pytest.mark.parametrize("text", ["a{}b{}c", "。。。{}"])

@@ -484,6 +484,10 @@ def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_live_and_recorde
     assert plain["verdict"] == "here: supported<br>there: inconclusive" and row["claim"].endswith(f": {claim.claim}")
 
 
+def test_the_ledger_of_no_claims_is_empty():
+    assert tables.ledger_table([]).data.empty
+
+
 def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_path):
     against = [{"detector": "zlib"}, "chance"]
     claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]

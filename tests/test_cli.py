@@ -85,6 +85,8 @@ def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts
     caplog.set_level("INFO")
     assert "with these 19 known non-members" in CliRunner().invoke(app, command).stdout
     assert f"{path}: its 19 texts labelled 0 are the known non-members" in caplog.text
+    path.write_text('{"text": "a", "label": 1}\n{"text": "b"}\n')
+    assert f"{path}, row 2: no 'label', which other rows have" in str(CliRunner().invoke(app, command).exception)
     path.write_text('{"text": "a", "label": 1}\n')
     assert "all 1 texts are labelled 1" in str(CliRunner().invoke(app, command).exception)
 
@@ -109,11 +111,16 @@ def test_a_detector_without_its_source_names_the_option(texts_file):
 
 
 @pytest.mark.parametrize("option", ["--masked", "--reference"])
-def test_a_source_that_cannot_be_had_is_an_error_before_anything_is_scored(option, texts_file, tmp_path, monkeypatch):
+def test_a_source_that_cannot_be_had_is_an_error_before_anything_is_scored(
+    option, model_folder, texts_file, tmp_path, monkeypatch
+):
     monkeypatch.setattr("mialib.answer.score_or_load", lambda *_: pytest.fail("scored first"))
-    command = ["detect", str(texts_file), "--model", "nowhere", option, str(tmp_path)]
+    command = ["detect", str(texts_file), "--model", model_folder, option, str(tmp_path)]
     found = CliRunner().invoke(app, command)
     assert isinstance(found.exception, OSError) and str(tmp_path) in str(found.exception)
+    monkeypatch.undo()
+    unneeded = CliRunner().invoke(app, [*command, "--detector", "ppl"])
+    assert unneeded.exit_code == 0, "ppl needs neither"
 
 
 def test_neighbors_on_the_command_line(model_folder, masked_folder, texts_file):

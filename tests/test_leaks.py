@@ -62,6 +62,13 @@ def test_a_baseline_that_is_not_surely_above_chance_is_not_marked_whatever_the_d
     assert {r.row: r.marker == "†" for r in told} == sure
 
 
+@pytest.mark.parametrize(("low", "is_sure"), [(0.51, False), (0.53, True)])
+def test_surely_above_chance_holds_for_all_five_baselines_at_once(low, is_sure):
+    # 0.6 [0.51, 0.69] is above 0.5 at 95%, and at 99% it begins at 0.48.
+    blind = Result.of(row="Blind: tf-idf", column="b", metric="auc", interval=Interval(0.6, low, 1.2 - low))
+    assert leaks._beats(blind, [detected(0.55)]) is is_sure
+
+
 def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     found = [detected(0.8, "fair"), detected(0.8, "leaking")]
     told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
