@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.benchmarks import Benchmark, excerpt, load_benchmark, word_spans
 from mialib.detectors import FloatArray
 from mialib.evaluate import PASSES, Inputs, Target, inputs_of
-from mialib.metrics import Interval
+from mialib.metrics import Interval, certain_within
 
 Indices = NDArray[np.int64]
 RESAMPLES = 2000
@@ -90,7 +90,9 @@ def snippet_auc_interval(
 ) -> Interval:
     """AUC of single snippets, with a percentile bootstrap interval that resamples whole documents.
 
-    The snippets of one document are alike, so an interval that took them for independent would be too short.
+    The snippets of one document are alike, so an interval that took them for independent would be too short. Where all
+    resamples agree on 0 or 1 it reaches as far as `auc_interval`'s of so many documents does. ValueError for fewer than
+    two documents of a class.
     """
     labels, document = np.asarray(labels), np.asarray(document)
     sides = []
@@ -99,6 +101,8 @@ def snippet_auc_interval(
         own = own[np.argsort(document[own], kind="stable")]
         sides.append((scores[own], np.unique(document[own], return_index=True)[1]))
     (a, first_a), (b, first_b) = sides
+    if min(n := (len(first_a), len(first_b))) < 2:
+        raise ValueError(f"{n[0]} documents of members and {n[1]} of non-members; an interval takes two of each")
     wins = (np.sign(a[:, None] - b) + 1) / 2  # of single snippets; then summed over each pair of documents
     wins = np.add.reduceat(np.add.reduceat(wins, first_a, axis=0), first_b, axis=1)
     pairs = np.outer(np.diff([*first_a, len(a)]), np.diff([*first_b, len(b)])).astype(np.float64)
@@ -107,16 +111,23 @@ def snippet_auc_interval(
         return ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
 
     resampled = of(resamples(len(first_a), seed), resamples(len(first_b), seed + 1))
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(wins.sum() / pairs.sum()), float(low), float(high), level)
+    return _percentiles(float(wins.sum() / pairs.sum()), resampled, min(n), level)
 
 
 def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
-    """A mean over texts or documents with its percentile bootstrap interval."""
+    """A mean over texts or documents with its percentile bootstrap interval; of shares that are all 0 or all 1 it
+    reaches as far as so many could not exclude."""
     values = np.asarray(values, float)
     resampled = resamples(len(values), seed) @ values / len(values)
+    return _percentiles(float(values.mean()), resampled, len(values), level)
+
+
+def _percentiles(estimate: float, resampled: FloatArray, n: int, level: float) -> Interval:
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(values.mean()), float(low), float(high), level)
+    if low == high and estimate in (0.0, 1.0):
+        reach = certain_within(n, level)
+        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
+    return Interval(estimate, float(low), float(high), level)
 
 
 @lru_cache(maxsize=8)

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 
+FEW = 5  # misplaced texts of a class, below which they say little of an AUC's variance
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -112,25 +114,33 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 
 
 def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
-    """AUC with DeLong's interval, clipped to [0, 1] (DeLong et al. 1988).
+    """AUC with an interval from DeLong's variance (DeLong et al. 1988).
 
-    Where one class lies wholly above the other the variance estimate is 0; the interval's end is then the one that the
-    smaller class alone could exclude, (1 - level) / 2 = auc^n, instead of a certainty that n texts cannot give.
+    The estimate plus and minus z standard errors, where 0 and 1 are at least four from it. Nearer to them the interval
+    is made on the logit scale (Pepe 2003), since the plain one holds the truth too seldom there. And where
+    fewer than `FEW` texts of a class lie on the wrong side of any other, its end is at least the one that the smaller
+    class alone could exclude, (1 - level) / 2 = auc^n: so few say little of the variance, and without any it is 0.
     """
+    from scipy.special import expit, logit
     from scipy.stats import norm
 
-    members, non_members = split_scores(labels, scores)
-    above, below = placements(members, non_members)
-    estimate = float(above.mean())
-    if estimate in (0.0, 1.0):
-        reach = _reach(min(len(members), len(non_members)), level)
-        return Interval(estimate, max(0.0, estimate - reach), min(1.0, estimate + reach), level)
-    half = norm.ppf((1 + level) / 2) * np.sqrt(_variance(above) + _variance(below))
-    return Interval(estimate, max(0.0, estimate - half), min(1.0, estimate + half), level)
+    placed = placements(*split_scores(labels, scores))
+    estimate, n = float(placed[0].mean()), min(map(len, placed))
+    error, z = np.sqrt(sum(map(_variance, placed))), norm.ppf((1 + level) / 2)
+    end = round(estimate)
+    if estimate == end or 4 * error <= estimate <= 1 - 4 * error:
+        low, high = estimate - z * error, estimate + z * error
+    else:
+        on_logit, error = logit(estimate), error / (estimate * (1 - estimate))
+        low, high = expit(on_logit - z * error), expit(on_logit + z * error)
+    if min(np.count_nonzero(of_class != end) for of_class in placed) < FEW:
+        reach = certain_within(n, level)
+        low, high = (min(low, 1 - reach), high) if end else (low, max(high, reach))
+    return Interval(estimate, max(0.0, float(low)), min(1.0, float(high)), level)
 
 
-def _reach(n: int, level: float) -> float:
-    """How far from a certainty the truth may lie where n of n texts agree: (1 - level) / 2 = (1 - reach)^n."""
+def certain_within(n: int, level: float) -> float:
+    """How far from a certainty the truth may lie where n of n agree: r with (1 - level) / 2 = (1 - r)^n."""
     return 1 - ((1 - level) / 2) ** (1 / n)
 
 
@@ -167,7 +177,20 @@ def compare_auc_over_seeds(
     of_texts = sum(_variance(np.nanmean(part, axis=(0, 1))) for part in (above, below))
     parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
     n_texts = int((labels == 1).sum()), int((labels == 0).sum())
+    if not difference and _are_certain(pairs) and not _are_equal(scores_a, scores_b):
+        reach = certain_within(min(n_texts), level)  # two certainties that so few texts cannot give
+        return Comparison(Interval(0.0, -reach, reach, level), 1.0)
     return compared(difference, of_texts, parts, n_texts, level)
+
+
+def _are_certain(pairs: Sequence[tuple[tuple[FloatArray, ...], ...]]) -> bool:
+    """Whether each side of each pair has one class wholly above the other."""
+    values = np.concatenate([placed.ravel() for pair in pairs for side in pair for placed in side])
+    return bool(np.isin(values[~np.isnan(values)], (0, 1)).all())
+
+
+def _are_equal(scores_a: Sequence[ArrayLike], scores_b: Sequence[ArrayLike]) -> bool:
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(scores_a, scores_b, strict=True))
 
 
 def compared(
@@ -184,7 +207,7 @@ def compared(
     spread = sum(part**2 / (n - 1) for part, n in parts)
     freedom, error = (variance**2 / spread if spread else np.inf), float(np.sqrt(variance))
     if not error and difference:
-        ends = sorted([difference, difference - np.sign(difference) * _reach(min(n_texts), level)])
+        ends = sorted([difference, difference - np.sign(difference) * certain_within(min(n_texts), level)])
         smallest = 2 / comb(sum(n_texts), n_texts[0])
         return Comparison(Interval(difference, float(ends[0]), float(ends[1]), level), float(smallest))
     half = t.ppf((1 + level) / 2, freedom) * error
@@ -199,6 +222,13 @@ def _placed(labels: NDArray[Any], scores: ArrayLike) -> tuple[FloatArray, FloatA
     rows = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if rows.shape[1] != len(labels):
         raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {np.shape(scores)}")
+    if len(rows) > 1 and (n_unjudged := np.isnan(rows).sum(axis=0)).max() > 1:
+        raise ValueError(
+            f"text {n_unjudged.argmax()} is not judged in {n_unjudged.max()} folds; at most its own is one"
+        )
+    if np.isinf(rows).any():
+        fold, i = np.argwhere(np.isinf(rows))[0]
+        raise ValueError(f"score {rows[fold, i]} of text {i} is not finite")
     above = np.full((len(rows), int((labels == 1).sum())), np.nan)
     below = np.full((len(rows), int((labels == 0).sum())), np.nan)
     for f, row in enumerate(rows):
@@ -251,7 +281,7 @@ def tpr_at_fpr_interval(
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     estimate = float(_tpr_at_fpr(members[None], non_members[None], fpr)[0])
     if low == high and estimate in (0.0, 1.0):  # no resample differs, which so many texts alone do not make certain
-        reach = _reach(len(members), level)
+        reach = certain_within(len(members), level)
         low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
     return Interval(estimate, float(low), float(high), level)
 

@@ -33,7 +33,7 @@ from mialib.cache import score_or_load
 from mialib.config import Training, load_profile
 from mialib.detectors import DETECTORS, FloatArray, detect
 from mialib.lab import corpora_of, corpora_of_recipe, lab_benchmark, lab_card, lab_model_card, lab_recipe, trained_on
-from mialib.metrics import Interval, compare_auc_over_seeds
+from mialib.metrics import Interval, auc_interval, compare_auc_over_seeds
 from mialib.results import Result
 from mialib.store import PACKAGE, ROOT, atomic_path, hash_files, hash_of, mialib_version
 from mialib.token_stats import TokenStats
@@ -305,8 +305,10 @@ def from_lab(model: str, benchmark: str) -> Recording:
 def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
     """Mean AUC over training seeds, scores (N,) each, with an interval that covers texts and seeds, in [0, 1].
 
-    As for the claims: the comparison with chance, under which all texts tie.
+    One seed's is `auc_interval`'s; of several it is the claims': the comparison with chance, under which all texts tie.
     """
+    if len(scores) == 1:
+        return auc_interval(labels, scores[0])
     above_chance = compare_auc_over_seeds(labels, scores, [np.zeros(len(of_seed)) for of_seed in scores]).difference
     estimate, low, high = (0.5 + x for x in (above_chance.estimate, above_chance.low, above_chance.high))
     return Interval(estimate, max(0.0, low), min(1.0, high))

@@ -164,3 +164,14 @@ def test_the_interval_of_a_mean_is_as_wide_as_the_normal_one():
     assert found.estimate == pytest.approx(values.mean())
     half = 1.96 * values.std() / np.sqrt(400)
     np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
+
+
+def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():
+    document = np.repeat(np.arange(6), 3)
+    labels, scores = np.repeat([1, 0], 9), np.repeat([2.0, 1.0], 9)
+    interval = documents.snippet_auc_interval(labels, scores, document)
+    assert (interval.low, interval.high) == (pytest.approx(0.025 ** (1 / 3)), 1)
+    with pytest.raises(ValueError, match="1 documents of members and 3 of non-members"):
+        documents.snippet_auc_interval(labels[6:], scores[6:], document[6:])
+    assert documents.mean_interval([0.0] * 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
+    assert documents.mean_interval([3.0] * 50).high == 3
