@@ -209,4 +209,4 @@ def test_tables_and_figures_draw_what_they_are_given(inputs):
     table = tables.interval_table({"PPL": replace(interval, low=-0.1)}, "AUC", one_seed_says)
     assert table.loc["PPL"].to_dict() == {"AUC": "0.700 [-0.100, 0.800]", ONE_SEED: "open"}
     changed = tables.change_table({"all (3)": [np.array([1.0, 2, 3]), np.array([2.0, 3, 4])]}, "loss")
-    assert changed.loc["all (3)"].tolist() == ["2.000", "3.000", "1.000 [1.000, 1.000]"]
+    assert changed.loc["all (3)"].tolist() == ["2.000", "3.000", "1.000 [0.292, 1.000]"]
