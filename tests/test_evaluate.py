@@ -54,7 +54,7 @@ def test_every_detector_scores_every_text(inputs):
 
 
 def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
-    with pytest.raises(ValueError, match="hyperparameters of 'mink', .* not among the detectors to score: min_k, ppl"):
+    with pytest.raises(ValueError, match=r"hyperparameters of 'mink', .* not among the detectors to score: min_k, ppl"):
         evaluate.score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
     with pytest.raises(ValueError, match="hyperparameters of 'neighbor'"):
         evaluate.score_all(inputs, neighbor={})
