@@ -34,9 +34,10 @@ def test_snippets_carry_the_label_of_their_document():
     assert snippets.labels.tolist() == [1, 1, 0, 0, 0]
 
 
-def test_snippets_carry_the_domain_of_their_document():
+def test_snippets_carry_the_domain_and_the_source_of_their_document():
     books = Benchmark("books", ("a b c d e", "f g"), np.array([1, 0]), "r", domains=("novels", "plays"))
     assert documents.snippet_benchmark(books, 2)[0].domains == ("novels", "novels", "plays")
+    assert documents.snippet_benchmark(replace(books, sources=("x", "y")), 2)[0].sources == ("x", "x", "y")
 
 
 def test_the_snippets_to_choose_on_are_those_of_the_documents_to_choose_on():
