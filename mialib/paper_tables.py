@@ -216,16 +216,18 @@ def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -
 
 def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
-    if column.unseen is None:
-        return Measured([], ["without unseen texts, which the probe learns from and which are set aside"], [])
+    sources, notes = {probed.REAL: column.unseen} if column.unseen else {}, []
+    if not sources:
+        notes.append("without unseen texts, which the probe learns from")
     try:
-        of = probed.probe_inputs(inputs, {probed.REAL: column.unseen}, n_training=column.n_training)
+        of = probed.probe_inputs(inputs, sources, n_training=column.n_training)
     except Unavailable as error:
-        return Measured([], [f"without the probe: {error}"], [])
+        notes.append(f"without the probe: {error}")
+        of = probed.probe_inputs(inputs, {})
     results = probed.measure(of, name, items, name)
     for printed, field in column.fields.items():
         results += probed.measure(of, printed, {"auc": items["auc"]}, printed, probed.texts_of_field(of, field))
-    return Measured(results, [], of.provenance())
+    return Measured(results, notes, of.provenance())
 
 
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
