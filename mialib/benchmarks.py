@@ -24,6 +24,7 @@ from mialib.store import hash_texts
 TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchmarks use
 LABEL_COLUMN = "label"
 DOMAIN_COLUMNS = ("domain", "field")
+SOURCE_COLUMN = "source"
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to know a script by
@@ -47,6 +48,7 @@ class Benchmark:
     n_words: int | None = None  # what the texts were cut to; None for whole texts
     domains: tuple[str, ...] = ()  # where each text is from, N of them; empty where that is not known
     validation: tuple[int, ...] = ()  # the texts to choose hyperparameters on, where the benchmark says which
+    sources: tuple[str, ...] = ()  # the page or book that each text is from, N of them; empty where that is not known
 
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
@@ -54,6 +56,8 @@ class Benchmark:
             raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(labels)} labels")
         if self.domains and len(self.domains) != len(labels):
             raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(self.domains)} domains")
+        if self.sources and len(self.sources) != len(labels):
+            raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(self.sources)} sources")
         check_texts(self.texts, self.name)
         label_of: dict[str, int] = {}
         for i, (text, label) in enumerate(zip(self.texts, labels.tolist(), strict=True)):
@@ -75,6 +79,19 @@ class Benchmark:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def document(self) -> NDArray[np.int64] | None:
+        """The number of each text's document, (N,), where `sources` say that some have several texts; else None.
+
+        A source of texts of both classes, or of a whole class, is a collection and no document.
+        """
+        number = {source: n for n, source in enumerate(dict.fromkeys(self.sources))}
+        if len(number) == len(self.sources):
+            return None
+        document = np.array([number[source] for source in self.sources])
+        members, non_members = (set(document[self.labels == label].tolist()) for label in (1, 0))
+        return None if members & non_members or min(len(members), len(non_members)) < 2 else document
+
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Benchmark:
         """The texts with these numbers, in this order, as a benchmark of another name."""
         validation = set(self.validation)
@@ -84,6 +101,7 @@ class Benchmark:
             texts=tuple(self.texts[i] for i in indices),
             labels=self.labels[np.asarray(indices)],
             domains=tuple(self.domains[i] for i in indices) if self.domains else (),
+            sources=tuple(self.sources[i] for i in indices) if self.sources else (),
             validation=tuple(at for at, i in enumerate(indices) if int(i) in validation),
         )
 
@@ -270,6 +288,7 @@ def benchmark_of_rows(
         labels=np.array(labels, np.int8),
         domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
         validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
+        sources=tuple(str(row[SOURCE_COLUMN]) for row in rows) if all(row.get(SOURCE_COLUMN) for row in rows) else (),
         revision=revision or hash_texts([*texts, *map(str, labels)]),
         language=language or language_of(texts),
     )

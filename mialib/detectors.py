@@ -172,15 +172,22 @@ def check_neighbors(neighbors: FloatArray) -> FloatArray:
     return neighbors
 
 
+def check_k(*ks: float, or_zero: bool = False) -> None:
+    """ValueError for a k that is no percentage; 0, of which there are no tokens, is one for SURP's percentile alone."""
+    for k in ks:
+        if not (0 < k <= 100 or (or_zero and k == 0)):
+            raise ValueError(f"k is a percentage in {'[' if or_zero else '('}0, 100], got {k}")
+
+
 def lowest_indices(values: NDArray[np.floating], k: float) -> NDArray[np.int64]:
     """Which values are the lowest k percent, at least one, the lowest first: those that `lowest_mean` averages."""
+    check_k(k)
     return np.argsort(values, kind="stable")[: max(1, int(len(values) * k / 100))]
 
 
 def lowest_mean(values: NDArray[np.floating], k: float) -> float:
     """Mean of the lowest k percent of the values, at least one: max(1, floor(n k / 100)) of n."""
-    if not 0 < k <= 100:
-        raise ValueError(f"k is a percentage in (0, 100], got {k}")
+    check_k(k)
     m = max(1, int(len(values) * k / 100))
     return float(np.partition(values.astype(np.float64), m - 1)[:m].mean())
 
@@ -256,6 +263,7 @@ def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> flo
     L^k is the k-th percentile of the text's log p, linearly interpolated. A text without a surprising token scores 0
     nats: it surprises the model least. The defaults are the best cell of the paper's Figure 4.
     """
+    check_k(k, or_zero=True)
     log_prob, entropy = row.log_prob.astype(np.float64), row.entropy.astype(np.float64)
     surprising = (entropy < entropy_threshold) & (log_prob < np.percentile(log_prob, k))
     return float(log_prob[surprising].mean()) if surprising.any() else 0.0
@@ -272,6 +280,7 @@ def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
 
 def min_k_grid(stats: TokenStats, ks: Sequence[float]) -> FloatArray:
     """Min-K% Prob of every text at every k, (K, N): each text is sorted once."""
+    check_k(*ks)
     stats.check_finite()
     scores = np.empty((len(ks), len(stats)))
     for i, row in enumerate(stats):
@@ -289,6 +298,7 @@ def surp_grid(
     Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0
     scores 0 nats, as in `surp`). Both sets of Eq. 2 and 3 are 0/1 matrices, so one matrix product sums a whole grid.
     """
+    check_k(*ks, or_zero=True)
     check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
     stats.check_finite()
     shape = (len(entropy_thresholds), len(ks), len(stats))

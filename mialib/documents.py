@@ -44,6 +44,8 @@ def snippet_benchmark(documents: Benchmark, n_words: int) -> tuple[Benchmark, In
         labels=documents.labels[document],
         n_words=n_words,
         domains=tuple(documents.domains[i] for i in document) if documents.domains else (),
+        sources=tuple(documents.sources[i] for i in document) if documents.sources else (),
+        validation=tuple(np.flatnonzero(np.isin(document, documents.validation)).tolist()),
     )
     return snippets, document
 

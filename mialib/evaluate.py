@@ -278,13 +278,19 @@ def score_all(
     the tables).
 
     Without a choice, all detectors, but Neighbor only where neighbors were asked for: no page shows a row of dashes for
-    want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`.
+    want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`; ValueError for those of a
+    detector that is not scored.
     """
     given = inputs.given()
     if detectors is None:
         detectors = [
             name for name, known in DETECTORS.items() if inputs.neighbors is not None or "neighbors" not in known.needs
         ]
+    detectors = list(detectors)
+    if unknown := [name for name in hyperparameters if name not in detectors]:
+        raise ValueError(
+            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(detectors)}"
+        )
     scores: dict[str, FloatArray | None] = {}
     for name in detectors:
         known = get_detector(name)

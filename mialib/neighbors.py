@@ -6,8 +6,8 @@ and the candidate w~ there has the score
 
     p(w~ | context) / (1 - p(w | context))
 
-The n best candidates over all words of the text are its neighbors: the original word is never its own replacement, and
-a word that is hard to guess otherwise makes room for more of them.
+The n best candidates over all words of the text are its neighbors: the original word is never its own replacement, in
+whichever case, and a word that is hard to guess otherwise makes room for more of them.
 
 word       what white space divides (for Chinese, jieba), without the punctuation around it, which stays as it is
 mask       one mask token hides the word, whatever its number of tokens, and the space before it
@@ -46,8 +46,8 @@ TOKENS_PER_BATCH = 8192  # padding included
 class Vocabulary(NamedTuple):
     """The words that can stand in a place: whole words of one token each."""
 
-    id_of: dict[str, int]
     word_of: dict[int, str]
+    ids_of: dict[str, list[int]]  # by the word without its case
     is_word: torch.Tensor  # (V,) bool
 
 
@@ -59,6 +59,7 @@ class MaskedRow(NamedTuple):
     token_ids: list[int]
     mask_at: int  # which of the tokens is the mask
     is_window: bool  # whether the text was too long, and these are the tokens around the mask
+    own: int | None  # the token that the masked word is to the tokenizer; None where it is several, or an unknown one
 
 
 def make_neighbors(
@@ -91,16 +92,16 @@ def make_neighbors(
     ):
         spans = _draw(_word_cores(text, language), n_neighbors, seed, text)
         vocabulary_of = [spaced if text[:start].endswith(" ") else unspaced for start, _ in spans]
+        rows = _masked_rows(text, spans, tokenizer, context)
         n_possible = sum(
-            len(known.id_of) - (text[start:end] in known.id_of)
-            for known, (start, end) in zip(vocabulary_of, spans, strict=True)
+            len(known.word_of) - len(_not_another(text, row, known))
+            for known, row in zip(vocabulary_of, rows, strict=True)
         )
         if n_possible < n_neighbors:
             raise ValueError(
                 f"text {i}: {masked_lm} can replace {len(spans)} of its words and knows {n_possible} neighbors, "
                 f"{n_neighbors} were asked for; ask for fewer, or leave the text out: {excerpt(text)}"
             )
-        rows = _masked_rows(text, spans, tokenizer, context)
         n_long += any(row.is_window for row in rows)
         best = _best(model, tokenizer, text, rows, vocabulary_of, n_neighbors)
         if len(best) < n_neighbors:  # NaN is above nothing
@@ -157,9 +158,19 @@ def _vocabularies(
     def vocabulary(id_of: dict[str, int]) -> Vocabulary:
         is_word = torch.zeros(model.config.vocab_size, dtype=torch.bool)
         is_word[list(id_of.values())] = True
-        return Vocabulary(id_of, {token_id: word for word, token_id in id_of.items()}, is_word.to(model.device))
+        ids_of: dict[str, list[int]] = {}
+        for word, token_id in id_of.items():
+            ids_of.setdefault(word.casefold(), []).append(token_id)
+        return Vocabulary({token_id: word for word, token_id in id_of.items()}, ids_of, is_word.to(model.device))
 
     return vocabulary(spaced or unspaced), vocabulary(unspaced)
+
+
+def _not_another(text: str, row: MaskedRow, vocabulary: Vocabulary) -> list[int]:
+    """The words of the vocabulary that are the masked one: equal but for case, or what an uncased tokenizer, which may
+    strip accents too, reads it as."""
+    own = {row.own} & vocabulary.word_of.keys()
+    return sorted(own.union(vocabulary.ids_of.get(text[row.start : row.end].casefold(), [])))
 
 
 def _context(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -192,17 +203,22 @@ def _masked_rows(
     """The text with each of the words masked. What stands left and right of the mask is encoded by itself."""
     if not spans:
         return []
-    parts = [text[:start].removesuffix(" ") for start, _ in spans] + [text[end:] for _, end in spans]
+    lefts = [text[:start].removesuffix(" ") for start, _ in spans]
+    rights = [text[end:] for _, end in spans]
+    originals = [text[len(left) : end] for left, (_, end) in zip(lefts, spans, strict=True)]
+    parts = lefts + rights + originals
     # A text may well hold the characters "<mask>"; split, they are text.
     encoded = tokenizer(parts, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+    n = len(spans)
     first, last = ([] if t is None else [t] for t in (tokenizer.cls_token_id, tokenizer.sep_token_id))
     room = context - len(first) - len(last)
     rows = []
-    for (start, end), left, right in zip(spans, encoded[: len(spans)], encoded[len(spans) :], strict=True):
+    for (start, end), left, right, word in zip(spans, encoded[:n], encoded[n : 2 * n], encoded[2 * n :], strict=True):
         whole = [*left, tokenizer.mask_token_id, *right]
         cut = max(0, min(len(left) - room // 2, len(whole) - room))  # the mask in the middle, or near an end
         token_ids = [*first, *whole[cut : cut + room], *last]
-        rows.append(MaskedRow(start, end, token_ids, len(first) + len(left) - cut, len(whole) > room))
+        own = word[0] if len(word) == 1 and word != [tokenizer.unk_token_id] else None
+        rows.append(MaskedRow(start, end, token_ids, len(first) + len(left) - cut, len(whole) > room, own))
     return rows
 
 
@@ -221,12 +237,11 @@ def _best(
     for batch in _batches(rows):
         with torch.inference_mode():
             logits = _logits_at_mask(model, tokenizer, [rows[r] for r in batch])
-            for at, r in enumerate(batch):
-                original = vocabulary_of[r].id_of.get(text[rows[r].start : rows[r].end])
-                if original is not None:
-                    logits[at, original] = -torch.inf
-            # Without w, the softmax is p(w~) / (1 - p(w)).
             is_word = torch.stack([vocabulary_of[r].is_word for r in batch])
+            for at, r in enumerate(batch):
+                if rows[r].own is not None:
+                    logits[at, rows[r].own] = -torch.inf  # without w, the softmax is p(w~) / (1 - p(w))
+                is_word[at, _not_another(text, rows[r], vocabulary_of[r])] = False
             scores = logits.log_softmax(-1).masked_fill_(~is_word, -torch.inf).flatten()
             values, places = scores.topk(min(n, len(scores)))
         for value, place in zip(values.tolist(), places.tolist(), strict=True):

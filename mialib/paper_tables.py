@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
 from mialib import evaluate, leaks, probed, surp
 from mialib.api import is_api
 from mialib.benchmarks import load_benchmark
 from mialib.blind import PREFIX
-from mialib.config import PAPER_TABLE, Profile, Strict
+from mialib.config import PAPER_TABLE, Profile, Strict, one_line
 from mialib.evaluate import Inputs, Target
 from mialib.hub import Unavailable
 from mialib.models import count_parameters, pick_device
@@ -71,8 +71,15 @@ class Measured:
 
 
 def read_columns(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
-    """A page's `columns` parameter, checked."""
-    return {name: Column.model_validate(column) for name, column in columns.items()}
+    """A page's `columns` parameter, checked; ValueError names the column and what is wrong in it."""
+    return {name: _read_column(name, column) for name, column in columns.items()}
+
+
+def _read_column(name: str, column: Mapping[str, Any]) -> Column:
+    try:
+        return Column.model_validate(column)
+    except ValidationError as error:
+        raise ValueError(f"column {name!r}: {one_line(error)}") from None
 
 
 def columns_of(profile: Profile) -> Iterator[tuple[str, str, Column]]:
@@ -121,7 +128,8 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     found += [result for result in printed if (result.row, result.column, result.metric) not in has]
     domains = np.array(inputs.benchmark.domains)
     of_fields = {of: inputs.benchmark.take(np.flatnonzero(domains == field), of) for of, field in column.fields.items()}
-    found += leaks.beside(found, {name: inputs.benchmark} | of_fields)
+    judged = {name: inputs.benchmark} | of_fields
+    found += leaks.beside(found, judged, {of: benchmark.document for of, benchmark in judged.items()})
     return Measured(found, notes + own.notes, own.provenance)
 
 
@@ -197,23 +205,29 @@ def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column)
 
 
 def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
-    """SURP's tables: Min-K%'s and SURP's hyperparameters the best on the reported texts, and chosen on others."""
-    both = surp.both_ways(inputs, item=items["auc"], published=name, column=name)
+    """SURP's tables: Min-K%'s and SURP's hyperparameters the best on the reported texts, and chosen on others.
+
+    The two tails of a book (Dolma-Book) are dealt out and drawn together.
+    """
+    document = inputs.benchmark.document
+    both = surp.both_ways(inputs, item=items["auc"], published=name, column=name, document=document)
     return Measured(both.results, [], [stats.provenance for stats in inputs.passes()])
 
 
 def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
-    if column.unseen is None:
-        return Measured([], ["without unseen texts, which the probe learns from and which are set aside"], [])
+    sources, notes = {probed.REAL: column.unseen} if column.unseen else {}, []
+    if not sources:
+        notes.append("without unseen texts, which the probe learns from")
     try:
-        of = probed.probe_inputs(inputs, {probed.REAL: column.unseen}, n_training=column.n_training)
+        of = probed.probe_inputs(inputs, sources, n_training=column.n_training)
     except Unavailable as error:
-        return Measured([], [f"without the probe: {error}"], [])
+        notes.append(f"without the probe: {error}")
+        of = probed.probe_inputs(inputs, {})
     results = probed.measure(of, name, items, name)
     for printed, field in column.fields.items():
         results += probed.measure(of, printed, {"auc": items["auc"]}, printed, probed.texts_of_field(of, field))
-    return Measured(results, [], of.provenance())
+    return Measured(results, notes, of.provenance())
 
 
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}

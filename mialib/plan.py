@@ -102,8 +102,13 @@ def requests(column: Column) -> tuple[int, int]:
     n_tokens = _tokens(column.benchmark)
     if not is_api(column.model) or n_tokens is None:
         return 0, 0
-    n_passes = 1 if column.a_values or column.corpora else 2
+    n_passes = own_passes(column)
     return n_passes * _examples(column.benchmark), round(n_passes * n_tokens)
+
+
+def own_passes(column: Column) -> int:
+    """How often the model reads the benchmark: its texts, and in lower case too where all detectors are shown."""
+    return 1 if column.a_values or column.corpora else 2
 
 
 def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:
@@ -112,11 +117,11 @@ def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float |
     n_tokens = _tokens(column.benchmark)
     if known is None or known.billions is None or n_tokens is None:
         return None
-    own_passes = 2.0 + (column.n_neighbors if column.masked else 0)
+    n_passes = float(own_passes(column) + (column.n_neighbors if column.masked else 0))
     if column.unseen:  # activations of the model and of each proxy, and the proxies' training
         n_training = column.n_training / _examples(column.benchmark)
-        own_passes += (1 + len(LEARNING_RATES)) * (1 + n_training) + len(LEARNING_RATES) * TRAINING_PASSES * n_training
-    operations = 2 * known.billions * 1e9 * n_tokens * own_passes
+        n_passes += (1 + len(LEARNING_RATES)) * (1 + n_training) + len(LEARNING_RATES) * TRAINING_PASSES * n_training
+    operations = 2 * known.billions * 1e9 * n_tokens * n_passes
     reference = find_model(column.reference) if column.reference else None
     if reference:
         operations += 2 * (reference.billions or 0) * 1e9 * n_tokens

@@ -212,22 +212,12 @@ def probe_candidates(probes: Mapping[tuple[float, int], Pipeline], target: Pass)
     return Candidates(options, np.stack(scores))
 
 
-def choose_probe(
-    proxies: Mapping[float, FloatArray],
-    coin: ArrayLike,
-    target: Pass,
-    labels: ArrayLike,
-    seed: int = 0,
-    validation: Indices | None = None,
-) -> ProbeScores:
-    """Of the probes of all learning rates and layers the one of the highest AUC on the validation texts.
+def validation_and_test(labels: ArrayLike, seed: int = 0, validation: Indices | None = None) -> tuple[Indices, Indices]:
+    """The texts to choose a probe on, a fifth of each class at random where they are not given, and all others.
 
-    The first three are a `Collected`; `validation` is a fifth of each class at random where it is not given. Of several
-    best probes the first is taken.
+    ValueError where one of the two lacks a class.
     """
     labels = np.asarray(labels)
-    if len(labels) != target.values.shape[1]:
-        raise ValueError(f"{len(labels)} labels for the activations of {target.values.shape[1]} texts")
     if validation is None:
         validation, test = deal(labels, HELD_OUT, seed)
     else:
@@ -238,6 +228,26 @@ def choose_probe(
                 f"of the {len(texts)} {name} texts {int(labels[texts].sum())} are members; both classes are needed. "
                 "Is it the benchmark's `split` column that says which they are?"
             )
+    return validation, test
+
+
+def choose_probe(
+    proxies: Mapping[float, FloatArray],
+    coin: ArrayLike,
+    target: Pass,
+    labels: ArrayLike,
+    seed: int = 0,
+    validation: Indices | None = None,
+) -> ProbeScores:
+    """Of the probes of all learning rates and layers the one of the highest AUC on the validation texts.
+
+    The first three are a `Collected`; the texts are as `validation_and_test` gives them. Of several best probes the
+    first is taken.
+    """
+    labels = np.asarray(labels)
+    if len(labels) != target.values.shape[1]:
+        raise ValueError(f"{len(labels)} labels for the activations of {target.values.shape[1]} texts")
+    validation, test = validation_and_test(labels, seed, validation)
     probes = fit_probes(proxies, coin)
     candidates = probe_candidates(probes, target)
     leaking = np.stack(

@@ -48,6 +48,7 @@ from mialib.probe import (
     choose_probe,
     collect,
     judge_half,
+    validation_and_test,
 )
 from mialib.published import load_published, published_along
 from mialib.results import Result
@@ -76,11 +77,7 @@ class Probed:
     probes: dict[str, ProbeScores]
     collected: dict[str, Collected]
     scores: dict[str, FloatArray | None]  # (N,) by row: the baselines, our other detectors, the probes
-
-    @property
-    def test(self) -> Indices:
-        """The texts to judge on, by their numbers."""
-        return next(iter(self.probes.values())).test
+    test: Indices  # the texts to judge on, by their numbers
 
     @property
     def labels(self) -> NDArray[np.int8]:
@@ -179,7 +176,8 @@ def probe_inputs(
     learning_rates: Sequence[float] = LEARNING_RATES,
     seed: int = 0,
 ) -> Probed:
-    """The probe that learns from each of `sources`, unseen texts named as in `mialib.unseen`, by the row it stands in.
+    """The probe that learns from each of `sources`, unseen texts named as in `mialib.unseen`, by the row it stands in;
+    with none, its baselines alone, judged on the same texts.
 
     The validation texts are the benchmark's own where it has some, else a fifth that `seed` deals out.
     """
@@ -201,11 +199,12 @@ def probe_with(
 ) -> Probed:
     """The probe that learns from each list of unseen texts, beside scores that are there already."""
     model, texts, collected, probes = inputs.target.model, inputs.benchmark.texts, {}, {}
+    validation, test = validation_and_test(inputs.labels, seed, validation_of(inputs.benchmark))
     for row, unseen in training.items():
         collected[row] = collect(model, texts, unseen, learning_rates=learning_rates, seed=seed)
-        probes[row] = choose_probe(*collected[row], inputs.labels, seed, validation_of(inputs.benchmark))
+        probes[row] = choose_probe(*collected[row], inputs.labels, seed, validation)
     scores = dict(likelihoods) | {row: probe.scores for row, probe in probes.items()}
-    return Probed(inputs, dict(training), probes, collected, scores)
+    return Probed(inputs, dict(training), probes, collected, scores, test)
 
 
 def validation_of(benchmark: Benchmark) -> Indices | None:

@@ -40,12 +40,17 @@ def is_published(name: str) -> bool:
 
 
 def find_part(name: str, length: int | None = None) -> Part:
-    """What a name means; ValueError for a choice or a length that the benchmark does not come in."""
-    stem, dash, ending = name.rpartition("-")
+    """What a name means; ValueError for a choice or a length that the benchmark does not come in, and for a `length`
+    other than the name's."""
+    asked, (stem, dash, ending) = name, name.rpartition("-")
     if dash and ending.isdecimal():
+        if length not in (None, int(ending)):
+            raise ValueError(f"{asked} is of {ending} words, and {length} are asked for; give one length")
         name, length = stem, int(ending)
     key, *wanted = name.split("/")
     known = known_benchmarks()[key]
+    if name != asked and not known.lengths:
+        raise ValueError(f"unknown benchmark {asked!r}: {key} comes at no lengths; to cut it, give length={length}")
     if len(wanted) > len(known.choices):
         raise ValueError(f"{key} is chosen from by {' and '.join(known.choices) or 'nothing'}; {name!r} names more")
     chosen: dict[str, str | int] = {}

@@ -182,7 +182,8 @@ def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
         response = retrying(once)
     except httpx.HTTPStatusError as error:
         answer = error.response
-        said = answer.text.replace(client.headers.get("Authorization", "Bearer ?").removeprefix("Bearer "), "(the key)")
+        key = client.headers.get("Authorization", "").removeprefix("Bearer ")
+        said = answer.text.replace(key, "(the key)") if key else answer.text
         raise ConnectionError(f"{url} answered {answer.status_code}: {excerpt(said, 200)}") from None
     except httpx.HTTPError as error:
         attempts = retrying.statistics.get("attempt_number", 1)

@@ -58,6 +58,11 @@ def set_apart(benchmark: Benchmark, n: int, seed: int = 0) -> tuple[NDArray[np.i
 
 
 def _texts_of(source: str) -> list[str]:
+    if source == APART:
+        raise ValueError(
+            f"{APART!r} is some of the benchmark's own non-members, which are then not judged on: call "
+            "mialib.unseen.set_apart"
+        )
     if source.startswith("lab/"):
         from mialib.lab import lab_texts
 

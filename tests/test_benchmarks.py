@@ -112,6 +112,28 @@ def test_a_text_of_digits_in_a_csv_stays_text(tmp_path):
     assert load_benchmark(path).texts == ("007", "12.50")
 
 
+# --- documents ---
+
+
+def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
+    books = [("b", 1), ("b", 1), ("a", 1), ("d", 0), ("c", 0), ("c", 0)]
+    rows = [{"text": f"piece {i} of a book", "label": n, "source": book} for i, (book, n) in enumerate(books)]
+    bench = load_benchmark(write(tmp_path / "tail.jsonl", rows))
+    assert bench.document.tolist() == bench.cut(2).document.tolist() == [0, 0, 1, 2, 3, 3]
+    assert bench.take([5, 4, 3, 2, 1], "some").document.tolist() == [0, 0, 1, 2, 3]
+    assert bench.take([0, 2, 3, 4], "one of each").document is None
+    without = load_benchmark(write(tmp_path / "none.jsonl", [*rows[1:], {"text": "x", "label": 1}]))
+    assert without.sources == () and without.document is None
+    with pytest.raises(ValueError, match="6 texts but 1 sources"):
+        dataclasses.replace(bench, sources=("b",))
+
+
+@pytest.mark.parametrize("sources", ["xxxx", "xyxy", "xxyy", "xxyz"])
+def test_a_collection_of_both_classes_or_of_a_whole_class_is_no_document(sources):
+    bench = benchmark(["a", "b", "c", "d"], [1, 1, 0, 0], sources=tuple(sources))
+    assert bench.document is None
+
+
 # --- labels ---
 
 

@@ -10,7 +10,7 @@ from conftest import SENTENCES, TEXTS
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, detector
+from mialib.detectors import Detector, detector, lowest_indices, min_k_grid
 from mialib.token_stats import TokenRow
 
 VOCABULARY = 50
@@ -390,16 +390,24 @@ def test_inputs_of_another_number_of_texts_are_an_error_with_both_numbers(name):
 @pytest.mark.parametrize("k", [0, -5, 100.5, float("nan")])
 @pytest.mark.parametrize("name", ["min_k", "min_k++"])
 def test_a_k_out_of_range_is_an_error(name, k):
-    with pytest.raises(ValueError, match=r"\(0, 100\]"):
+    with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
         detect(name, table([-1, -2]), k=k)
+    with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
+        min_k_grid(table([-1, -2]), [20, k])
+    with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
+        lowest_indices(np.array([-1.0, -2.0]), k)
 
 
-@pytest.mark.parametrize("k", [-5, 101])
+@pytest.mark.parametrize("k", [-5, 101, 150, float("nan")])
 def test_a_percentile_out_of_range_is_an_error(k):
-    with pytest.raises(ValueError, match="range"):
+    with pytest.raises(ValueError, match=rf"k is a percentage in \[0, 100\], got {k}"):
         detect("surp", table([-1, -2]), k=k)
-    with pytest.raises(ValueError, match="range"):
+    with pytest.raises(ValueError, match=rf"k is a percentage in \[0, 100\], got {k}"):
         surp_grid(table([-1, -2]), [2.5], [20, k])
+
+
+def test_below_the_percentile_0_there_is_no_token():
+    assert detect("surp", table([-1, -2]), k=0).tolist() == [0.0]
 
 
 def test_frequencies_of_another_tokenizer_are_an_error_that_names_both():

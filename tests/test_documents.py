@@ -1,6 +1,7 @@
 """Long documents by their snippets: how they are cut, found and scored, and intervals that draw documents."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import oracles
@@ -33,9 +34,16 @@ def test_snippets_carry_the_label_of_their_document():
     assert snippets.labels.tolist() == [1, 1, 0, 0, 0]
 
 
-def test_snippets_carry_the_domain_of_their_document():
+def test_snippets_carry_the_domain_and_the_source_of_their_document():
     books = Benchmark("books", ("a b c d e", "f g"), np.array([1, 0]), "r", domains=("novels", "plays"))
     assert documents.snippet_benchmark(books, 2)[0].domains == ("novels", "novels", "plays")
+    assert documents.snippet_benchmark(replace(books, sources=("x", "y")), 2)[0].sources == ("x", "x", "y")
+
+
+def test_the_snippets_to_choose_on_are_those_of_the_documents_to_choose_on():
+    books = Benchmark("books", ("a b c d e", "f g", "a b x y"), np.array([1, 0, 0]), "r", validation=(1, 2))
+    assert documents.snippet_benchmark(books, 2)[0].validation == (2, 3, 4)
+    assert documents.snippet_benchmark(replace(books, validation=()), 2)[0].validation == ()
 
 
 # --- places in a document ---

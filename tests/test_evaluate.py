@@ -53,6 +53,13 @@ def test_every_detector_scores_every_text(inputs):
     assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
 
 
+def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
+    with pytest.raises(ValueError, match=r"hyperparameters of 'mink', .* not among the detectors to score: min_k, ppl"):
+        evaluate.score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
+    with pytest.raises(ValueError, match="hyperparameters of 'neighbor'"):
+        evaluate.score_all(inputs, neighbor={})
+
+
 def test_a_detector_without_its_input_is_none_not_an_error(model_folder, benchmark_file):
     [target] = evaluate.targets(model_folder, benchmark_file)
     scores = evaluate.score_all(evaluate.load_inputs(target), ["ref", "dc_pdd", "ppl"])

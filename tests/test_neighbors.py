@@ -36,7 +36,7 @@ def test_a_neighbor_has_one_other_word_and_the_rest_byte_for_byte(made):
     for text, of_text in zip(TEXTS, made, strict=True):
         for neighbor in of_text:
             old, new = replaced(text, neighbor)
-            assert new != old and new and not any(c.isspace() for c in new)
+            assert new.casefold() != old.casefold() and new and not any(c.isspace() for c in new)
             assert len(neighbor.split()) == len(text.split())
 
 
@@ -70,7 +70,8 @@ def naive(text, folder, n):
         space = " " if before.endswith(" ") else ""
         p_word = sum(p[v] for v, string in enumerate(strings) if string == space + word)
         for v, string in enumerate(strings):
-            if string.startswith(space) and string.removeprefix(space).isalnum() and string != space + word:
+            other = string.removeprefix(space)
+            if string.startswith(space) and other.isalnum() and other.casefold() != word.casefold():
                 found[before + string.removeprefix(space) + after] = p[v] / (1 - p_word)
     return sorted(found, key=found.get, reverse=True)[:n]
 
@@ -260,37 +261,65 @@ def test_the_cache_misses_when_anything_that_matters_changes(masked_folder, monk
     assert calls == [1]
 
 
-def test_wordpiece_proposes_whole_words_and_no_continuations(tmp_path):
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "mill",
+    "stands",
+    "river",
+    "##s",
+    "##ing",
+    ",",
+    "old",
+    "cafe",
+]
+
+
+@pytest.fixture(scope="module")
+def uncased(tmp_path_factory):
+    """A masked model whose tokenizer is WordPiece's in lower case."""
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "the",
-        "mill",
-        "stands",
-        "river",
-        "##s",
-        "##ing",
-        ",",
-        "old",
-    ]
-    tokenizer = BertTokenizerFast(vocab={piece: i for i, piece in enumerate(pieces)}, model_max_length=32)
-    tokenizer.save_pretrained(tmp_path)
+    folder = tmp_path_factory.mktemp("uncased")
+    BertTokenizerFast(vocab={piece: i for i, piece in enumerate(PIECES)}, model_max_length=32).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(pieces),
+        vocab_size=len(PIECES),
         hidden_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=32,
     )
-    BertForMaskedLM(config).save_pretrained(tmp_path)
-    [found] = make_neighbors(["the mill,\nrivers"], str(tmp_path), n_neighbors=13, progress=False)
-    words = {"the", "mill", "stands", "river", "old"}
+    BertForMaskedLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+def test_wordpiece_proposes_whole_words_and_no_continuations(uncased):
+    [found] = make_neighbors(["the mill,\nrivers"], uncased, n_neighbors=16, progress=False)
+    words = {"the", "mill", "stands", "river", "old", "cafe"}
     expected = {f"{w} mill,\nrivers" for w in words - {"the"}} | {f"the {w},\nrivers" for w in words - {"mill"}}
     assert set(found) == expected | {f"the mill,\n{w}" for w in words}
+
+
+def test_an_uncased_model_proposes_no_word_for_itself(uncased):
+    """It reads a word of any case, and of any accents, as the same token, so its neighbors are the same words."""
+    small, large = "the mill stands cafe", "The MILL stands Café"
+    own, upper = (make_neighbors([text], uncased, n_neighbors=20, progress=False)[0] for text in (small, large))
+    assert [replaced(large, neighbor) for neighbor in upper] == [
+        (large.split()[small.split().index(old)], new) for old, new in (replaced(small, neighbor) for neighbor in own)
+    ]
+    with pytest.raises(ValueError, match="knows 20 neighbors, 21 were asked for"):
+        make_neighbors([large], uncased, n_neighbors=21, progress=False)
+
+
+def test_a_cased_model_proposes_no_word_in_another_case(masked_folder):
+    _, unspaced = neighbors._vocabularies(*neighbors.load_masked_model(masked_folder), "en")
+    others = set(unspaced.word_of.values()) - {"A", "a"}
+    assert len(others) == len(unspaced.word_of) - 2
+    [found] = make_neighbors(["A"], masked_folder, n_neighbors=len(others), progress=False)
+    assert set(found) == others

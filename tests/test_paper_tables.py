@@ -17,10 +17,12 @@ from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from mialib import paper_tables
 from mialib.blind import BLIND
 from mialib.cache import score_or_load
+from mialib.choose import HELD_OUT, deal
 from mialib.config import load_profile
 from mialib.detectors import detect
+from mialib.documents import snippet_auc_interval
 from mialib.hub import Unavailable
-from mialib.metrics import auc
+from mialib.metrics import auc, auc_interval
 from mialib.paper_tables import Column
 from mialib.published import published_along
 from mialib.results import Result, load_results
@@ -139,17 +141,56 @@ def test_surps_columns_come_both_ways():
     assert found["MinK"].ours >= found["PPL"].ours, "k = 100 is PPL, and the best k is taken"
 
 
+def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
+    rows = [
+        {"text": f"Book {book}: {text}", "label": label, "source": f"book {label} {book}"}
+        for label in (1, 0)
+        for i, text in enumerate(texts(label))
+        for book in [i // 2]
+    ]
+    path = copies / "data" / "dolma_book" / "tail-1024.jsonl"
+    column = Column(model=LARGE, benchmark="dolma_book/tail-1024")
+    labels, document = np.repeat([1, 0], 24), np.repeat(np.arange(24), 2)
+    ppl = detect("ppl", score_or_load(LARGE, [row["text"] for row in rows]))
+
+    def measured(kept):
+        save_texts(path, kept)
+        return by_row(paper_tables.measure_column("surp", {"auc": "table-2"}, "Dolma-Book-tail / OLMo-7B", column))
+
+    found, alone = measured(rows), measured([{k: row[k] for k in ("text", "label")} for row in rows])
+    assert found["PPL"].ours == alone["PPL"].ours == pytest.approx(auc(labels, ppl))
+    assert found["PPL"].interval == snippet_auc_interval(labels, ppl, document)
+    assert alone["PPL"].interval == auc_interval(labels, ppl)
+    assert all(found[row].interval != alone[row].interval for row in found if found[row].ours is not None)
+
+
 def test_the_probes_column_has_baselines_and_probe():
     column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen="apart", n_training=8)
     measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
     found = by_row(measured)
     assert found["Probe w. Real Data"].ours is not None and found["Probe w. Real Data"].published == 0.698
     assert str(found["Probe w. Synthetic Data"]) == str(found["Neighbor Attack"]) == "not run"
-    without = paper_tables.measure_column(
-        "probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column.model_copy(update={"unseen": None})
-    )
-    assert without.notes == ["without unseen texts, which the probe learns from and which are set aside"]
-    assert all(result.ours is None for result in paper_tables.detected_and_told(without.results)[0])
+
+
+@pytest.mark.parametrize(
+    ("unseen", "note"),
+    [
+        (None, "without unseen texts, which the probe learns from"),
+        ("arxiv_mia", "without the probe: unseen texts of arxiv_mia: set MIALIB_BENCHMARKS"),
+    ],
+)
+def test_without_unseen_texts_the_probes_baselines_are_measured_all_the_same(unseen, note):
+    column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen=unseen)
+    measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
+    assert [said[: len(note)] for said in measured.notes] == [note]
+    assert [done["model"] for done in measured.provenance] == [LARGE, LARGE, SMALL]
+    found = by_row(measured)
+    assert str(found["Probe w. Real Data"]) == str(found["Probe w. Synthetic Data"]) == "not run"
+    labels = np.repeat([1, 0], 24)
+    _, judged = deal(labels, HELD_OUT)  # as beside a probe
+    loss = detect("ppl", score_or_load(LARGE, texts(1) + texts(0)))
+    assert found["Loss Attack"].interval == auc_interval(labels[judged], loss[judged])
+    assert all(found[row].ours is not None for row in ("Min-K% Prob", "Zlib Compression", "Smaller Model"))
 
 
 def test_what_is_lacking_beside_the_model_is_left_out_and_said():
@@ -242,6 +283,12 @@ def test_agreement_counts_what_both_have():
     assert "Of 3 printed numbers 2 were computed here" in said and "for 1 of them" in said
     assert "median is 0.125, the largest is -0.200 (PPL, c)" in said
     assert paper_tables.say_agreement(results[2:], "auc") == "None of the 1 printed numbers was computed here."
+
+
+def test_a_wrong_key_is_an_error_in_one_line_that_names_the_column():
+    with pytest.raises(ValueError, match=r"^column 'WikiMIA / OPT-6\.7B': modle: Extra inputs are not") as caught:
+        paper_tables.read_columns({"WikiMIA / OPT-6.7B": {"model": LARGE, "benchmark": "wikimia-32", "modle": "x"}})
+    assert "\n" not in str(caught.value)
 
 
 def test_no_two_columns_of_a_page_share_a_file():

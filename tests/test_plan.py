@@ -46,6 +46,12 @@ def test_hours_and_memory_of_likelihoods():
     assert memory_gb(column) == pytest.approx(6.658 * 2 + 2)
 
 
+@pytest.mark.parametrize("rows", [{"a_values": [0.01, 0.1]}, {"corpora": {"C4 / 1Gb": "c4:1G"}}])
+def test_a_row_of_dc_pdd_alone_is_one_pass_whatever_its_cells(rows):
+    column = Column(model="facebook/opt-6.7b", benchmark="wikimia-128", **rows)
+    assert gpu_hours(column) == pytest.approx(2 * 6.658e9 * 48_000 / 1e14 / 3600)
+
+
 def test_hours_of_neighbors():
     """776 texts of 32 words are 37,248 tokens; two own passes and 25 neighbors of each."""
     column = Column(model="EleutherAI/gpt-neo-2.7B", benchmark="wikimia-32", masked="x/y", n_neighbors=25)

@@ -53,6 +53,7 @@ def test_a_name_is_filled_in_with_the_defaults(name, length, full):
         ("bookmia/x", "bookmia is chosen from by nothing"),
         ("dolma_book/head", "dolma_book comes at lengths 512, 1024; name one, such as dolma_book/head-512"),
         ("wikimia-48", "wikimia comes at lengths 32, 64, 128, 256, not 48"),
+        ("arxiv_mia-64", "unknown benchmark 'arxiv_mia-64': arxiv_mia comes at no lengths; to cut it, give length=64"),
     ],
 )
 def test_what_a_benchmark_does_not_come_in_is_an_error(name, message):
@@ -197,6 +198,14 @@ def test_a_local_copy_with_other_columns_names_them(copies):
 def test_a_length_cuts_a_benchmark_that_comes_at_one(copies):
     write_jsonl(copies / "patentmia" / "patentmia.jsonl", rows("专利"))
     assert load_benchmark("patentmia", length=3).n_words == 3
+
+
+def test_a_length_other_than_the_names_is_an_error():
+    assert find_part("wikimia-64", 64).length == 64
+    with pytest.raises(ValueError, match="wikimia-64 is of 64 words, and 32 are asked for"):
+        load_benchmark("wikimia-64", 32)
+    with pytest.raises(ValueError, match="dolma_book/tail-1024 is of 1024 words, and 512 are asked for"):
+        load_benchmark("dolma_book/tail-1024", 512)
 
 
 def test_unseen_texts_come_with_arxiv_mia(copies):

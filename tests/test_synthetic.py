@@ -47,7 +47,9 @@ class ChatServer:
         self.requests.append((handler.path, handler.headers.get("Authorization"), body))
         if what in (ERROR, LIMIT, REFUSE):
             status = {ERROR: 503, LIMIT: 429, REFUSE: 401}[what]
-            return self.send(handler, status, {"error": {"message": f"no: {handler.headers.get('Authorization')}"}})
+            return self.send(
+                handler, status, {"error": {"message": f"why? no: {handler.headers.get('Authorization')}"}}
+            )
         if what == NONSENSE:
             return self.send(handler, 200, {"error": "busy"})
         first = 0 if what == REPEAT else 10 * self.n_answers
@@ -188,6 +190,12 @@ def test_a_refusal_is_not_tried_again_and_the_key_is_nowhere(chat, tmp_path, mon
         write(chat, path, n=20)
     assert len(chat.requests) == 2
     assert KEY not in str(caught.value) and KEY not in caplog.text and KEY not in path.read_text()
+
+
+def test_without_a_key_a_refusal_is_told_as_it_is(chat, tmp_path):
+    chat.plan = {0: REFUSE}
+    with pytest.raises(ConnectionError, match=r"answered 401: .*why\? no: None"):
+        write(chat, tmp_path / "new.jsonl")
 
 
 def test_no_server_at_all_says_where_it_looked(chat, tmp_path):

@@ -51,6 +51,11 @@ def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
             ValueError,
             "no unseen texts 'nothing'; known: a file .*lab/en:reference.*sampled:MODEL, apart.*arxiv_mia",
         ),
+        (
+            "apart",
+            ValueError,
+            r"'apart' is some of the benchmark's own non-members, .*: call mialib\.unseen\.set_apart",
+        ),
         ("wikimia", OSError, "unseen texts of wikimia: it comes with none"),
         ("arxiv_mia", OSError, "set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"),
     ],
