@@ -407,6 +407,17 @@ def compare_held_out(both: BothWays, labels: ArrayLike, method: str = "SURP", ot
     return compare_auc(np.asarray(labels)[both.judged_on], both.held_out[method], both.held_out[other])
 
 
+def compare_models(labels: ArrayLike, first: BothWays, second: BothWays) -> dict[str, Comparison | None]:
+    """The second model's AUC minus the first's on the same held-out texts, by method; None where one model lacks it."""
+    methods = [name for name in METHODS.values() if name in first.held_out or name in second.held_out]
+    return {
+        name: compare_auc(np.asarray(labels)[first.judged_on], second.held_out[name], first.held_out[name])
+        if name in first.held_out and name in second.held_out
+        else None
+        for name in methods
+    }
+
+
 def by_domain(inputs: Inputs) -> tuple[dict[str, Inputs], dict[str, tuple[int, int]]]:
     """The texts of each domain, and the domains left out with their numbers of members and non-members.
 

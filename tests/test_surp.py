@@ -1,6 +1,7 @@
 """SURP's pages: the grid, other readings of the equations, tokens, both ways of choosing, domains and shift."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import oracles
@@ -365,6 +366,16 @@ def test_surp_without_an_entropy_condition_is_counted():
     tight = surp.BothWays(both.results, both.options | {("SURP", "auc"): {"entropy_threshold": 0.0}}, {}, None, {})
     loose = surp.BothWays(both.results, both.options | {("SURP", "auc"): {"entropy_threshold": 1e9}}, {}, None, {})
     assert surp.without_entropy({"a": (low, tight), "b": (high, loose)}).startswith("In 1 of 2 columns")
+
+
+def test_two_models_are_compared_by_the_methods_that_both_have(inputs):
+    other = replace(inputs, stats=inputs.stats.take(range(59, -1, -1)), reference=inputs.stats, lowercase=None)
+    first, second = surp.both_ways(other), surp.both_ways(inputs)
+    found = surp.compare_models(inputs.labels, first, second)
+    assert {name for name, comparison in found.items() if comparison is None} == {"Ref", "Lower"}
+    assert set(found) == set(surp.METHODS.values()) - {"Neighbor"}
+    labels = inputs.labels[second.judged_on]
+    assert found["PPL"] == compare_auc(labels, second.held_out["PPL"], first.held_out["PPL"])
 
 
 def test_intervals_draw_documents_where_a_document_has_several_texts():
