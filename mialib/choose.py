@@ -118,6 +118,19 @@ def fit_a(inputs: Inputs, a_values: Sequence[float], chosen_on: Indices) -> floa
     return candidates.options[candidates.best(inputs.labels, chosen_on)]["a"]
 
 
+def fit_and_compare(
+    of: Inputs, other: Inputs, a_values: Sequence[float], chosen_on: Indices, judged_on: Indices
+) -> tuple[tuple[float, float], Comparison]:
+    """DC-PDD's AUC on two inputs of the same texts, `of` minus `other`: the bound of each, fitted on some of the texts,
+    and the comparison on others.
+
+    Frequencies scale what the bound cuts, so that one bound for both would be another cut for each.
+    """
+    bounds = (fit_a(of, a_values, chosen_on), fit_a(other, a_values, chosen_on))
+    scores = [scores_of(inputs, "dc_pdd", a=a)[judged_on] for inputs, a in zip((of, other), bounds, strict=True)]
+    return bounds, compare_auc(of.labels[judged_on], *scores)
+
+
 def choose_and_judge(
     labels: ArrayLike, scores: Mapping[float, FloatArray], default: float, seed: int = 0
 ) -> tuple[float, Comparison]:

@@ -216,6 +216,7 @@ class Judgement:
     seeds: tuple[int, ...]
     comparisons: tuple[Comparison, ...]  # one for each side that a is held against; covers texts and seeds
     verdict: str
+    all_at_chance: bool  # an equality of sides of which none tells the texts apart: it says nothing of what was varied
     live: tuple[Comparison, ...]  # the same of the seed that this build trained
     recorded: tuple[Comparison, ...]  # and of the recorded ones; empty where there are none
 
@@ -366,9 +367,17 @@ def judge(claim: Claim, setting: str, place: Setting, labels: Sequence[int], see
         tuple(s.seed for s in seeds),
         comparisons,
         overall,
+        claim.expect == "equivalent" and CHANCE not in claim.against and _all_at_chance(labels, seeds),
         compare(live) if live else (),
         compare(recorded) if recorded else (),
     )
+
+
+def _all_at_chance(labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:
+    """Whether the interval of each side's AUC contains 0.5, by the comparison with what scores all texts alike."""
+    by_side = [[s.scores[i] for s in seeds] for i in range(len(seeds[0].scores))]
+    above_chance = [compare_auc_over_seeds(labels, of, [np.zeros_like(one) for one in of]).difference for of in by_side]
+    return all(interval.low <= 0 <= interval.high for interval in above_chance)
 
 
 def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:

@@ -225,6 +225,18 @@ def without_corpus(inputs: Inputs) -> Inputs:
     return replace(inputs, target=replace(inputs.target, corpus=None), frequency=flat)
 
 
+def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
+    """The labels (N,) that columns of the same texts share; ValueError where their texts or labels differ."""
+    first = columns[0]
+    for other in columns[1:]:
+        if other.benchmark.texts != first.benchmark.texts or not np.array_equal(other.labels, first.labels):
+            raise ValueError(
+                f"{first.target.column} and {other.target.column} are not of the same texts with the same labels; "
+                "give both models one benchmark"
+            )
+    return first.labels
+
+
 def has_case(benchmark: Benchmark) -> bool:
     """Whether lowercasing means anything: not in Chinese, where at most units and formulas have case."""
     return benchmark.language != "zh"

@@ -2,7 +2,7 @@
 
 overview       text_at_quantile, work_text: one text, token by token
 contamination  times_of_texts, measure_by_times, rank_correlation, first_above
-unlearning     count_forgotten, measure_members, indistinguishable, reach_at_chance
+unlearning     count_forgotten, forgotten_and_retained, measure_members, indistinguishable, reach_at_chance
 """
 
 from __future__ import annotations
@@ -180,6 +180,15 @@ def count_forgotten(model: str) -> int:
             f"{model}: it is not known which members it was made to forget; give `forgotten`, their number"
         )
     return recipe.texts
+
+
+def forgotten_and_retained(labels: ArrayLike, n_forgotten: int) -> dict[str, Indices]:
+    """The first `n_forgotten` members, and the others unless all were forgotten, by index."""
+    members = np.flatnonzero(np.asarray(labels) == 1)
+    if not 0 < n_forgotten <= len(members):
+        raise ValueError(f"{n_forgotten} of {len(members)} members forgotten: `forgotten` is from 1 to {len(members)}")
+    groups = {"forgotten": members[:n_forgotten], "retained": members[n_forgotten:]}
+    return {name: texts for name, texts in groups.items() if len(texts)}
 
 
 def indistinguishable(interval: Interval, margin: float = 0.05) -> str:

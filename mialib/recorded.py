@@ -6,9 +6,8 @@ from_lab         the same of a model of the live lab
 measure          AUCs over the training seeds of a model
 
 A file holds the token statistics of members and non-members, and who is one; no text, and no token ids, from which a
-text could be read. So DC-PDD and Zlib can't be computed from it. The numbers are float16: on the live lab's models that
-moves the AUC of PPL, Min-K% and Min-K%++ by less than 0.0001, and that of SURP, which compares log-probs with a
-percentile of them and entropies with a bound, by up to 0.001.
+text could be read. So DC-PDD and Zlib can't be computed from it. The numbers are float16, which moves an AUC by less
+than 0.002: most that of SURP, which compares log-probs with a percentile of them and entropies with a bound.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The pages of the SURP paper: functions of stored token statistics.
 
-Figure 4   auc_grid, alternatives: the heatmap, and each of the two conditions alone
+Figure 4   auc_grid, compare_conditions: the heatmap, and each of the two conditions alone
 variants   VARIANTS, compare_variants: other readings of "low probability" and of a text without a surprising token
 Figure 2   token_cloud, mean_of_surprising: entropy against log-probability, token by token
 Tables     both_ways: every method, hyperparameters chosen as the paper does and on held-out texts
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.choose import GRIDS, HELD_OUT, Candidates, Gap, deal, describe_options, gap, score_grid
-from mialib.detectors import DETECTORS, FloatArray, surp_grid
+from mialib.detectors import DETECTORS, FloatArray, below_percentile, surp_grid
 from mialib.documents import resamples, snippet_auc_interval
 from mialib.evaluate import Inputs, score_all
 from mialib.metrics import Comparison, Interval, auc_interval, aucs, compare_auc, tpr_at_fpr_interval
@@ -27,6 +27,8 @@ from mialib.token_stats import TokenRow, check_known
 
 if TYPE_CHECKING:
     import pandas as pd
+
+IsLow = Callable[[FloatArray, ArrayLike], NDArray[np.bool_]]  # log p (n,), k -> (n,), or (K, n) for K of them
 
 PAPER = "surp"
 PAPERS_BEST = (2.5, 40.0)  # the best cell of the paper's Figure 4
@@ -81,22 +83,29 @@ def grid_results(
     ]
 
 
-def alternatives(inputs: Inputs, entropy_thresholds: Sequence[float], ks: Sequence[float]) -> dict[str, FloatArray]:
-    """What SURP's best cell is held against: each condition alone, and Min-K%, each at its best on these texts.
+def compare_conditions(
+    inputs: Inputs, entropy_thresholds: Sequence[float], ks: Sequence[float]
+) -> dict[str, Comparison]:
+    """SURP minus each of its two conditions alone, and minus Min-K%: hyperparameters of both sides are chosen on a
+    fifth of the texts and judged on the others.
 
-    A threshold alone is the paper's top row, k = 100; a percentile alone a threshold that every token is below.
+    A threshold alone is the paper's top row, k = 100; a percentile alone a threshold that every token is below. On the
+    texts that are chosen on the best of a grid is at least the best of a part of it, and most cells have most luck.
     """
     grids = {
+        "SURP": ("surp", {"entropy_threshold": entropy_thresholds, "k": ks}),
         "entropy threshold alone": ("surp", {"entropy_threshold": entropy_thresholds, "k": [100]}),
         "percentile alone": ("surp", {"entropy_threshold": [np.inf], "k": ks}),
         "Min-K% Prob": ("min_k", {"k": ks}),
     }
-    found = {}
+    chosen_on, judged_on = deal(inputs.labels, HELD_OUT)
+    scores = {}
     for name, (detector, grid) in grids.items():
         candidates = score_grid(inputs, detector, grid)
-        best = candidates.best(inputs.labels)
-        found[f"{name} ({describe_options(candidates.options[best])})"] = candidates.scores[best]
-    return found
+        best = candidates.best(inputs.labels, chosen_on)
+        scores[f"{name} ({describe_options(candidates.options[best])})"] = candidates.scores[best][judged_on]
+    (whole, of_surp), *others = scores.items()
+    return {f"{whole} − {name}": compare_auc(inputs.labels[judged_on], of_surp, values) for name, values in others}
 
 
 def printed_cells() -> dict[tuple[float, float], str]:
@@ -114,35 +123,29 @@ def printed_cells() -> dict[tuple[float, float], str]:
 # --- other readings of the paper ---
 
 
-def below_percentile(log_prob: FloatArray, k: float) -> NDArray[np.bool_]:
-    """Eq. 3 as we read it: strictly below the k-th percentile, interpolated between the sorted values."""
-    return log_prob < np.percentile(log_prob, k)
-
-
-def lowest_by_rank(log_prob: FloatArray, k: float) -> NDArray[np.bool_]:
+def lowest_by_rank(log_prob: FloatArray, k: ArrayLike) -> NDArray[np.bool_]:
     """Other code's reading: the int(n k / 100) lowest by rank, ties by position, as in Min-K%."""
-    is_low = np.zeros(len(log_prob), bool)
-    is_low[np.argsort(log_prob, kind="stable")[: int(len(log_prob) * k / 100)]] = True
-    return is_low
+    ranks = np.argsort(np.argsort(log_prob, kind="stable"))
+    return ranks < (len(log_prob) * np.asarray(k) / 100).astype(np.int64)[..., None]
 
 
-def below_share_of_range(log_prob: FloatArray, k: float) -> NDArray[np.bool_]:
+def below_share_of_range(log_prob: FloatArray, k: ArrayLike) -> NDArray[np.bool_]:
     """The paper's sentence to the letter: strictly below the value k/100 of the way from the minimum to the maximum."""
-    return log_prob < log_prob.min() + k / 100 * (log_prob.max() - log_prob.min())
+    return log_prob < log_prob.min() + np.asarray(k)[..., None] / 100 * (log_prob.max() - log_prob.min())
 
 
 def surprising(
     row: TokenRow,
     entropy_threshold: float,
     k: float,
-    is_low: Callable[[FloatArray, float], NDArray[np.bool_]] = below_percentile,
+    is_low: IsLow = below_percentile,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """A text's log p in float64, and which of its tokens have low entropy and low probability (Eq. 2 and 3)."""
     log_prob = row.log_prob.astype(np.float64)
     return log_prob, (row.entropy.astype(np.float64) < entropy_threshold) & is_low(log_prob, k)
 
 
-def every_token(log_prob: FloatArray, _k: float) -> NDArray[np.bool_]:
+def every_token(log_prob: FloatArray, _k: ArrayLike) -> NDArray[np.bool_]:
     """No limit on the probability."""
     return np.ones(len(log_prob), bool)
 
@@ -151,7 +154,7 @@ def every_token(log_prob: FloatArray, _k: float) -> NDArray[np.bool_]:
 class Variant:
     """A reading of Eq. 2 to 4."""
 
-    is_low: Callable[[FloatArray, float], NDArray[np.bool_]]
+    is_low: IsLow
     without: float  # the score of a text without a surprising token, nats
 
 
@@ -163,14 +166,21 @@ VARIANTS = {
 }
 
 
+def variant_grid(
+    inputs: Inputs, variant: Variant, entropy_thresholds: Sequence[float], ks: Sequence[float]
+) -> tuple[Candidates, NDArray[np.bool_]]:
+    """SURP's scores under a variant at each of C pairs of hyperparameters, and which texts have no surprising token
+    there, (C, N)."""
+    scores, counts = surp_grid(inputs.stats, entropy_thresholds, ks, variant.is_low)
+    options = tuple({"entropy_threshold": threshold, "k": k} for threshold in entropy_thresholds for k in ks)
+    is_without = (counts == 0).reshape(len(options), -1)
+    return Candidates(options, np.where(is_without, variant.without, scores.reshape(is_without.shape))), is_without
+
+
 def variant_scores(inputs: Inputs, variant: Variant, entropy_threshold: float, k: float) -> tuple[FloatArray, int]:
     """SURP's scores under a variant, (N,), and how many texts have no surprising token."""
-    scores, n_without = np.empty(len(inputs.labels)), 0
-    for i, row in enumerate(inputs.stats):
-        log_prob, chosen = surprising(row, entropy_threshold, k, variant.is_low)
-        scores[i] = log_prob[chosen].mean() if chosen.any() else variant.without
-        n_without += not chosen.any()
-    return scores, n_without
+    at_cell, is_without = variant_grid(inputs, variant, [entropy_threshold], [k])
+    return at_cell.scores[0], int(is_without.sum())
 
 
 @dataclass(frozen=True)
@@ -178,37 +188,36 @@ class VariantResult:
     """A reading of the equations at one cell."""
 
     name: str
-    entropy_threshold: float
-    k: float
-    n_without: int  # texts without a surprising token
+    where: str  # what the cell is
+    options: dict[str, float]  # the cell
+    n_without: int  # judged texts without a surprising token
     auc: Interval
     change: Comparison | None  # its AUC minus that of our reading; None for ours
 
 
-def compare_variants(
-    inputs: Inputs,
-    grid: SurpGrid,
-    entropy_thresholds: Sequence[float],
-    ks: Sequence[float],
-) -> list[VariantResult]:
-    """Each reading of the equations at the grid's best cell and at the paper's, on the same texts."""
-    best = (float(entropy_thresholds[grid.best[0]]), float(ks[grid.best[1]]))
+def compare_variants(inputs: Inputs, entropy_thresholds: Sequence[float], ks: Sequence[float]) -> list[VariantResult]:
+    """Each reading of the equations at its own best cell on a fifth of the texts and at the paper's, on the others.
+
+    At one reading's best cell the others would look worse than they are.
+    """
+    chosen_on, judged_on = deal(inputs.labels, HELD_OUT)
+    labels = inputs.labels[judged_on]
+    cells = {
+        "own cell, chosen on a fifth": (entropy_thresholds, ks),
+        "the paper's cell": tuple([x] for x in PAPERS_BEST),
+    }
     results = []
-    for threshold, k in dict.fromkeys([best, PAPERS_BEST]):
+    for where, grid in cells.items():
         ours = None
         for name, variant in VARIANTS.items():
-            scores, n_without = variant_scores(inputs, variant, threshold, k)
-            change = None if ours is None else compare_auc(inputs.labels, scores, ours)
+            candidates, is_without = variant_grid(inputs, variant, *grid)
+            best = candidates.best(inputs.labels, chosen_on)
+            scores, n_without = candidates.scores[best][judged_on], int(is_without[best][judged_on].sum())
+            change = None if ours is None else compare_auc(labels, scores, ours)
             ours = scores if ours is None else ours
-            interval = auc_interval(inputs.labels, scores)
-            results.append(VariantResult(name, threshold, k, n_without, interval, change))
+            interval = auc_interval(labels, scores)
+            results.append(VariantResult(name, where, candidates.options[best], n_without, interval, change))
     return results
-
-
-def largest_change(found: Sequence[VariantResult], name: str) -> str:
-    """A variant's largest change of AUC over the cells, with its interval, in words."""
-    v = max((v for v in found if v.name == name), key=lambda v: abs(v.change.difference.estimate))
-    return f"{v.change.difference} at ε = {v.entropy_threshold:g}, k = {v.k:g}"
 
 
 # --- Figure 2: tokens ---
@@ -398,6 +407,17 @@ def compare_held_out(both: BothWays, labels: ArrayLike, method: str = "SURP", ot
     return compare_auc(np.asarray(labels)[both.judged_on], both.held_out[method], both.held_out[other])
 
 
+def compare_models(labels: ArrayLike, first: BothWays, second: BothWays) -> dict[str, Comparison | None]:
+    """The second model's AUC minus the first's on the same held-out texts, by method; None where one model lacks it."""
+    methods = [name for name in METHODS.values() if name in first.held_out or name in second.held_out]
+    return {
+        name: compare_auc(np.asarray(labels)[first.judged_on], second.held_out[name], first.held_out[name])
+        if name in first.held_out and name in second.held_out
+        else None
+        for name in methods
+    }
+
+
 def by_domain(inputs: Inputs) -> tuple[dict[str, Inputs], dict[str, tuple[int, int]]]:
     """The texts of each domain, and the domains left out with their numbers of members and non-members.
 
@@ -463,7 +483,8 @@ def variants_table(found: Sequence[VariantResult]) -> pd.DataFrame:
     import pandas as pd
 
     rows = {
-        f"ε = {v.entropy_threshold:g}, k = {v.k:g}: {v.name}": {
+        f"{v.where}: {v.name}": {
+            "cell": describe_options(v.options),
             "AUC [95% interval]": str(v.auc),
             "minus ours (paired)": str(v.change.difference) if v.change else DASH,
             "texts without": v.n_without,

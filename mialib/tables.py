@@ -236,7 +236,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "published": j.claim.published if is_new else "",
                 "where": _describe_place(j),
                 "difference of AUC [95% interval]": f"{of_a}: {differences}{expected}",
-                "verdict": f"{j.verdict} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
+                "verdict": f"{j.verdict}{_at_chance(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
             }
         )
     return pd.DataFrame(rows).style.hide(axis="index")
@@ -250,7 +250,7 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     rows: dict[str, dict[str, str]] = {}
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
-        lines = {"verdict": f"{j.setting}: {unbroken(j.verdict)}"} | {
+        lines = {"verdict": f"{j.setting}: {unbroken(j.verdict)}{_at_chance(j)}"} | {
             f"{name}: difference of AUC": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
             for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
         }
@@ -259,6 +259,11 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
         row |= {name: "<br>".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
     small = {"selector": "td, th", "props": "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"}
     return pd.DataFrame(rows.values()).style.hide(axis="index").set_table_styles([small])
+
+
+def _at_chance(judgement: Judgement) -> str:
+    """What stands beside the verdict of an equality between sides that all tell nothing."""
+    return " (all sides at chance)" if judgement.all_at_chance else ""
 
 
 def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:

@@ -1,5 +1,7 @@
 """Choosing hyperparameters: on the texts that are judged, or on others that the judged ones are kept away from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
@@ -7,6 +9,7 @@ from conftest import made_inputs, random_rows
 from mialib import choose
 from mialib.choose import GRIDS, HELD_OUT, Candidates, deal, score_grid
 from mialib.detectors import detect
+from mialib.frequency import TokenFrequency
 from mialib.metrics import auc
 
 LABELS = np.repeat([1, 0], [6, 10])
@@ -150,6 +153,21 @@ def test_the_value_is_chosen_on_one_half_and_judged_on_the_other(scores):
     assert best == 10.0
     assert auc(LABELS[judged_on], perfect_there[judged_on]) == 0
     assert comparison.difference.estimate == pytest.approx(auc(LABELS[judged_on], scores[judged_on]))
+
+
+def test_each_side_has_the_bound_that_fits_it():
+    # Every p is multiplied by log 10 or by log 100, twice that, so a cut at p = 0.17 is a = 0.4 or a = 0.8. There the
+    # members' lie higher; at a cut below 0.1 all are alike, and above 0.3 the non-members' 0.9 is too much.
+    rows = [(np.log([0.2, 0.2]), [1, 1]), (np.log([0.1, 0.9]), [1, 1])] * 10
+    texts = made_inputs(rows, [1, 0] * 10)
+    flat, doubled = (replace(texts, frequency=TokenFrequency(np.zeros(n, np.int64), "flat")) for n in (10, 100))
+    chosen_on, judged_on = deal(texts.labels, 0.5)
+    bounds, comparison = choose.fit_and_compare(flat, doubled, [0.4, 0.8], chosen_on, judged_on)
+    assert bounds == (0.4, 0.8) and comparison.difference.estimate == 0
+    _, one_for_both = choose.fit_and_compare(flat, doubled, [0.4], chosen_on, judged_on)
+    assert one_for_both.difference.estimate == 0.5
+    swapped, _ = choose.fit_and_compare(doubled, flat, [0.4, 0.8], judged_on, chosen_on)
+    assert swapped == (0.8, 0.4)
 
 
 def test_options_are_described_in_a_few_characters():

@@ -231,6 +231,35 @@ def test_verdict_over_three_seeds(shifts, test, expected, tmp_path):
     assert judged(shifts, tmp_path=tmp_path, **test) == expected
 
 
+@pytest.mark.parametrize(
+    ("shifts", "test", "expected"),
+    [
+        ((0, 0.01), {"expect": "equivalent", "margin": 0.05}, True),
+        ((2, 2), {"expect": "equivalent", "margin": 0.05}, False),
+        ((0, 2), {"expect": "equivalent", "margin": 0.05}, False),  # one of them finds something
+        ((-2, 0), {"expect": "equivalent", "margin": 0.05}, False),  # and so it does below 0.5
+        ((0, 0), {}, False),  # no equality is claimed
+        ((0, 0), {"expect": "equivalent", "margin": 0.05, "against": ["chance"]}, False),  # chance is what is claimed
+    ],
+)
+@pytest.mark.parametrize("n_folds", [1, 5])
+def test_an_equality_of_sides_at_chance_is_named(shifts, test, expected, n_folds, tmp_path):
+    written = claim_of(**({"against": [{"detector": "zlib"}]} | test))
+    claim = load_written(written, tmp_path).claims[0]
+    chosen_on = [chosen_on for chosen_on, _ in folds(LABELS)] if n_folds > 1 else [[]]
+    seeds = [SeedScores(s, np.empty((2, n_folds, len(LABELS))), "texts") for s in range(3)]
+    for seed in seeds:
+        for side, shift in enumerate(shifts):
+            seed.scores[side] = scores_at(shift, 10 + seed.seed)
+            for f, texts in enumerate(chosen_on):
+                seed.scores[side, f, texts] = np.nan
+    judgement = judge(claim, "here", PLACE, LABELS, seeds)
+    assert judgement.all_at_chance is expected
+    [verdict] = tables.claims_table([judgement]).data["verdict"]
+    assert ("(all sides at chance)" in verdict) is expected
+    assert ("(all sides at chance)" in tables.ledger_table([judgement]).data["verdict"][0]) is expected
+
+
 def test_fewer_than_three_seeds_never_support_a_claim(tmp_path):
     assert judged([2, 0], n_seeds=2, tmp_path=tmp_path) == "inconclusive"
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import made_inputs, random_rows
 
 from mialib import cache, evaluate, results, tables
 from mialib.detectors import DETECTORS
@@ -221,3 +222,13 @@ def test_taken_inputs_are_those_texts_in_every_pass(inputs):
     whole, some = evaluate.score_all(inputs), evaluate.score_all(taken)
     for name, scores in whole.items():
         np.testing.assert_allclose(some[name], scores[[5, 2, 9]], err_msg=name)
+
+
+def test_columns_of_other_texts_or_labels_have_no_labels_in_common():
+    rows = random_rows(0, [3, 4, 5, 6])
+    one = made_inputs(rows, [1, 0, 1, 0])
+    assert evaluate.common_labels([one, one]).tolist() == [1, 0, 1, 0]
+    others = [made_inputs(rows, [0, 1, 1, 0]), made_inputs(rows[:3], [1, 0, 1]), one.take([2, 1, 0, 3], "made")]
+    for other in others:
+        with pytest.raises(ValueError, match="are not of the same texts with the same labels; give both models one"):
+            evaluate.common_labels([one, other])

@@ -153,6 +153,17 @@ def test_how_many_were_forgotten_is_what_the_recipe_says(lab_profile):
             min_k.count_forgotten(model)
 
 
+def test_the_first_members_are_the_forgotten_ones():
+    labels = [0, 1, 1, 0, 1]
+    groups = {name: texts.tolist() for name, texts in min_k.forgotten_and_retained(labels, 2).items()}
+    assert groups == {"forgotten": [1, 2], "retained": [4]}
+    everything = min_k.forgotten_and_retained(labels, 3)
+    assert list(everything) == ["forgotten"], "no empty group"
+    for n in (0, -1, 4):
+        with pytest.raises(ValueError, match=f"^{n} of 3 members forgotten"):
+            min_k.forgotten_and_retained(labels, n)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [

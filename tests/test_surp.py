@@ -1,6 +1,7 @@
 """SURP's pages: the grid, other readings of the equations, tokens, both ways of choosing, domains and shift."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import oracles
@@ -46,16 +47,45 @@ def test_the_grid_holds_auc_counts_and_its_best_cell(inputs):
     assert grid.auc[grid.best] == grid.auc.max()
 
 
-def test_each_condition_alone_and_min_k_stand_at_their_best(inputs):
-    found = surp.alternatives(inputs, THRESHOLDS, KS)
-    assert [name.split(" (")[0] for name in found] == ["entropy threshold alone", "percentile alone", "Min-K% Prob"]
-    candidates = [
-        [detect("surp", inputs.stats, entropy_threshold=threshold, k=100) for threshold in THRESHOLDS],
-        [detect("surp", inputs.stats, entropy_threshold=np.inf, k=k) for k in KS],
-        [detect("min_k", inputs.stats, k=k) for k in KS],
-    ]
-    for scores, of_all in zip(found.values(), candidates, strict=True):
-        assert auc(inputs.labels, scores) == pytest.approx(max(auc(inputs.labels, values) for values in of_all))
+def chosen_by_hand(labels, of_cells):
+    """The scores, on the other texts, of the cell that is best on a fifth of them."""
+    chosen_on, judged_on = deal(labels, HELD_OUT)
+    return max(of_cells, key=lambda scores: auc(labels[chosen_on], scores[chosen_on]))[judged_on]
+
+
+def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_others(inputs):
+    found = surp.compare_conditions(inputs, THRESHOLDS, KS)
+    on_others = {
+        name: chosen_by_hand(inputs.labels, [detect(detector, inputs.stats, **options) for options in grid])
+        for name, detector, grid in [
+            ("SURP", "surp", [{"entropy_threshold": x, "k": k} for x in THRESHOLDS for k in KS]),
+            ("entropy threshold alone", "surp", [{"entropy_threshold": x, "k": 100} for x in THRESHOLDS]),
+            ("percentile alone", "surp", [{"entropy_threshold": np.inf, "k": k} for k in KS]),
+            ("Min-K% Prob", "min_k", [{"k": k} for k in KS]),
+        ]
+    }
+    labels, whole = inputs.labels[deal(inputs.labels, HELD_OUT)[1]], on_others.pop("SURP")
+    assert len(found) == len(on_others) == 3
+    for (name, comparison), (alone, scores) in zip(found.items(), on_others.items(), strict=True):
+        assert name.startswith("SURP (ε = ") and f") − {alone} (" in name
+        assert comparison.difference.estimate == pytest.approx(auc(labels, whole) - auc(labels, scores))
+
+
+def on_noise(compare, n=40):
+    """Differences of AUC by name where labels say nothing, (n,) of each."""
+    rows, rng = random_rows(6, [12] * 60), np.random.default_rng(0)
+    found = [compare(made_inputs(rows, rng.permutation(np.arange(60) % 2))) for _ in range(n)]
+    return {name: np.array([differences[name] for differences in found]) for name in found[0]}
+
+
+def test_on_noise_both_conditions_are_as_good_as_one():
+    def compare(inputs):
+        found = surp.compare_conditions(inputs, [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100])
+        return {name.split(" − ")[1].split(" (")[0]: c.difference.estimate for name, c in found.items()}
+
+    for name, differences in on_noise(compare).items():
+        assert abs(differences.mean()) < 0.03, name
+        assert differences.min() < 0, "the best of more cells is no better on other texts"
 
 
 def test_the_papers_whole_grid_of_a_thousand_texts_takes_seconds():
@@ -124,6 +154,40 @@ def test_the_variants_of_one_text_by_hand():
 def test_the_variants_differ_where_there_is_something_to_differ_in(inputs):
     scores = [tuple(surp.variant_scores(inputs, variant, 2.5, 40)[0]) for variant in VARIANTS.values()]
     assert len(set(scores)) == 4
+
+
+def test_each_reading_is_compared_at_its_own_cell_by_hand():
+    # Ours and by rank take -8 and the second at k = 50 (members higher), three at k = 75 (members lower).
+    # By range takes -8 alone at k = 50 (all alike), and what is below -2 at k = 75 (three of a member's, higher).
+    rows = [([-8, -3, -2.5, 0], [1] * 4), ([-8, -3.5, -1, 0], [1] * 4)] * 10
+    found = {(v.where, v.name): v for v in surp.compare_variants(made_inputs(rows, [1, 0] * 10), [2.5], [75, 50])}
+    own, papers = dict.fromkeys(where for where, _ in found)
+    by_k = {name: v.options["k"] for (where, name), v in found.items() if where == own}
+    assert by_k == {"ours": 50, "by rank": 50, "by range": 75, "empty scores −100": 50}
+    for name in surp.VARIANTS:
+        assert found[own, name].auc.estimate == 1 and found[own, name].n_without == 0
+    assert found[own, "ours"].change is None and found[own, "by range"].change.difference.estimate == 0
+    # At the paper's cell, k = 40, by range and by rank take -8 alone.
+    for name, change in {"by range": -0.5, "by rank": -0.5, "empty scores −100": 0}.items():
+        assert found[papers, name].change.difference.estimate == change
+    table = surp.variants_table(list(found.values()))
+    assert table.loc[f"{own}: by range", "cell"] == "ε = 2.5, k = 75"
+    assert table.loc[f"{papers}: by range", "cell"] == "ε = 2.5, k = 40"
+
+
+def test_texts_without_a_surprising_token_are_counted_among_the_judged():
+    rows = [([-3, -2, -1], [1] * 3), ([-3, -2, -1], [9] * 3)] * 10  # the second kind has none
+    for variant in surp.compare_variants(made_inputs(rows, [1, 0] * 10), [2.5], [50]):
+        assert variant.n_without == 8, "of the ten, two are chosen on"
+
+
+def test_on_noise_no_reading_is_better_than_another():
+    def compare(inputs):
+        found = surp.compare_variants(inputs, [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100])
+        return {v.name: v.change.difference.estimate for v in found if v.change and v.where.startswith("own")}
+
+    for name, differences in on_noise(compare).items():
+        assert abs(differences.mean()) < 0.03, name
 
 
 # --- tokens ---
@@ -302,6 +366,16 @@ def test_surp_without_an_entropy_condition_is_counted():
     tight = surp.BothWays(both.results, both.options | {("SURP", "auc"): {"entropy_threshold": 0.0}}, {}, None, {})
     loose = surp.BothWays(both.results, both.options | {("SURP", "auc"): {"entropy_threshold": 1e9}}, {}, None, {})
     assert surp.without_entropy({"a": (low, tight), "b": (high, loose)}).startswith("In 1 of 2 columns")
+
+
+def test_two_models_are_compared_by_the_methods_that_both_have(inputs):
+    other = replace(inputs, stats=inputs.stats.take(range(59, -1, -1)), reference=inputs.stats, lowercase=None)
+    first, second = surp.both_ways(other), surp.both_ways(inputs)
+    found = surp.compare_models(inputs.labels, first, second)
+    assert {name for name, comparison in found.items() if comparison is None} == {"Ref", "Lower"}
+    assert set(found) == set(surp.METHODS.values()) - {"Neighbor"}
+    labels = inputs.labels[second.judged_on]
+    assert found["PPL"] == compare_auc(labels, second.held_out["PPL"], first.held_out["PPL"])
 
 
 def test_intervals_draw_documents_where_a_document_has_several_texts():
