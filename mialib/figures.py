@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
 MARKERS = "os^v*PDXh"
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
-CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
+CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  # above the grid
 
 
 def use_style() -> None:

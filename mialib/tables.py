@@ -257,8 +257,13 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
         said = {"claim": f"{unbroken(j.claim.paper)}: {j.claim.claim}", "verdict": "", "published": j.claim.published}
         row = rows.setdefault(j.claim.id, said)  # the verdict early: a narrow page cuts the last columns off
         row |= {name: "<br>".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
-    small = {"selector": "td, th", "props": "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"}
-    return pd.DataFrame(rows.values()).style.hide(axis="index").set_table_styles([small])
+    return small(pd.DataFrame(rows.values())).hide(axis="index")
+
+
+def small(table: pd.DataFrame) -> Styler:
+    """A wide table in small type."""
+    props = "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"
+    return table.style.set_table_styles([{"selector": "td, th", "props": props}])
 
 
 def _at_chance(judgement: Judgement) -> str:
