@@ -194,12 +194,15 @@ def _fit_and_score(
     fitted: NDArray[Any],
     scored: NDArray[Any],
 ) -> NDArray[np.float64]:
+    from threadpoolctl import threadpool_limits
+
     if baseline.min_texts:  # n-grams that the texts to learn from do not hold are as if they had not been counted
         features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
     if not features.shape[1]:
         return np.zeros(len(scored))
     classifier = baseline.classifier(lambda: _folds_to_choose_by(labels[fitted], groups[fitted]))
-    classifier.fit(features[fitted], labels[fitted])
+    with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
+        classifier.fit(features[fitted], labels[fitted])
     if hasattr(classifier, "decision_function"):
         return classifier.decision_function(features[scored])
     log_p = classifier.predict_log_proba(features[scored])  # naive Bayes
