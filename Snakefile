@@ -165,7 +165,10 @@ rule notebook:
         computed=lambda w: f"--computed {OUT}/columns/{w.notebook}" if is_paper_table(w.notebook) else "",
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
         code=NOTEBOOK_CODE,
+    # As many run side by side as there are cores; further threads would be in each other's way.
+    threads: 1
     shell:
+        "OMP_NUM_THREADS={threads} "
         "mialib notebook {wildcards.notebook} {output.page} --results {output.results} --failed {params.failed}"
         " {params.computed}"
 
