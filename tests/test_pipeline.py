@@ -90,4 +90,4 @@ def test_a_recorded_seed_is_what_this_code_makes_of_it(monkeypatch):
     assert set(recorded) == set(made)
     for n_words, block in made.items():
         for name in block.scores:  # another processor rounds otherwise, and training carries that on
-            assert block.auc(name) == pytest.approx(recorded[n_words].auc(name), abs=0.02), (name, n_words)
+            assert block.auc(name) == pytest.approx(recorded[n_words].auc(name), abs=0.03), (name, n_words)
