@@ -200,10 +200,15 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
             raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
         texts = path.read_text(encoding="utf-8").splitlines()
     else:
-        rows = read_rows(path)
-        column = find_text_column(rows, str(path), text_column)
-        texts = [row.get(column) for row in rows]
+        return _texts_of(read_rows(path), str(path), text_column)
     check_texts(texts, str(path))
+    return texts
+
+
+def _texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = None) -> list[str]:
+    column = find_text_column(rows, name, text_column)
+    texts = [row.get(column) for row in rows]
+    check_texts(texts, name)
     return texts
 
 
@@ -212,8 +217,10 @@ def load_non_members(path: str | Path) -> list[str]:
 
     ValueError where a label is neither 0 nor 1, where some texts have none, and where all are 1.
     """
-    path, texts = Path(path), load_texts(path)
-    rows = [{}] * len(texts) if path.suffix == ".txt" else read_rows(path)
+    path = Path(path)
+    if path.suffix == ".txt":
+        return load_texts(path)
+    texts = _texts_of(rows := read_rows(path), str(path))
     if not any(LABEL_COLUMN in row for row in rows):
         return texts
     if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:

@@ -7,7 +7,6 @@ recorded seed whose hashes are not those of the live one is left out, and the pa
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -110,7 +109,7 @@ class Side(Strict):
         return self
 
     def __hash__(self) -> int:
-        return hash(json.dumps(self.model_dump(), sort_keys=True))  # of the fields some are dicts, which have none
+        return hash(hash_of(self.model_dump()))  # of the fields some are dicts, which have none
 
     def resolved_options(self) -> dict[str, Any]:
         """The options, the grid written out."""

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.benchmarks import Benchmark, excerpt, load_benchmark, word_spans
 from mialib.detectors import FloatArray
 from mialib.evaluate import PASSES, Inputs, Target, inputs_of
-from mialib.metrics import Interval, certain_within
+from mialib.metrics import Interval, percentile_interval
 
 Indices = NDArray[np.int64]
 RESAMPLES = 2000
@@ -113,7 +113,7 @@ def snippet_auc_interval(
         return ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
 
     resampled = of(resamples(len(first_a), seed), resamples(len(first_b), seed + 1))
-    return _percentiles(float(wins.sum() / pairs.sum()), resampled, min(n), level)
+    return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n), level)
 
 
 def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
@@ -121,15 +121,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Inte
     reaches as far as so many could not exclude."""
     values = np.asarray(values, float)
     resampled = resamples(len(values), seed) @ values / len(values)
-    return _percentiles(float(values.mean()), resampled, len(values), level)
-
-
-def _percentiles(estimate: float, resampled: FloatArray, n: int, level: float) -> Interval:
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    if low == high and estimate in (0.0, 1.0):
-        reach = certain_within(n, level)
-        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
-    return Interval(estimate, float(low), float(high), level)
+    return percentile_interval(float(values.mean()), resampled, len(values), level)
 
 
 @lru_cache(maxsize=8)

@@ -117,9 +117,9 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     """AUC with an interval from DeLong's variance (DeLong et al. 1988).
 
     The estimate plus and minus z standard errors, where 0 and 1 are at least four from it. Nearer to them the interval
-    is made on the logit scale (Pepe 2003), since the plain one holds the truth too seldom there. And where
-    fewer than `FEW` texts of a class lie on the wrong side of any other, its end is at least the one that the smaller
-    class alone could exclude, (1 - level) / 2 = auc^n: so few say little of the variance, and without any it is 0.
+    is made on the logit scale (Pepe 2003), since the plain one holds the truth too seldom there. And where fewer than
+    `FEW` texts of a class lie on the wrong side of any other, its end is at least the one that the smaller class alone
+    could exclude, (1 - level) / 2 = auc^n: so few say little of the variance, and without any it is 0.
     """
     from scipy.special import expit, logit
     from scipy.stats import norm
@@ -278,10 +278,15 @@ def tpr_at_fpr_interval(
         rng.choice(non_members, (n_resamples, len(non_members))),
         fpr,
     )
+    return percentile_interval(tpr_at_fpr(labels, scores, fpr), resampled, len(members), level)
+
+
+def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: float) -> Interval:
+    """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
+    alone do not make certain, it reaches as far as they could not exclude."""
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    estimate = float(_tpr_at_fpr(members[None], non_members[None], fpr)[0])
-    if low == high and estimate in (0.0, 1.0):  # no resample differs, which so many texts alone do not make certain
-        reach = certain_within(len(members), level)
+    if low == high and estimate in (0.0, 1.0):
+        reach = certain_within(n, level)
         low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
     return Interval(estimate, float(low), float(high), level)
 
