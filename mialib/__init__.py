@@ -1,5 +1,19 @@
 """mialib: was this text in the model's training data?
 
+To read it, take the files of this folder in this order; they import nothing of the folders below it.
+
+    text, benchmarks          texts with known membership
+    models, batches, kernels, scoring, token_stats
+                              one forward pass, from texts to three numbers a token
+    frequency, detectors      from these numbers to a score a text; higher = more likely a member
+    metrics, calibration      how well scores separate, and what a score decides
+    model_selection, blind    hyperparameters chosen on other texts; how far the texts alone separate
+    store, schema             files and YAML
+
+    lab/        models whose training set is known        passes/    from names to stored passes
+    catalog/    what a name means                         builders/  benchmarks of today
+    attacks/    neighbors, the probe, synthetic texts     book/, commands/  what pages and the command line need
+
 Names are imported on first use, so that `import mialib` and `mialib --help` load neither torch nor transformers.
 """
 
@@ -10,8 +24,8 @@ from typing import Any
 
 _HOME_OF = {
     "Benchmark": "benchmarks",
-    "load_benchmark": "benchmarks",
-    "Scorer": "scoring",
+    "load_benchmark": "catalog.benchmarks",
+    "Scorer": "catalog.models",
     "TokenStats": "token_stats",
     "TokenFrequency": "frequency",
     "count_tokens": "frequency",
@@ -25,8 +39,8 @@ _HOME_OF = {
     "tpr_at_fpr": "metrics",
     "tpr_at_fpr_interval": "metrics",
     "blind_scores": "blind",
-    "make_neighbors": "neighbors",
-    "probe_scores": "probe",
+    "make_neighbors": "attacks.neighbors",
+    "probe_scores": "attacks.probe",
 }
 __all__ = sorted(_HOME_OF)
 

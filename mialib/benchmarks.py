@@ -1,18 +1,15 @@
-"""Benchmarks: texts with known membership, checked once where they enter.
+"""Benchmarks: texts with known membership, checked once where they enter, and how files of texts are read.
 
-A benchmark comes from a file (JSONL, parquet or CSV), from the lab (`lab/en`), or from the registry of published
-ones, which the `datasets` library loads from the Hugging Face hub or from a local copy of it.
+`mialib.load_benchmark` also takes the names of published benchmarks and of the lab's; this module knows files alone.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.store import hash_texts
+from mialib.text import check_texts, count_words, cut_to_words, excerpt, language_of, split_into_snippets
 
 TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchmarks use
 LABEL_COLUMN = "label"
@@ -27,7 +25,7 @@ DOMAIN_COLUMNS = ("domain", "field")
 SOURCE_COLUMN = "source"
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
-SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to know a script by
+PARTS = ("head", "middle", "tail")  # of a long document
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +103,26 @@ class Benchmark:
             validation=tuple(at for at, i in enumerate(indices) if int(i) in validation),
         )
 
+    def snippets(self, n_words: int, part: str = "all") -> Benchmark:
+        """The texts' consecutive snippets of `n_words` words, each with its text's label; `document` tells them apart.
+
+        `part` is a place in each text (Dolma-Book, SURP, Section 5.1): the head is its first snippet, the middle number
+        n // 2 of its n, the tail its last two. ValueError for a text that is shorter than one snippet.
+        """
+        split = [split_into_snippets(text, n_words, self.language) for text in self.texts]
+        kept = [(i, text) for i, of_text in enumerate(split) for text in snippets_at(of_text, part)]
+        document = [i for i, _ in kept]
+        return replace(
+            self,
+            name=f"{self.name}, {'' if part == 'all' else f'{part}, '}snippets of {n_words} words",
+            texts=tuple(text for _, text in kept),
+            labels=self.labels[document],
+            n_words=n_words,
+            domains=tuple(self.domains[i] for i in document) if self.domains else (),
+            sources=tuple(f"text {i}" for i in document),
+            validation=tuple(np.flatnonzero(np.isin(document, self.validation)).tolist()),
+        )
+
     def cut(self, n_words: int) -> Benchmark:
         """Each text cut to its first `n_words` words; texts that are shorter stay and are counted in a warning."""
         cuts = [cut_to_words(text, n_words, self.language) for text in self.texts]
@@ -120,76 +138,13 @@ class Benchmark:
         return replace(self, name=f"{self.name}, {n_words} words", texts=tuple(cuts), n_words=n_words)
 
 
-def check_texts(texts: Sequence[str], name: str) -> None:
-    """ValueError that names the first text that is not a string, or is empty or blank."""
-    if isinstance(texts, str):
-        raise ValueError(f"{name}: a list of texts is expected, got one string {excerpt(texts)}")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {text!r}")
-        if not text.strip():
-            raise ValueError(f"{name}, text {i} is empty")
-        if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise ValueError(f"{name}, text {i} holds half of a surrogate pair, which is no text: {excerpt(text)}")
-
-
-def excerpt(text: str, n_characters: int = 60) -> str:
-    """The beginning of a text, for error messages."""
-    return repr(text if len(text) <= n_characters else text[: n_characters - 1] + "…")
-
-
-def chinese_share(texts: Iterable[str]) -> float:
-    """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
-    sample = " ".join(texts)
-    n_letters = len(re.findall(r"[^\W\d_]", sample))
-    return len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff]", sample)) / n_letters if n_letters else 0.0
-
-
-def language_of(texts: Sequence[str]) -> str:
-    """How words are told in texts: "zh", by jieba, where most letters are Chinese, else "en", by white space."""
-    return "zh" if chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]) > 0.5 else "en"
-
-
-def words(text: str, language: str = "en") -> list[str]:
-    """The words of a text: split at white space, or by jieba for Chinese (`language="zh"`)."""
-    if language != "zh":
-        return text.split()
-    return [text[start:end] for start, end in word_spans(text, language)]
-
-
-def count_words(text: str, language: str = "en") -> int:
-    """How many words the text has."""
-    return len(words(text, language))
-
-
-def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
-    """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
-    if n_words < 1:
-        raise ValueError(f"cannot cut to {n_words} words; at least 1 is needed")
-    for count, (_, end) in enumerate(word_spans(text, language), start=1):
-        if count == n_words:
-            return text[:end]
-    return text
-
-
-def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
-    """Where each word of the text begins and ends."""
-    if language == "zh":
-        return iter(_chinese_spans(text))
-    return (match.span() for match in re.finditer(r"\S+", text))
-
-
-@lru_cache(maxsize=10_000)
-def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Segmenting is slow, and a length curve cuts the same texts at each length."""
-    return tuple((start, end) for word, start, end in _jieba().tokenize(text) if word.strip())
-
-
-def _jieba() -> Any:
-    import jieba
-
-    jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
-    return jieba
+def snippets_at(snippets: Sequence[str], part: str) -> Sequence[str]:
+    """The snippets at one place of a text, or "all"; see `Benchmark.snippets`."""
+    middle = len(snippets) // 2
+    places = {"all": slice(None), "head": slice(1), "middle": slice(middle, middle + 1), "tail": slice(-2, None)}
+    if part not in places:
+        raise ValueError(f"unknown part {part!r} of a document; known: {', '.join(PARTS)}")
+    return snippets[places[part]]
 
 
 def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
@@ -234,39 +189,19 @@ def load_non_members(path: str | Path) -> list[str]:
     return kept
 
 
-def load_benchmark(
-    name: str | Path,
-    length: int | None = None,
+def read_benchmark(
+    path: str | Path,
     *,
     text_column: str | None = None,
     label_column: str = LABEL_COLUMN,
     language: str | None = None,
 ) -> Benchmark:
-    """Load a benchmark by name (`lab/en`, `wikimia-64`) or from a file (.jsonl, .parquet, .csv).
+    """The benchmark in a file (.jsonl, .parquet, .csv), one text a row; `language` by default `language_of` the texts.
 
-    `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
-    the texts of any other. `text_column` and `language` (by default `language_of` the texts) matter for files alone.
-    FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
+    FileNotFoundError or ValueError say which file, line or column is wrong, and what is expected.
     """
-    from mialib.published_benchmarks import is_published, load_published_benchmark
-    from mialib.registry import known_benchmarks
-
-    name = str(name)
-    if name.startswith("lab/"):
-        from mialib.lab import lab_benchmark
-
-        benchmark = lab_benchmark(name)
-    elif Path(name).suffix in READERS:
-        rows = read_rows(Path(name))
-        benchmark = benchmark_of_rows(rows, name, text_column=text_column, label_column=label_column, language=language)
-    elif is_published(name):
-        return load_published_benchmark(name, length)
-    else:
-        raise ValueError(
-            f"unknown benchmark {name!r}; known: {', '.join(known_benchmarks())}, the lab's (lab/en, lab/zh), "
-            f"or a file ending in {', '.join(READERS)}"
-        )
-    return benchmark if length is None else benchmark.cut(length)
+    rows = read_rows(Path(path))
+    return benchmark_of_rows(rows, str(path), text_column=text_column, label_column=label_column, language=language)
 
 
 def benchmark_of_rows(

@@ -230,11 +230,11 @@ def held_out_scores(
     Equal texts are in one half. One classifier judged on texts that it has nothing to do with: its interval needs no
     widening.
     """
-    from mialib.choose import deal
+    from mialib.model_selection import stratified_split
 
     labels = np.asarray(labels)
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     groups = np.array([places[text] for text in texts])
     first = np.unique(groups, return_index=True)[1]
-    fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in deal(labels[first], 0.5, seed))
+    fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
     return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, language), labels, groups, fitted, judged)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 
+RESAMPLES = 2000
 FEW = 5  # misplaced texts of a class, below which they say little of an AUC's variance
 
 
@@ -340,3 +342,54 @@ def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     if n_accepted == n:
         return np.full(non_members.shape[:-1], -np.inf)
     return np.partition(non_members, n - n_accepted - 1, axis=-1)[..., n - n_accepted - 1]
+
+
+# --- bootstrap ---
+
+
+def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray:
+    """Mean of a value over each document's snippets, (D,): of scores, or of "above the threshold"."""
+    return np.bincount(document, weights=np.asarray(values, float)) / np.bincount(document)
+
+
+def document_auc_interval(
+    labels: ArrayLike, scores: FloatArray, document: NDArray[np.int64], level: float = 0.95, seed: int = 0
+) -> Interval:
+    """AUC of single snippets, with a percentile bootstrap interval that resamples whole documents.
+
+    The snippets of one document are alike, so an interval that took them for independent would be too short. Where all
+    resamples agree on 0 or 1 it reaches as far as `auc_interval`'s of so many documents does. ValueError for fewer than
+    two documents of a class.
+    """
+    labels, document = np.asarray(labels), np.asarray(document)
+    sides = []
+    for label in (1, 0):
+        own = np.flatnonzero(labels == label)
+        own = own[np.argsort(document[own], kind="stable")]
+        sides.append((scores[own], np.unique(document[own], return_index=True)[1]))
+    (a, first_a), (b, first_b) = sides
+    if min(n := (len(first_a), len(first_b))) < 2:
+        raise ValueError(f"{n[0]} documents of members and {n[1]} of non-members; an interval takes two of each")
+    wins = (np.sign(a[:, None] - b) + 1) / 2  # of single snippets; then summed over each pair of documents
+    wins = np.add.reduceat(np.add.reduceat(wins, first_a, axis=0), first_b, axis=1)
+    pairs = np.outer(np.diff([*first_a, len(a)]), np.diff([*first_b, len(b)])).astype(np.float64)
+
+    def of(times_a: FloatArray, times_b: FloatArray) -> FloatArray:
+        return ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
+
+    resampled = of(resamples(len(first_a), seed), resamples(len(first_b), seed + 1))
+    return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n), level)
+
+
+def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
+    """A mean over texts or documents with its percentile bootstrap interval; of shares that are all 0 or all 1 it
+    reaches as far as so many could not exclude."""
+    values = np.asarray(values, float)
+    resampled = resamples(len(values), seed) @ values / len(values)
+    return percentile_interval(float(values.mean()), resampled, len(values), level)
+
+
+@lru_cache(maxsize=8)
+def resamples(n: int, seed: int) -> FloatArray:
+    """How often each of n things is drawn in each bootstrap resample, (RESAMPLES, n)."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.batches import right_padded, token_batches
-from mialib.benchmarks import check_texts, excerpt
-from mialib.models import LoadedModel, find_head, free_bytes, load_model
+from mialib.models import LoadedModel, find_head, free_bytes
 from mialib.store import code_hash, hash_texts, mialib_version
-from mialib.token_stats import MADE_BY, TokenRow, TokenStats
+from mialib.text import check_texts, excerpt
+from mialib.token_stats import TokenRow, TokenStats
 
 if TYPE_CHECKING:
     import torch
@@ -168,30 +168,16 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 class Scorer:
-    """A causal language model that scores texts.
+    """A causal language model that scores texts; `mialib.Scorer` takes one by name.
 
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that
-    `load_model` has loaded is taken as it is. `device` and `dtype` default to what the machine has: on CUDA the type
-    of `data/models.yml` for a model that it names, bfloat16 for any other; float32 on the CPU. Statistics are float32
-    always.
-    `start_token` is prepended to each text: "auto" (see `mialib.models.load_model`), a token, or None.
+    Statistics are float32, whatever the weights' type.
     """
 
-    def __init__(
-        self,
-        model: str | LoadedModel,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        start_token: str | None = "auto",
-    ) -> None:
-        if isinstance(model, LoadedModel):
-            self.loaded = model
-        else:
-            self.loaded = load_model(model, device=device, dtype=dtype, start_token=start_token)
-        self.device = self.loaded.model.device
-        self.tokens_per_batch = fitting_tokens(self.loaded)
-        self._head = find_head(self.loaded)
+    def __init__(self, model: LoadedModel) -> None:
+        self.loaded = model
+        self.device = model.model.device
+        self.tokens_per_batch = fitting_tokens(model)
+        self._head = find_head(model)
 
     def score(self, texts: Sequence[str], *, progress: bool = True) -> TokenStats:
         """Token statistics of each text, in the order given; one forward pass a batch.
@@ -230,7 +216,7 @@ class Scorer:
             "texts": hash_texts(texts),
             "n_texts": len(texts),
             "mialib": mialib_version(),
-            "code": code_hash(*MADE_BY),
+            "code": code_hash("scoring"),
         }
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:

@@ -1,32 +1,35 @@
-"""Where generated files live, what their names are made of, and how they are written.
+"""Where generated files live, what their names are made of, and how each is made once.
 
-Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone.
-A kept result's name is a hash of all that determines it, so a stale one is never found.
+Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone. A kept file's
+name is a hash of all that determines its content, the code that computes it included, so a stale one is never found.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+T = TypeVar("T")
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
+DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
 
 
 def home() -> Path:
     """The folder of generated files."""
     if "MIALIB_HOME" in os.environ:
         return Path(os.environ["MIALIB_HOME"])
-    if (ROOT / "pyproject.toml").is_file():
-        return ROOT / "build"
-    return Path.home() / ".cache" / "mialib"
+    return ROOT / "build" if (ROOT / "pyproject.toml").is_file() else Path.home() / ".cache" / "mialib"
 
 
 def mialib_version() -> str:
@@ -37,43 +40,107 @@ def mialib_version() -> str:
         return "unknown"
 
 
+# --- files, all or nothing ---
+
+
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place at the end, or vanishes on an error."""
+    """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
-        yield temporary
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide the file from other users of the folder
-        temporary.replace(path)
+        yield folder / path.name
+        if path.is_dir():
+            shutil.rmtree(path)
+        (folder / path.name).replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
-
-
-def once(path: Path, write: Callable[[Path], None]) -> Path:
-    """`path`, written first where it is not there; of several processes that want it, one writes and the others wait.
-
-    `write` is given a path whose file is moved to `path` at the end.
-    """
-    from filelock import FileLock
-
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
-        if not path.is_file():
-            with atomic_path(path) as temporary:
-                write(temporary)
-    return path
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, all or nothing."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def append_line(path: Path, row: Any) -> None:
+    """Add a row to a JSONL file of replies, which cost time or money and are kept as soon as they are there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def read_lines(path: Path) -> list[Any]:
+    """The rows of such a file; a last line that an interruption cut short is dropped, from the file too."""
+    if not path.is_file():
+        return []
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return [json.loads(line) for line in whole.decode("utf-8").split("\n")[:-1]]
+
+
+# --- made once ---
+
+
+class Format(NamedTuple):
+    """How a kind of value is written to a path and read from it."""
+
+    suffix: str
+    write: Callable[[Any, Path], None]
+    read: Callable[[Path], Any]
+
+
+def _write_arrays(arrays: dict[str, Any], path: Path) -> None:
+    import numpy as np
+
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(path) as kept:
+        return dict(kept)
+
+
+ARRAYS = Format(".npz", _write_arrays, _read_arrays)  # named NumPy arrays
+JSON = Format(".json", lambda value, path: write_json(path, value), lambda path: json.loads(path.read_text("utf-8")))
+
+
+def keep(kind: str, make: Callable[[], T], form: Format, **determined_by: Any) -> T:
+    """What `make` returns, read from the file that an earlier call kept where all of `determined_by` is the same."""
+    path = kept_path(kind, form, **determined_by)
+    return form.read(once(path, lambda to: form.write(make(), to)))
+
+
+def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
+    """Where `keep` keeps it."""
+    return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
+
+
+def once(path: Path, write: Callable[[Path], None]) -> Path:
+    """`path`, a file or folder, written first where it is not there; of several processes one writes, the others wait.
+
+    `write` is given a path whose file or folder is moved to `path` at the end.
+    """
+    from filelock import FileLock
+
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.parent / f".{path.name}.lock"):
+        if not path.exists():
+            with atomic_path(path) as temporary:
+                write(temporary)
+    return path
+
+
+# --- hashes ---
 
 
 def hash_of(value: Any) -> str:
@@ -101,5 +168,53 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 def code_hash(*modules: str) -> str:
-    """Hash of the named mialib modules' source, so that an edit to them makes what they computed stale."""
-    return hash_files(PACKAGE / f"{name}.py" for name in modules)
+    """A hash of modules ("scoring", "lab.training") and of all of mialib that they import, directly or not.
+
+    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale.
+    """
+    closure = sorted(set().union(*(import_closure(module) for module in modules)))
+    return hash_of([[module, _code(_source(module))] for module in closure])
+
+
+@cache
+def import_closure(module: str) -> frozenset[str]:
+    """A module and all of mialib's modules that it imports, directly or not, by their names inside the package."""
+    found, left = set(), [module]
+    while left:
+        found.add(name := left.pop())
+        left += _imports(_source(name)) - found
+    return frozenset(found)
+
+
+def _source(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """The modules of mialib that a file imports anywhere, but for those that only type checkers read."""
+    found = set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "mialib":
+            continue
+        inside = node.module.removeprefix("mialib").removeprefix(".")
+        for alias in node.names:
+            both = (f"{inside}.{alias.name}".lstrip("."), inside)  # a module, or a name of one
+            found |= {name for name in both if name and _source(name).is_file()}
+    return frozenset(found)
+
+
+@cache
+def _code(path: Path) -> str:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            if isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+                node.body = body[1:] or [ast.Pass()]
+    return ast.unparse(tree)

@@ -24,13 +24,6 @@ from numpy.typing import NDArray
 from mialib.store import atomic_path
 
 FORMAT_VERSION = 1
-MADE_BY = (
-    "scoring",
-    "batches",
-    "kernels",
-    "models",
-    "token_stats",
-)  # the modules whose source determines the statistics
 COLUMNS = {
     "token_ids": np.int32,
     "log_prob": np.float32,

@@ -26,7 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from mialib.benchmarks import Benchmark
-from mialib.evaluate import Inputs, Target
+from mialib.passes.inputs import Inputs, Target
 from mialib.token_stats import TokenRow, TokenStats
 
 atexit.register(shutil.rmtree, os.environ["HF_MODULES_CACHE"], ignore_errors=True)
@@ -225,7 +225,7 @@ def inputs(model_folder, tmp_path):
     rows = [{"text": f"The {noun} stands near the old Mill", "label": i % 2} for i, noun in enumerate(nouns)]
     path = tmp_path / "texts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    from mialib import evaluate
+    from mialib.passes import inputs as evaluate
 
     [target] = evaluate.targets(model_folder, str(path))
     return evaluate.load_inputs(target)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mialib import hub as mialib_hub
+from mialib.catalog import hub as mialib_hub
 
 CHILD = """
 import json, os, sys, tempfile, time, traceback

@@ -9,12 +9,14 @@ import torch
 from conftest import made_inputs, made_row, page_parameters, random_rows
 from transformers import AutoModelForCausalLM
 
-from mialib import ambiguities, cache, evaluate, figures, metrics, probed
-from mialib.ambiguities import CHOICES, NotApplicable, Setup
+from mialib.book import sensitivity as ambiguities, figures, probe_tables as probed
+from mialib.passes import cache, inputs as evaluate
+from mialib import metrics
+from mialib.book.sensitivity import CHOICES, NotApplicable, Setup
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc, auc_interval, tpr_at_fpr
-from mialib.other_passes import bfloat16_statistics, other_statistics, unweighted_statistics
+from mialib.book.other_passes import bfloat16_statistics, other_statistics, unweighted_statistics
 from mialib.scoring import Scorer
 from mialib.token_stats import TokenStats
 

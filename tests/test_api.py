@@ -21,12 +21,14 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 import mialib
-from mialib import TokenStats, api, evaluate
-from mialib.cache import count_or_load, neighbor_log_probs_or_load, neighbors_or_load, score_cut_texts, score_or_load
+from mialib import TokenStats
+from mialib.catalog import api
+from mialib.passes import inputs as evaluate
+from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, neighbors_or_load, score_cut_texts, score_or_load
 from mialib.detectors import DETECTORS
-from mialib.hub import Unavailable
+from mialib.catalog.hub import Unavailable
 from mialib.store import hash_texts
-from mialib.tables import entropy_table, provenance_table
+from mialib.book.tables import entropy_table, provenance_table
 
 KEY = "sk-a-secret-key-of-the-tests"
 
@@ -756,8 +758,8 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
 
 @pytest.mark.slow
 def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
-    from mialib.config import Profile
-    from mialib.notebooks import run_notebook
+    from mialib.book.profile import Profile
+    from mialib.book.notebooks import run_notebook
     from mialib.store import ROOT
 
     def run(model):

@@ -10,10 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from mialib import bench
-from mialib.bench import Geometry, forward_flops, logits_bytes, roofline
-from mialib.cli import app
-from mialib.results import load_results
+from mialib.book import bench
+from mialib.book.bench import Geometry, forward_flops, logits_bytes, roofline
+from mialib.commands.cli import app
+from mialib.book.results import load_results
 from mialib.store import ROOT
 
 TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from mialib import load_benchmark
-from mialib.benchmarks import Benchmark, count_words, cut_to_words, load_texts, words
-from mialib.hub import Unavailable
+from mialib.benchmarks import Benchmark, load_texts
+from mialib.text import count_words, cut_to_words, words
+from mialib.catalog.hub import Unavailable
 
 ROWS = [
     {"text": "The river rises, and the mill stands in water.", "label": 1},

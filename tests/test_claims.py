@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 import yaml
 
-from mialib import claims as claims_module
-from mialib import documents, evaluate, lab, probe, seeds, tables
-from mialib.choose import GRIDS, folds
-from mialib.claims import Group, SeedScores, Setting, judge, judge_on, load_claims, load_recorded, record, score_claim
-from mialib.config import Training, Unlearning, load_profile
+from mialib.book import claims as claims_module
+from mialib import documents
+from mialib.passes import inputs as evaluate
+from mialib.lab import corpora as lab
+from mialib.attacks import probe
+from mialib.book import seeds, tables
+from mialib.model_selection import GRIDS, folds
+from mialib.book.claims import Group, SeedScores, Setting, judge, judge_on, load_claims, load_recorded, record, score_claim
+from mialib.lab.recipes import Training, Unlearning
+from mialib.book.profile import load_profile
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc, compare_auc, compare_auc_over_seeds
 from mialib.store import ROOT
@@ -246,12 +251,12 @@ def test_verdict_over_three_seeds(shifts, test, expected, tmp_path):
 def test_an_equality_of_sides_at_chance_is_named(shifts, test, expected, n_folds, tmp_path):
     written = claim_of(**({"against": [{"detector": "zlib"}]} | test))
     claim = load_written(written, tmp_path).claims[0]
-    chosen_on = [chosen_on for chosen_on, _ in folds(LABELS)] if n_folds > 1 else [[]]
+    val_idx = [val_idx for val_idx, _ in folds(LABELS)] if n_folds > 1 else [[]]
     seeds = [SeedScores(s, np.empty((2, n_folds, len(LABELS))), "texts") for s in range(3)]
     for seed in seeds:
         for side, shift in enumerate(shifts):
             seed.scores[side] = scores_at(shift, 10 + seed.seed)
-            for f, texts in enumerate(chosen_on):
+            for f, texts in enumerate(val_idx):
                 seed.scores[side, f, texts] = np.nan
     judgement = judge(claim, "here", PLACE, LABELS, seeds)
     assert judgement.all_at_chance is expected
@@ -349,13 +354,13 @@ def test_options_are_chosen_on_each_fifth_and_all_sides_judged_on_the_others(tmp
         evaluate.scores_of(here[1], detector, **dict(zip(lists, values, strict=True)))[texts]
         for values in product(*lists.values())
     ]
-    for f, (chosen_on, judged_on) in enumerate(folds(labels)):
-        best = max(candidates, key=lambda scores: auc(labels[chosen_on], scores[chosen_on]))
-        np.testing.assert_allclose(found.scores[0, f, judged_on], best[judged_on], atol=1e-12)
+    for f, (val_idx, test_idx) in enumerate(folds(labels)):
+        best = max(candidates, key=lambda scores: auc(labels[val_idx], scores[val_idx]))
+        np.testing.assert_allclose(found.scores[0, f, test_idx], best[test_idx], atol=1e-12)
         ppl = evaluate.scores_of(here[1], "ppl")[texts]
-        np.testing.assert_allclose(found.scores[1, f, judged_on], ppl[judged_on])
-        assert not found.scores[2, f, judged_on].any()
-        assert np.isnan(found.scores[:, f, chosen_on]).all(), "a text that was chosen on is not judged"
+        np.testing.assert_allclose(found.scores[1, f, test_idx], ppl[test_idx])
+        assert not found.scores[2, f, test_idx].any()
+        assert np.isnan(found.scores[:, f, val_idx]).all(), "a text that was chosen on is not judged"
 
 
 def test_single_options_are_not_chosen_and_no_text_is_held_out(tmp_path, here):
@@ -379,10 +384,10 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
     texts = claims_module.load_unseen(str(unseen), benchmark, 8)
     candidates = probe.probe_candidates(*fitted(probe.collect(folder, benchmark.texts, texts)))
     order = np.argsort(-benchmark.labels, kind="stable")  # members first
-    for f, (chosen_on, judged_on) in enumerate(folds(labels)):
-        expected = candidates.take(order).scores[candidates.take(order).best(labels, chosen_on)]
-        np.testing.assert_array_equal(found.scores[0, f, judged_on], expected[judged_on])
-        assert np.isnan(found.scores[:, f, chosen_on]).all()
+    for f, (val_idx, test_idx) in enumerate(folds(labels)):
+        expected = candidates.take(order).scores[candidates.take(order).best(labels, val_idx)]
+        np.testing.assert_array_equal(found.scores[0, f, test_idx], expected[test_idx])
+        assert np.isnan(found.scores[:, f, val_idx]).all()
 
 
 def test_each_training_seed_draws_the_probes_texts_and_coin_anew(monkeypatch, benchmark_file):
@@ -472,12 +477,12 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     live = SeedScores(0, np.array([[scores_at(2, 0)], [scores_at(0, 0)]]), "texts")
     monkeypatch.setattr(claims_module, "score_claim_once", lambda *_, **__: (LABELS, live))
 
-    def judged_on(*about):
+    def test_idx(*about):
         return [(j.claim.id, j.setting) for j in judge_on(*about)]
 
-    assert judged_on(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
-    assert judged_on(["m/one", "m/three"], ["y"]) == [("y", "three")]
-    assert judged_on(["m/one", "m/two", "m/three"], ["x"]) == [("x", "one"), ("x", "two")]
+    assert test_idx(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
+    assert test_idx(["m/one", "m/three"], ["y"]) == [("y", "three")]
+    assert test_idx(["m/one", "m/two", "m/three"], ["x"]) == [("x", "one"), ("x", "two")]
 
 
 def test_the_live_seed_is_scored_once_for_all_pages_and_anew_for_another_test(here, tmp_path, monkeypatch):
@@ -553,8 +558,8 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
 def test_the_fifths_that_chose_differently_widen_the_interval():
     rng = np.random.default_rng(0)
     base = np.full((5, 200), np.nan)
-    for f, (_, judged_on) in enumerate(folds(LABELS)):
-        base[f, judged_on] = rng.normal(size=200)[judged_on]
+    for f, (_, test_idx) in enumerate(folds(LABELS)):
+        base[f, test_idx] = rng.normal(size=200)[test_idx]
     alike, apart = base + LABELS, base + np.linspace(0, 2, 5)[:, None] * LABELS
     other = [np.where(np.isnan(base), np.nan, scores_at(0, 1))]
     width = [
@@ -566,9 +571,9 @@ def test_the_fifths_that_chose_differently_widen_the_interval():
 def test_folds_that_all_chose_the_same_give_nearly_the_interval_of_one_run():
     a, b = scores_at(1.0, 0), scores_at(0.5, 1)
     runs = [np.full((5, 200), np.nan) for _ in range(2)]
-    for f, (_, judged_on) in enumerate(folds(LABELS)):
+    for f, (_, test_idx) in enumerate(folds(LABELS)):
         for run, scores in zip(runs, (a, b), strict=True):
-            run[f, judged_on] = scores[judged_on]
+            run[f, test_idx] = scores[test_idx]
     once, folded = compare_auc(LABELS, a, b), compare_auc_over_seeds(LABELS, [runs[0]], [runs[1]])
     assert folded.difference.estimate == pytest.approx(once.difference.estimate, abs=0.01)
     widths = [c.difference.high - c.difference.low for c in (once, folded)]

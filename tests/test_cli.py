@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import mialib
 from mialib.benchmarks import load_texts
-from mialib.cli import app, main
-from mialib.config import Profile
-from mialib.decide import set_p_value
-from mialib.notebooks import run_notebook
+from mialib.commands.cli import app, main
+from mialib.book.profile import Profile
+from mialib.calibration import set_p_value
+from mialib.book.notebooks import run_notebook
 
 
 @pytest.fixture

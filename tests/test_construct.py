@@ -14,12 +14,13 @@ import web
 from tenacity import wait_none
 from typer.testing import CliRunner
 
-from mialib import construct, fetch, sources
-from mialib.benchmarks import load_benchmark, words
-from mialib.cli import app, main
-from mialib.documents import split_into_snippets
-from mialib.fetch import Fetcher
-from mialib.sources import Dates, LeftOut, Page, clean_chinese, parse_patent, read_publications, strip_gutenberg
+from mialib.builders import construct, fetch, sources
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.text import words
+from mialib.commands.cli import app, main
+from mialib.benchmarks import split_into_snippets
+from mialib.builders.fetch import Fetcher
+from mialib.builders.sources import Dates, LeftOut, Page, clean_chinese, parse_patent, read_publications, strip_gutenberg
 
 DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 

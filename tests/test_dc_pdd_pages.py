@@ -7,10 +7,14 @@ import nbformat
 import numpy as np
 import pytest
 
-from mialib import choose, evaluate, examples, figures, reference, results, tables
-from mialib.benchmarks import Benchmark, chinese_share
+from mialib import model_selection as choose
+from mialib.passes import inputs as evaluate
+from mialib.book import examples, figures, results, tables
+from mialib.catalog import corpora as reference
+from mialib.benchmarks import Benchmark
+from mialib.text import chinese_share
 from mialib.metrics import Comparison, Interval, auc, compare_tpr_at_fpr, tpr_at_fpr
-from mialib.published import markers_along, published_along
+from mialib.book.published import markers_along, published_along
 from mialib.store import ROOT
 
 NOUNS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
@@ -113,10 +117,10 @@ def test_ablation_ends_at_dc_pdd_and_begins_without_a_bound(inputs):
 
 
 def test_the_bound_is_chosen_on_the_given_texts_alone(inputs):
-    chosen_on, a_values = np.array([0, 1, 2, 3, 8, 9]), [0.0001, 0.01, 1.0]
-    scores = {a: evaluate.scores_of(inputs, "dc_pdd", a=a)[chosen_on] for a in a_values}
-    best = max(a_values, key=lambda a: auc(inputs.labels[chosen_on], scores[a]))
-    assert choose.fit_a(inputs, a_values, chosen_on) == best
+    val_idx, a_values = np.array([0, 1, 2, 3, 8, 9]), [0.0001, 0.01, 1.0]
+    scores = {a: evaluate.scores_of(inputs, "dc_pdd", a=a)[val_idx] for a in a_values}
+    best = max(a_values, key=lambda a: auc(inputs.labels[val_idx], scores[a]))
+    assert choose.fit_a(inputs, a_values, val_idx) == best
 
 
 def test_a_detector_without_its_input_says_what_is_missing(model_folder, benchmark_file):

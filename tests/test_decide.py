@@ -12,8 +12,8 @@ from scipy.stats import beta, chi2, combine_pvalues, mannwhitneyu, norm
 
 matplotlib.use("Agg")
 
-from mialib import decide as d
-from mialib import figures
+from mialib import calibration as d
+from mialib.book import figures
 from mialib.metrics import Interval
 
 # --- p-values ---

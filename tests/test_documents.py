@@ -7,7 +7,8 @@ import numpy as np
 import oracles
 import pytest
 
-from mialib import documents, evaluate
+from mialib import documents
+from mialib.passes import inputs as evaluate
 from mialib.benchmarks import Benchmark
 from mialib.metrics import auc, auc_interval
 
@@ -109,7 +110,7 @@ def test_snippets_are_scored_alone(inputs):
 def test_a_documents_rate_is_the_share_of_its_snippets():
     document = np.array([0, 0, 0, 0, 1, 1])
     above = np.array([1, 0, 0, 0, 1, 1], bool)
-    assert documents.per_document(above, document).tolist() == [0.25, 1.0]
+    assert documents.document_means(above, document).tolist() == [0.25, 1.0]
 
 
 def test_snippet_auc_counts_snippets_but_draws_documents():
@@ -118,12 +119,12 @@ def test_snippet_auc_counts_snippets_but_draws_documents():
     labels = (document < 20).astype(int)
     topics = rng.normal(scale=2, size=40)[document]
     scores = np.round(labels + topics + rng.normal(size=320), 1)
-    found = documents.snippet_auc_interval(labels, scores, document)
+    found = documents.document_auc_interval(labels, scores, document)
     naive = auc_interval(labels, scores)
     assert found.estimate == pytest.approx(auc(labels, scores))
     assert found.high - found.low > 2 * (naive.high - naive.low), "snippets of one document are alike"
     # With one snippet a document the two ways agree.
-    found = documents.snippet_auc_interval(labels[::8], scores[::8], np.arange(40))
+    found = documents.document_auc_interval(labels[::8], scores[::8], np.arange(40))
     naive = auc_interval(labels[::8], scores[::8])
     assert found.estimate == pytest.approx(naive.estimate)
     np.testing.assert_allclose([found.low, found.high], [naive.low, naive.high], atol=0.03)
@@ -133,7 +134,7 @@ def test_snippet_auc_weighs_documents_of_unequal_length_by_their_snippets():
     document = np.array([0, 0, 0, 1, 2, 3, 3])
     labels = np.array([1, 1, 1, 1, 0, 0, 0])
     scores = np.array([3.0, 1, 2, 2, 2, 1, 5])
-    assert documents.snippet_auc_interval(labels, scores, document).estimate == pytest.approx(auc(labels, scores))
+    assert documents.document_auc_interval(labels, scores, document).estimate == pytest.approx(auc(labels, scores))
 
 
 def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
@@ -152,7 +153,7 @@ def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
             for side, drawn in zip(sides, (of_members, of_non_members), strict=True)
         )
         resampled.append(oracles.auc(members, non_members))
-    found = documents.snippet_auc_interval(labels, scores, document, level=0.9)
+    found = documents.document_auc_interval(labels, scores, document, level=0.9)
     assert found.estimate == pytest.approx(auc(labels, scores))
     np.testing.assert_allclose([found.low, found.high], np.quantile(resampled, [0.05, 0.95]))
 
@@ -160,10 +161,10 @@ def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
 def test_the_snippet_interval_draws_the_two_classes_apart_and_is_seeded():
     document, labels = np.arange(40), np.tile([1, 0], 20)
     scores = np.repeat(np.random.default_rng(0).normal(size=20), 2)  # each non-member like one member
-    found = documents.snippet_auc_interval(labels, scores, document)
+    found = documents.document_auc_interval(labels, scores, document)
     assert found.low < 0.4 and found.high > 0.6, "drawn together the two would always tie"
-    assert documents.snippet_auc_interval(labels, scores, document) == found
-    assert documents.snippet_auc_interval(labels, scores, document, seed=5) != found
+    assert documents.document_auc_interval(labels, scores, document) == found
+    assert documents.document_auc_interval(labels, scores, document, seed=5) != found
 
 
 def test_the_interval_of_a_mean_is_as_wide_as_the_normal_one():
@@ -177,9 +178,9 @@ def test_the_interval_of_a_mean_is_as_wide_as_the_normal_one():
 def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():
     document = np.repeat(np.arange(6), 3)
     labels, scores = np.repeat([1, 0], 9), np.repeat([2.0, 1.0], 9)
-    interval = documents.snippet_auc_interval(labels, scores, document)
+    interval = documents.document_auc_interval(labels, scores, document)
     assert (interval.low, interval.high) == (pytest.approx(0.025 ** (1 / 3)), 1)
     with pytest.raises(ValueError, match="1 documents of members and 3 of non-members"):
-        documents.snippet_auc_interval(labels[6:], scores[6:], document[6:])
+        documents.document_auc_interval(labels[6:], scores[6:], document[6:])
     assert documents.mean_interval([0.0] * 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
     assert documents.mean_interval([3.0] * 50).high == 3

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
 
-from mialib import cache, evaluate, results, tables
+from mialib.passes import cache, inputs as evaluate
+from mialib.book import results, tables
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval, auc
 from mialib.scoring import Scorer

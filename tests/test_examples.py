@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from mialib import examples
+from mialib.book import examples
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc

@@ -6,9 +6,10 @@ import pytest
 
 matplotlib.use("Agg")
 
-from mialib import figures, registry, tables
+from mialib.book import figures, tables
+from mialib.catalog import registry
 from mialib.metrics import Interval
-from mialib.results import ONE_SEED, Result
+from mialib.book.results import ONE_SEED, Result
 
 
 def result(row, column, value, published=None):
@@ -85,7 +86,7 @@ def test_a_column_beside_its_own_published_number_is_not_named_twice():
 
 
 def test_the_registrys_tables_hold_every_entry_once():
-    from mialib.registry import known_benchmarks, known_models
+    from mialib.catalog.registry import known_benchmarks, known_models
 
     models, benchmarks = known_models(), known_benchmarks()
     size, access = registry.known_models_tables(models)

@@ -18,12 +18,13 @@ from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
 
 import mialib
-from mialib import frequency, hub, models
-from mialib.benchmarks import load_benchmark
-from mialib.cache import count_or_load, score_or_load
-from mialib.hub import Unavailable, find_revision, read_revisions
-from mialib.reference import corpus_identity, reference_texts
-from mialib.registry import known_models
+from mialib import frequency, models
+from mialib.catalog import hub
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.passes.cache import count_or_load, score_or_load
+from mialib.catalog.hub import Unavailable, find_revision, read_revisions
+from mialib.catalog.corpora import corpus_identity, reference_texts
+from mialib.catalog.registry import known_models
 
 PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
     "EleutherAI/pythia-70m",

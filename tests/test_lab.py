@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import yaml
 
-from mialib import lab, tables
-from mialib.benchmarks import load_benchmark
-from mialib.config import load_profile
-from mialib.docstrings import Docstring, drop_near_duplicates, read_docstrings
+from mialib.lab import corpora as lab
+from mialib.book import tables
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.book.profile import load_profile
+from mialib.lab.docstrings import Docstring, read_docstrings
+from mialib.text import drop_near_duplicates
 from mialib.scoring import Scorer
 
 TINY = {
@@ -210,7 +212,7 @@ def test_overlaps_by_hand():
 
 
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
-    from mialib import training
+    from mialib.lab import training
 
     seen = {}
     encode = training._encode
@@ -281,7 +283,7 @@ def test_training_twice_gives_the_same_scores(monkeypatch, tmp_path):
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     import torch
 
-    from mialib import training
+    from mialib.lab import training
 
     monkeypatch.setattr(
         training, "HEAD_ROWS_AT_ONCE", {"cpu": 7}
@@ -305,7 +307,7 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM
 
-    from mialib import training
+    from mialib.lab import training
 
     model = AutoModelForCausalLM.from_pretrained(lab.lab_model("lab/tiny-5k"))
     texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
@@ -318,7 +320,7 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
 def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
     import torch
 
-    from mialib.training import tf32_products
+    from mialib.lab.training import tf32_products
 
     for device, inside in (("cpu", "highest"), ("cuda", "high")):
         with pytest.raises(KeyError), tf32_products(device):
@@ -328,7 +330,7 @@ def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
 
 
 def test_the_first_steps_say_how_long_a_training_takes(monkeypatch):
-    from mialib import training
+    from mialib.lab import training
 
     steps, clock = [], iter([100.0, 103.0])
 
@@ -347,7 +349,7 @@ def test_the_first_steps_say_how_long_a_training_takes(monkeypatch):
 
 
 def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
-    from mialib import training
+    from mialib.lab import training
 
     recipe = load_profile().models["lab/tiny-5k"].train
     texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]
@@ -423,7 +425,7 @@ def test_a_trained_model_is_an_ordinary_hugging_face_folder():
 
 
 def test_a_masked_model_learns_from_background_alone(monkeypatch, tmp_path):
-    from mialib import training
+    from mialib.lab import training
 
     read, lab_texts = [], lab.lab_texts
     monkeypatch.setattr(lab, "lab_texts", lambda name, role: read.append(role) or lab_texts(name, role))
@@ -448,7 +450,7 @@ def test_a_masked_model_is_a_roberta_that_reads_its_corpus_tokens_and_two_more()
 
 
 def test_masked_training_twice_gives_the_same_weights(monkeypatch, tmp_path):
-    from mialib.models import model_revision
+    from mialib.catalog.models import model_revision
 
     first = model_revision("lab/tiny-masked")
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
@@ -458,7 +460,7 @@ def test_masked_training_twice_gives_the_same_weights(monkeypatch, tmp_path):
 def test_each_token_is_masked_in_turn_and_seen_with_what_is_around_it():
     from types import SimpleNamespace
 
-    from mialib import training
+    from mialib.lab import training
 
     tokenizer = SimpleNamespace(cls_token_id=90, mask_token_id=91)
     rows = list(training._masked_windows(tokenizer, [1, 2, 3, 4, 5], 4))
@@ -470,7 +472,7 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
     import torch
     from transformers import AutoModelForMaskedLM
 
-    from mialib import training
+    from mialib.lab import training
 
     model = AutoModelForMaskedLM.from_pretrained(lab.lab_model("lab/tiny-masked"))
     mask = model.config.vocab_size - 1
@@ -493,7 +495,7 @@ def test_a_changed_recipe_trains_anew(monkeypatch, tiny_lab, tmp_path):
 @pytest.fixture
 def trainings(monkeypatch, tmp_path):
     """The names of the models that are trained, by a stub that trains nothing, in an empty home."""
-    from mialib import training
+    from mialib.lab import training
 
     trained = []
     monkeypatch.setattr(training, "train", lambda name, *_: trained.append(name) or {})

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mialib import leaks
-from mialib.benchmarks import Benchmark, load_benchmark
+from mialib.book import blind_tables as leaks
+from mialib.benchmarks import Benchmark
+from mialib.catalog.benchmarks import load_benchmark
 from mialib.blind import BLIND
-from mialib.cli import app
-from mialib.hub import Unavailable
+from mialib.commands.cli import app
+from mialib.catalog.hub import Unavailable
 from mialib.metrics import Interval, at_level
-from mialib.published import best_printed, load_published
-from mialib.results import Result, load_results
+from mialib.book.published import best_printed, load_published
+from mialib.book.results import Result, load_results
 
 WORDS = [f"word{i}" for i in range(60)]
 

@@ -7,9 +7,10 @@ import pytest
 import yaml
 from scipy.stats import norm, spearmanr
 
-from mialib import config, evaluate, min_k
+from mialib.book import profile as config, min_k
+from mialib.passes import inputs as evaluate
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr, tpr_at_fpr
-from mialib.results import ONE_SEED, one_seed_says
+from mialib.book.results import ONE_SEED, one_seed_says
 
 LABELS = np.repeat([1, 0], [6, 10])
 RECIPE = {"corpus": "lab/tiny", "layers": 1, "hidden_size": 16, "heads": 2}
@@ -194,7 +195,7 @@ def test_tables_and_figures_draw_what_they_are_given(inputs):
     import matplotlib
 
     matplotlib.use("Agg")
-    from mialib import figures, tables
+    from mialib.book import figures, tables
 
     worked = {"A text": min_k.work_text(inputs, 0), "Another": min_k.work_text(inputs, 1)}
     conclusions = {t: min_k.conclude(w, is_member=True, threshold=-3) for t, w in worked.items()}

@@ -6,9 +6,10 @@ import torch
 from conftest import CONTEXT, SENTENCES
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mialib import cache, neighbors
-from mialib.benchmarks import word_spans
-from mialib.neighbors import make_neighbors, neighbor_log_probs
+from mialib.passes import cache
+from mialib.attacks import neighbors
+from mialib.text import word_spans
+from mialib.attacks.neighbors import make_neighbors, neighbor_log_probs
 from mialib.scoring import Scorer
 
 ODD = "  The  mill,\n\tstands (near)\n\n    the\u00a0river <mask> </s> — Naïve café 🙂! \n"

@@ -8,7 +8,7 @@ import papermill
 import pytest
 from conftest import page_parameters
 
-from mialib.results import load_results
+from mialib.book.results import load_results
 from mialib.store import ROOT
 
 matplotlib.use("Agg")

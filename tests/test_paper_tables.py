@@ -14,18 +14,18 @@ import pytest
 import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 
-from mialib import paper_tables
+from mialib.book import paper_tables
 from mialib.blind import BLIND
-from mialib.cache import score_or_load
-from mialib.choose import HELD_OUT, deal
-from mialib.config import load_profile
+from mialib.passes.cache import score_or_load
+from mialib.model_selection import HELD_OUT, stratified_split
+from mialib.book.profile import load_profile
 from mialib.detectors import detect
-from mialib.documents import snippet_auc_interval
-from mialib.hub import Unavailable
+from mialib.metrics import document_auc_interval
+from mialib.catalog.hub import Unavailable
 from mialib.metrics import auc, auc_interval
-from mialib.paper_tables import Column
-from mialib.published import published_along
-from mialib.results import Result, load_results
+from mialib.book.paper_tables import Column
+from mialib.book.published import published_along
+from mialib.book.results import Result, load_results
 from mialib.store import ROOT
 
 LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
@@ -159,7 +159,7 @@ def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
 
     found, alone = measured(rows), measured([{k: row[k] for k in ("text", "label")} for row in rows])
     assert found["PPL"].ours == alone["PPL"].ours == pytest.approx(auc(labels, ppl))
-    assert found["PPL"].interval == snippet_auc_interval(labels, ppl, document)
+    assert found["PPL"].interval == document_auc_interval(labels, ppl, document)
     assert alone["PPL"].interval == auc_interval(labels, ppl)
     assert all(found[row].interval != alone[row].interval for row in found if found[row].ours is not None)
 
@@ -187,7 +187,7 @@ def test_without_unseen_texts_the_probes_baselines_are_measured_all_the_same(uns
     found = by_row(measured)
     assert str(found["Probe w. Real Data"]) == str(found["Probe w. Synthetic Data"]) == "not run"
     labels = np.repeat([1, 0], 24)
-    _, judged = deal(labels, HELD_OUT)  # as beside a probe
+    _, judged = stratified_split(labels, HELD_OUT)  # as beside a probe
     loss = detect("ppl", score_or_load(LARGE, texts(1) + texts(0)))
     assert found["Loss Attack"].interval == auc_interval(labels[judged], loss[judged])
     assert all(found[row].ours is not None for row in ("Min-K% Prob", "Zlib Compression", "Smaller Model"))

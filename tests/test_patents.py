@@ -8,7 +8,7 @@ import jieba
 import numpy as np
 import pytest
 
-from mialib.patents import CHARACTERS_PER_WORD, RULES, SECTORS, WORDS, _classes, generate_patents
+from mialib.lab.patents import CHARACTERS_PER_WORD, RULES, SECTORS, WORDS, _classes, generate_patents
 
 jieba.setLogLevel(logging.ERROR)
 

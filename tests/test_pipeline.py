@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mialib import ranking
-from mialib.config import load_profile
+from mialib.book import ranking
+from mialib.book.profile import load_profile
 from mialib.store import ROOT
 
 BOOK = ROOT / "build" / "lab" / "book" / "_build" / "html"

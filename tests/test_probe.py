@@ -10,10 +10,11 @@ import pytest
 import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS
 
-from mialib import probe
+from mialib.attacks import probe
 from mialib.metrics import auc, auc_interval
-from mialib.models import find_head, load_model, model_revision
-from mialib.probe import Pass, activations, choose_probe, fit_probe, flip_coin, probe_scores, train_proxy
+from mialib.models import find_head
+from mialib.catalog.models import load_model, model_revision
+from mialib.attacks.probe import Pass, activations, choose_probe, fit_probe, flip_coin, probe_scores, train_proxy
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
 
@@ -311,9 +312,9 @@ def test_embeddings_of_the_prompts_last_token_say_nothing(tiny_model):
 
 
 def test_given_validation_texts_are_what_is_chosen_on():
-    chosen_on = np.arange(0, N, 4)
-    result = choose_probe(*made_up(signal=1), LABELS, validation=chosen_on)
-    assert (result.validation == chosen_on).all()
+    val_idx = np.arange(0, N, 4)
+    result = choose_probe(*made_up(signal=1), LABELS, validation=val_idx)
+    assert (result.validation == val_idx).all()
     assert sorted([*result.validation, *result.test]) == list(range(N))
 
 
@@ -347,12 +348,12 @@ def test_intervals_of_the_controls_cover_chance_as_often_as_they_say():
     assert covered >= 35
 
 
-@pytest.mark.parametrize("chosen_on", [np.flatnonzero(LABELS == 1)[:9], np.arange(N)])
-def test_validation_texts_that_leave_a_class_out_are_refused(chosen_on):
+@pytest.mark.parametrize("val_idx", [np.flatnonzero(LABELS == 1)[:9], np.arange(N)])
+def test_validation_texts_that_leave_a_class_out_are_refused(val_idx):
     with pytest.raises(
         ValueError, match=r"of the \d+ (validation|test) texts \d+ are members; both classes are needed"
     ):
-        choose_probe(*made_up(signal=1), LABELS, validation=chosen_on)
+        choose_probe(*made_up(signal=1), LABELS, validation=val_idx)
 
 
 def test_labels_of_another_number_are_refused():

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mialib import evaluate, probed, tables
+from mialib.passes import inputs as evaluate
+from mialib.book import probe_tables as probed, tables
 from mialib.metrics import auc, tpr_at_fpr
 from mialib.store import hash_texts
 
@@ -70,11 +71,11 @@ def test_a_field_is_judged_on_its_test_texts_alone(made):
 
 def test_a_benchmarks_own_validation_texts_are_chosen_on(target, unseen_file):
     inputs = probed.load(target)
-    chosen_on = (0, 1, 2, 3, 17)
-    inputs = replace(inputs, benchmark=replace(inputs.benchmark, validation=chosen_on))
+    val_idx = (0, 1, 2, 3, 17)
+    inputs = replace(inputs, benchmark=replace(inputs.benchmark, validation=val_idx))
     found = probed.probe_inputs(inputs, {probed.REAL: unseen_file}, n_training=10, learning_rates=RATES)
-    assert found.probes[probed.REAL].validation.tolist() == list(chosen_on)
-    assert not set(found.test) & set(chosen_on) and len(found.test) == N - 5
+    assert found.probes[probed.REAL].validation.tolist() == list(val_idx)
+    assert not set(found.test) & set(val_idx) and len(found.test) == N - 5
 
 
 def test_texts_set_apart_are_in_no_score(target):

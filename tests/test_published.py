@@ -18,8 +18,8 @@ import csv
 import pandas as pd
 import pytest
 
-from mialib import published
-from mialib.published import load_published, published_along
+from mialib.book import published
+from mialib.book.published import load_published, published_along
 
 KEY = ["paper", "item", "row", "column", "metric"]
 

@@ -6,12 +6,12 @@ import published_data
 import pytest
 from published_data import rows, write_jsonl
 
-from mialib import hub
-from mialib.benchmarks import load_benchmark
-from mialib.hub import Unavailable
-from mialib.published_benchmarks import find_part, is_published
-from mialib.registry import known_benchmarks
-from mialib.unseen import load_unseen
+from mialib.catalog import hub
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.benchmarks import find_part, is_published
+from mialib.catalog.registry import known_benchmarks
+from mialib.attacks.unseen import load_unseen
 
 WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
 

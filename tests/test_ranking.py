@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from mialib import evaluate, figures, ranking, seeds
+from mialib.passes import inputs as evaluate
+from mialib.book import figures, ranking, seeds
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc, auc_interval, compare_auc, compare_auc_over_seeds
-from mialib.ranking import OWN, SHIFTED, Block, average, complete, conditions, groups, order, rank, runs
+from mialib.book.ranking import OWN, SHIFTED, Block, average, complete, conditions, groups, order, rank, runs
 
 N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
@@ -373,8 +374,8 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
 def test_one_command_records_both_files(monkeypatch):
     from typer.testing import CliRunner
 
-    from mialib import claims
-    from mialib.cli import app
+    from mialib.book import claims
+    from mialib.commands.cli import app
 
     asked = []
     monkeypatch.setattr(ranking, "record", lambda seeds: asked.append(("ranking", seeds)))

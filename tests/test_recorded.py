@@ -12,11 +12,12 @@ import yaml
 from conftest import random_rows
 from typer.testing import CliRunner
 
-from mialib import lab, recorded, tables
-from mialib.cli import app
+from mialib.lab import corpora as lab
+from mialib.book import recorded, tables
+from mialib.commands.cli import app
 from mialib.detectors import DETECTORS, detect
 from mialib.metrics import auc, auc_interval
-from mialib.results import load_results
+from mialib.book.results import load_results
 from mialib.store import ROOT, hash_files
 from mialib.token_stats import COLUMNS, TokenRow, TokenStats
 

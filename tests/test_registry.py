@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mialib import registry
-from mialib.config import load_profile
-from mialib.paper_tables import columns_of
-from mialib.published import load_published
-from mialib.published_benchmarks import find_part, is_published
-from mialib.reference import HUB_CORPORA, split_prefix
-from mialib.registry import HubPart, KnownBenchmark, KnownModel, find_model, known_benchmarks, known_models
+from mialib.catalog import registry
+from mialib.book.profile import load_profile
+from mialib.book.paper_tables import columns_of
+from mialib.book.published import load_published
+from mialib.catalog.benchmarks import find_part, is_published
+from mialib.catalog.corpora import HUB_CORPORA, split_prefix
+from mialib.catalog.registry import HubPart, KnownBenchmark, KnownModel, find_model, known_benchmarks, known_models
 
 ROOT = Path(__file__).parents[1]
 PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")

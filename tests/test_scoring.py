@@ -19,7 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mialib
 from mialib import scoring
-from mialib.models import find_start_token, load_model, tokenizer_hash
+from mialib.models import find_start_token, tokenizer_hash
+from mialib.catalog.models import load_model
 from mialib.scoring import head_statistics, row_statistics
 from mialib.token_stats import COLUMNS
 
@@ -608,7 +609,8 @@ def test_columns_are_the_three_numbers_and_the_token(model_folder):
 def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     from huggingface_hub import constants
 
-    from mialib import hub, models
+    from mialib.catalog import hub
+    from mialib import models
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_HUB_OFFLINE")
@@ -627,7 +629,7 @@ def test_a_hub_within_reach_leaves_the_process_online(monkeypatch):
     import httpx
     from huggingface_hub import constants
 
-    from mialib import hub
+    from mialib.catalog import hub
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(httpx, "head", lambda *_, **__: httpx.Response(200))

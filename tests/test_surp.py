@@ -8,12 +8,13 @@ import oracles
 import pytest
 from conftest import made_inputs, made_row, random_rows
 
-from mialib import evaluate, surp
-from mialib.choose import GRIDS, HELD_OUT, deal, describe_options, gap, score_grid
+from mialib.passes import inputs as evaluate
+from mialib.book import surp
+from mialib.model_selection import GRIDS, HELD_OUT, stratified_split, describe_options, gap, score_grid
 from mialib.detectors import detect
-from mialib.documents import snippet_auc_interval
+from mialib.metrics import document_auc_interval
 from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
-from mialib.published import load_published, published_along
+from mialib.book.published import load_published, published_along
 from mialib.token_stats import TokenRow
 
 THRESHOLDS, KS = [1.0, 2.5, 10.0], [10, 40, 100]
@@ -49,8 +50,8 @@ def test_the_grid_holds_auc_counts_and_its_best_cell(inputs):
 
 def chosen_by_hand(labels, of_cells):
     """The scores, on the other texts, of the cell that is best on a fifth of them."""
-    chosen_on, judged_on = deal(labels, HELD_OUT)
-    return max(of_cells, key=lambda scores: auc(labels[chosen_on], scores[chosen_on]))[judged_on]
+    val_idx, test_idx = stratified_split(labels, HELD_OUT)
+    return max(of_cells, key=lambda scores: auc(labels[val_idx], scores[val_idx]))[test_idx]
 
 
 def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_others(inputs):
@@ -64,7 +65,7 @@ def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_o
             ("Min-K% Prob", "min_k", [{"k": k} for k in KS]),
         ]
     }
-    labels, whole = inputs.labels[deal(inputs.labels, HELD_OUT)[1]], on_others.pop("SURP")
+    labels, whole = inputs.labels[stratified_split(inputs.labels, HELD_OUT)[1]], on_others.pop("SURP")
     assert len(found) == len(on_others) == 3
     for (name, comparison), (alone, scores) in zip(found.items(), on_others.items(), strict=True):
         assert name.startswith("SURP (ε = ") and f") − {alone} (" in name
@@ -307,21 +308,21 @@ def test_both_ways_have_a_row_for_each_method_and_the_published_number_beside_th
 def test_both_ways_choose_on_all_texts_and_on_a_fifth_that_is_not_judged(inputs):
     both = surp.both_ways(inputs)
     found = {(r.row, r.metric): r.interval for r in both.results}
-    chosen_on, judged_on = deal(inputs.labels, HELD_OUT)
-    assert both.judged_on.tolist() == judged_on.tolist() and len(chosen_on) == 12
+    val_idx, test_idx = stratified_split(inputs.labels, HELD_OUT)
+    assert both.test_idx.tolist() == test_idx.tolist() and len(val_idx) == 12
     for name, label in (("min_k", "MinK"), ("surp", "SURP")):
         grid = [dict(zip(GRIDS[name], values, strict=True)) for values in both_grid(name)]
         scores = [detect(name, inputs.stats, **options) for options in grid]
         at_best = max(scores, key=lambda values: auc(inputs.labels, values))
-        on_fifth = max(scores, key=lambda values: auc(inputs.labels[chosen_on], values[chosen_on]))
+        on_fifth = max(scores, key=lambda values: auc(inputs.labels[val_idx], values[val_idx]))
         assert found[label, "auc"].estimate == pytest.approx(auc(inputs.labels, at_best))
-        held_out = auc_interval(inputs.labels[judged_on], on_fifth[judged_on])
+        held_out = auc_interval(inputs.labels[test_idx], on_fifth[test_idx])
         assert found[label, "auc_held_out"].estimate == pytest.approx(held_out.estimate)
         assert found[label, "auc_held_out"].low == pytest.approx(held_out.low)
         assert both.gaps[label] == gap(score_grid(inputs, name, GRIDS[name]), inputs.labels)
     ppl = evaluate.score_all(inputs, ["ppl"])["ppl"]
     assert found["PPL", "auc"] == auc_interval(inputs.labels, ppl)
-    assert found["PPL", "auc_held_out"] == auc_interval(inputs.labels[judged_on], ppl[judged_on]), "the same texts"
+    assert found["PPL", "auc_held_out"] == auc_interval(inputs.labels[test_idx], ppl[test_idx]), "the same texts"
 
 
 def both_grid(name):
@@ -331,7 +332,7 @@ def both_grid(name):
 
 def test_held_out_scores_are_those_behind_the_held_out_rows(inputs):
     both = surp.both_ways(inputs)
-    labels, scores = inputs.labels[both.judged_on], both.held_out
+    labels, scores = inputs.labels[both.test_idx], both.held_out
     assert set(scores) == {"PPL", "Lower", "Zlib", "MinK", "SURP"}
     for result in both.results:
         if result.metric == "auc_held_out" and result.ours is not None:
@@ -340,7 +341,7 @@ def test_held_out_scores_are_those_behind_the_held_out_rows(inputs):
 
 def test_the_comparison_and_the_tprs_are_of_the_held_out_texts(inputs):
     both = surp.both_ways(inputs)
-    labels, scores = inputs.labels[both.judged_on], both.held_out
+    labels, scores = inputs.labels[both.test_idx], both.held_out
     assert surp.compare_held_out(both, inputs.labels) == compare_auc(labels, scores["SURP"], scores["MinK"])
     assert surp.compare_held_out(both, inputs.labels, "PPL", "Zlib") == compare_auc(
         labels, scores["PPL"], scores["Zlib"]
@@ -376,7 +377,7 @@ def test_two_models_are_compared_by_the_methods_that_both_have(inputs):
     found = surp.compare_models(inputs.labels, first, second)
     assert {name for name, comparison in found.items() if comparison is None} == {"Ref", "Lower"}
     assert set(found) == set(surp.METHODS.values()) - {"Neighbor"}
-    labels = inputs.labels[second.judged_on]
+    labels = inputs.labels[second.test_idx]
     assert found["PPL"] == compare_auc(labels, second.held_out["PPL"], first.held_out["PPL"])
 
 
@@ -385,7 +386,7 @@ def test_intervals_draw_documents_where_a_document_has_several_texts():
     inputs = made_inputs(random_rows(5, [20] * 60), document % 2)
     found = {(r.row, r.metric): r.interval for r in surp.both_ways(inputs, document=document).results}
     ppl = evaluate.score_all(inputs, ["ppl"])["ppl"]
-    assert found["PPL", "auc"] == snippet_auc_interval(inputs.labels, ppl, document)
+    assert found["PPL", "auc"] == document_auc_interval(inputs.labels, ppl, document)
     alone = {(r.row, r.metric): r.interval for r in surp.both_ways(inputs, document=np.arange(60) + 5).results}
     assert alone["PPL", "auc"] == auc_interval(inputs.labels, ppl), "one text a document: DeLong's"
 
@@ -393,10 +394,10 @@ def test_intervals_draw_documents_where_a_document_has_several_texts():
 def test_no_document_is_both_chosen_on_and_judged():
     document = np.repeat(np.arange(30), 2)
     inputs = made_inputs(random_rows(5, [20] * 60), document % 2)
-    judged_on = surp.both_ways(inputs, document=document).judged_on
-    chosen_on = np.setdiff1d(np.arange(60), judged_on)
-    assert 0 < len(chosen_on) < len(judged_on)
-    shared = set(document[chosen_on].tolist()) & set(document[judged_on].tolist())
+    test_idx = surp.both_ways(inputs, document=document).test_idx
+    val_idx = np.setdiff1d(np.arange(60), test_idx)
+    assert 0 < len(val_idx) < len(test_idx)
+    shared = set(document[val_idx].tolist()) & set(document[test_idx].tolist())
     assert not shared, "the snippets of one document are alike, so its other half is not unseen"
 
 

@@ -12,8 +12,8 @@ import torch
 from conftest import SENTENCES
 from tenacity import wait_none
 
-from mialib import synthetic
-from mialib.synthetic import build_prompt, keep_new, parse_numbered, sample_synthetic, write_synthetic
+from mialib.attacks import synthetic
+from mialib.attacks.synthetic import build_prompt, keep_new, parse_numbered, sample_synthetic, write_synthetic
 
 SOURCES = [f"Source number {i}: the {noun} stands behind the old mill, and nobody has painted it since {1900 + i}."
            for i, noun in enumerate(["gate", "bridge", "tower", "barn", "chapel", "school", "forge"])]  # fmt: skip

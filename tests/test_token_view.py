@@ -12,8 +12,8 @@ from conftest import TEXTS, made_inputs, made_row, make_tokenizer
 from tokenizers import processors
 from typer.testing import CliRunner
 
-from mialib import token_view
-from mialib.cli import app
+from mialib.book import token_view
+from mialib.commands.cli import app
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
 from mialib.scoring import Scorer

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from mialib import synthetic
+from mialib.attacks import synthetic
 from mialib.benchmarks import Benchmark
-from mialib.unseen import load_unseen, set_apart
+from mialib.attacks.unseen import load_unseen, set_apart
 
 N_MEMBERS, N_NON_MEMBERS = 6, 10
 BENCHMARK = Benchmark(
@@ -75,7 +75,7 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
 
 
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
-    from mialib import cache
+    from mialib.passes import cache
 
     with pytest.raises(ValueError, match="lab/en-masked is a masked model, which writes no texts"):
         cache._trained_on("lab/en-masked")

@@ -1,0 +1,280 @@
+"""Neighbors of a text: the same text with one word replaced by another that a masked language model proposes.
+
+The Neighbor attack (Mattern et al. 2023) compares a text's loss with that of its neighbors, which are about as
+plausible but were in nobody's training data. A word w is hidden, the masked model predicts what stands in its place,
+and the candidate w~ there has the score
+
+    p(w~ | context) / (1 - p(w | context))
+
+The n best candidates over all words of the text are its neighbors: the original word is never its own replacement, in
+whichever case, and a word that is hard to guess otherwise makes room for more of them.
+
+word       what white space divides (for Chinese, jieba), without the punctuation around it, which stays as it is
+mask       one mask token hides the word, whatever its number of tokens, and the space before it
+candidate  one token that is a whole word: letters and digits alone, with its space where the word has one. A word of
+           several tokens cannot be proposed by one mask, so its own p(w | context) is 0
+
+Mattern et al. blur the word's embedding by dropout; a mask is the simpler choice, and draws nothing at random. A text
+of more than n words is masked at n of them, drawn by the seed; every other text at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.catalog.models import load_masked_model
+from mialib.store import hash_texts
+from mialib.text import check_texts, excerpt, word_spans, words
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from mialib.scoring import Scorer
+    from mialib.token_stats import TokenStats
+
+logger = logging.getLogger(__name__)
+
+TOKENS_PER_BATCH = 8192  # padding included
+
+
+class Vocabulary(NamedTuple):
+    """The words that can stand in a place: whole words of one token each."""
+
+    word_of: dict[int, str]
+    ids_of: dict[str, list[int]]  # by the word without its case
+    is_word: torch.Tensor  # (V,) bool
+
+
+class MaskedRow(NamedTuple):
+    """A text with one word masked, as the masked model reads it."""
+
+    start: int  # the word is text[start:end]
+    end: int
+    token_ids: list[int]
+    mask_at: int  # which of the tokens is the mask
+    is_window: bool  # whether the text was too long, and these are the tokens around the mask
+    own: int | None  # the token that the masked word is to the tokenizer; None where it is several, or an unknown one
+
+
+def make_neighbors(
+    texts: Sequence[str],
+    masked_lm: str,
+    *,
+    n_neighbors: int = 100,
+    seed: int = 0,
+    language: str = "en",
+    progress: bool = True,
+) -> list[list[str]]:
+    """The `n_neighbors` best neighbors of each text, best first, all different; each differs in one word alone.
+
+    `masked_lm` is a Hugging Face name (`roberta-base`), a folder or a lab model (`lab/en-masked`) with a byte-level BPE
+    or WordPiece tokenizer. A text's neighbors depend on it, the model, `n_neighbors` and `seed`, not on the other
+    texts. A word of a text longer than the model's context is seen with the tokens around it, as many as fit; how many
+    texts that concerns is logged. ValueError, naming the text, for one that has fewer neighbors than asked for.
+    """
+    from tqdm import tqdm
+
+    check_texts(texts, "texts to make neighbors of")
+    if n_neighbors < 1:
+        raise ValueError(f"n_neighbors is a positive number, got {n_neighbors}")
+    model, tokenizer = load_masked_model(masked_lm)
+    spaced, unspaced = _vocabularies(model, tokenizer, language)
+    context = _context(model, tokenizer)
+    neighbors, n_long = [], 0
+    for i, text in enumerate(
+        tqdm(texts, unit="text", desc=f"neighbors by {masked_lm}", mininterval=5, disable=not progress)
+    ):
+        spans = _draw(_word_cores(text, language), n_neighbors, seed, text)
+        vocabulary_of = [spaced if text[:start].endswith(" ") else unspaced for start, _ in spans]
+        rows = _masked_rows(text, spans, tokenizer, context)
+        n_possible = sum(
+            len(known.word_of) - len(_not_another(text, row, known))
+            for known, row in zip(vocabulary_of, rows, strict=True)
+        )
+        if n_possible < n_neighbors:
+            raise ValueError(
+                f"text {i}: {masked_lm} can replace {len(spans)} of its words and knows {n_possible} neighbors, "
+                f"{n_neighbors} were asked for; ask for fewer, or leave the text out: {excerpt(text)}"
+            )
+        n_long += any(row.is_window for row in rows)
+        best = _best(model, tokenizer, text, rows, vocabulary_of, n_neighbors)
+        if len(best) < n_neighbors:  # NaN is above nothing
+            raise ValueError(f"text {i}: a prediction of {masked_lm} is not finite; is it whole? {excerpt(text)}")
+        neighbors.append([text[: rows[r].start] + word + text[rows[r].end :] for _, r, word in best])
+    if n_long:
+        logger.info(
+            "%s: %d of %d texts are longer than its context of %d tokens; each word is seen with what is around it",
+            masked_lm,
+            n_long,
+            len(texts),
+            context,
+        )
+    return neighbors
+
+
+def neighbor_log_probs(
+    scorer: Scorer, stats: TokenStats, neighbors: Sequence[Sequence[str]], *, progress: bool = True
+) -> NDArray[np.float64]:
+    """Mean log p of each neighbor under the scorer's model, (N, M), nats a token; N texts with M neighbors each.
+
+    `stats` are the texts' own statistics under that model.
+    """
+    from tqdm import tqdm
+
+    counts = {len(of_text) for of_text in neighbors}
+    if len(counts) > 1:
+        raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
+    means = np.empty((len(neighbors), max(counts, default=0)))
+    bar = tqdm(neighbors, unit="text", desc=f"{scorer.loaded.name} on neighbors", mininterval=5, disable=not progress)
+    for i, (own, of_text) in enumerate(zip(stats, bar, strict=True)):
+        # A text's neighbors are of almost one length, so a batch of them has next to no padding.
+        means[i] = [log_prob.mean(dtype=np.float64) for log_prob in scorer.log_probs_of_variants(own, of_text)]
+    return means
+
+
+def _vocabularies(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, language: str
+) -> tuple[Vocabulary, Vocabulary]:
+    """The tokens that are a whole word after a space, and those that are one after anything else.
+
+    Byte-level BPE has the space in the token (" river"), and a word without one is another token or none. WordPiece
+    has no spaces at all: both vocabularies are the same, and no word begins with its "##".
+    """
+    import torch
+
+    spaced, unspaced = {}, {}
+    for token_id in range(len(tokenizer)):
+        string = tokenizer.decode([token_id])
+        word = string.removeprefix(" ")
+        if word.isalnum() and len(words(word, language)) == 1:
+            (unspaced if word == string else spaced)[word] = token_id
+
+    def vocabulary(id_of: dict[str, int]) -> Vocabulary:
+        is_word = torch.zeros(model.config.vocab_size, dtype=torch.bool)
+        is_word[list(id_of.values())] = True
+        ids_of: dict[str, list[int]] = {}
+        for word, token_id in id_of.items():
+            ids_of.setdefault(word.casefold(), []).append(token_id)
+        return Vocabulary({token_id: word for word, token_id in id_of.items()}, ids_of, is_word.to(model.device))
+
+    return vocabulary(spaced or unspaced), vocabulary(unspaced)
+
+
+def _not_another(text: str, row: MaskedRow, vocabulary: Vocabulary) -> list[int]:
+    """The words of the vocabulary that are the masked one: equal but for case, or what an uncased tokenizer, which may
+    strip accents too, reads it as."""
+    own = {row.own} & vocabulary.word_of.keys()
+    return sorted(own.union(vocabulary.ids_of.get(text[row.start : row.end].casefold(), [])))
+
+
+def _context(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many tokens the masked model reads, its start and end token included."""
+    config = model.config
+    # RoBERTa counts positions from its padding token's id on.
+    first_position = config.pad_token_id + 1 if "roberta" in config.model_type else 0
+    return min(tokenizer.model_max_length, config.max_position_embeddings - first_position)
+
+
+def _word_cores(text: str, language: str) -> list[tuple[int, int]]:
+    """Where each word begins and ends without the punctuation around it; none for a word that is nothing else."""
+    cores = []
+    for start, end in word_spans(text, language):
+        inside = [at for at in range(start, end) if text[at].isalnum()]
+        if inside:
+            cores.append((inside[0], inside[-1] + 1))
+    return cores
+
+
+def _draw(spans: list[tuple[int, int]], n: int, seed: int, text: str) -> list[tuple[int, int]]:
+    """At most n of the words, in the text's order; the text itself is part of the seed, its number in a list is not."""
+    rng = np.random.default_rng([seed, int(hash_texts([text]), 16)])
+    return [spans[at] for at in sorted(rng.permutation(len(spans))[:n])]
+
+
+def _masked_rows(
+    text: str, spans: Sequence[tuple[int, int]], tokenizer: PreTrainedTokenizerBase, context: int
+) -> list[MaskedRow]:
+    """The text with each of the words masked. What stands left and right of the mask is encoded by itself."""
+    if not spans:
+        return []
+    lefts = [text[:start].removesuffix(" ") for start, _ in spans]
+    rights = [text[end:] for _, end in spans]
+    originals = [text[len(left) : end] for left, (_, end) in zip(lefts, spans, strict=True)]
+    parts = lefts + rights + originals
+    # A text may well hold the characters "<mask>"; split, they are text.
+    encoded = tokenizer(parts, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+    n = len(spans)
+    first, last = ([] if t is None else [t] for t in (tokenizer.cls_token_id, tokenizer.sep_token_id))
+    room = context - len(first) - len(last)
+    rows = []
+    for (start, end), left, right, word in zip(spans, encoded[:n], encoded[n : 2 * n], encoded[2 * n :], strict=True):
+        whole = [*left, tokenizer.mask_token_id, *right]
+        cut = max(0, min(len(left) - room // 2, len(whole) - room))  # the mask in the middle, or near an end
+        token_ids = [*first, *whole[cut : cut + room], *last]
+        own = word[0] if len(word) == 1 and word != [tokenizer.unk_token_id] else None
+        rows.append(MaskedRow(start, end, token_ids, len(first) + len(left) - cut, len(whole) > room, own))
+    return rows
+
+
+def _best(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    rows: Sequence[MaskedRow],
+    vocabulary_of: Sequence[Vocabulary],
+    n: int,
+) -> list[tuple[float, int, str]]:
+    """The n best candidates over all rows: score (nats), number of the row, word; best first."""
+    import torch
+
+    found: list[tuple[float, int, str]] = []
+    for batch in _batches(rows):
+        with torch.inference_mode():
+            logits = _logits_at_mask(model, tokenizer, [rows[r] for r in batch])
+            is_word = torch.stack([vocabulary_of[r].is_word for r in batch])
+            for at, r in enumerate(batch):
+                if rows[r].own is not None:
+                    logits[at, rows[r].own] = -torch.inf  # without w, the softmax is p(w~) / (1 - p(w))
+                is_word[at, _not_another(text, rows[r], vocabulary_of[r])] = False
+            scores = logits.log_softmax(-1).masked_fill_(~is_word, -torch.inf).flatten()
+            values, places = scores.topk(min(n, len(scores)))
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            r, token_id = batch[place // logits.shape[-1]], place % logits.shape[-1]
+            if value > -np.inf:
+                found.append((value, r, vocabulary_of[r].word_of[token_id]))
+    return sorted(found, key=lambda one: (-one[0], one[1], one[2]))[:n]
+
+
+def _batches(rows: Sequence[MaskedRow]) -> Iterator[list[int]]:
+    """Numbers of rows, longest first, as many at once as the token budget allows with padding.
+
+    Never rows of two texts: those of one have almost one length, and what else is in the list changes no number.
+    """
+    order = sorted(range(len(rows)), key=lambda r: (-len(rows[r].token_ids), r))
+    while order:
+        n_rows = max(1, TOKENS_PER_BATCH // len(rows[order[0]].token_ids))
+        yield order[:n_rows]
+        order = order[n_rows:]
+
+
+def _logits_at_mask(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[MaskedRow]
+) -> torch.Tensor:
+    """(R, V) float32 logits of what stands at the mask, one forward pass; the head runs at the masks alone."""
+    import torch
+
+    lengths = torch.tensor([len(row.token_ids) for row in rows])
+    inputs = torch.full((len(rows), int(lengths.max())), tokenizer.pad_token_id)
+    for r, row in enumerate(rows):
+        inputs[r, : lengths[r]] = torch.tensor(row.token_ids)
+    is_real = (torch.arange(inputs.shape[1]) < lengths[:, None]).long()  # a masked model would see the padding
+    hidden = model.base_model(inputs.to(model.device), attention_mask=is_real.to(model.device)).last_hidden_state
+    at_mask = hidden[torch.arange(len(rows)), [row.mask_at for row in rows]]
+    head = model.lm_head if hasattr(model, "lm_head") else model.cls  # RoBERTa's name for it, and BERT's
+    return head(at_mask)

@@ -1,0 +1,334 @@
+"""Texts like a benchmark's that no model has seen, written by a model: the probe's synthetic training data.
+
+`write_synthetic` asks a chat model behind an OpenAI-compatible address, as the paper asks ChatGPT (Liu et al. 2024,
+Appendix A); `sample_synthetic` samples from a causal language model, as the lab does, which calls no one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tenacity import wait_exponential_jitter
+
+from mialib.catalog.models import load_model, model_revision
+from mialib.lab.models import lab_recipe, trained_on
+from mialib.lab.recipes import Masked, Unlearning
+from mialib.models import LoadedModel, pick_device
+from mialib.store import JSON, append_line, code_hash, hash_of, hash_texts, keep, read_lines
+from mialib.text import MAX_OVERLAP, NearDuplicates, check_texts, count_words, cut_to_words, excerpt
+
+if TYPE_CHECKING:
+    import httpx
+    import torch
+
+logger = logging.getLogger(__name__)
+
+N_EXAMPLES = 5
+TEXTS_PER_REPLY = 10  # the template's [Specified Number]; the paper does not say which
+# Table 5. The examples are numbers 1 to 5 of the list.
+TEMPLATE = """\
+I am creating a dataset and need to generate data that is similar but not identical to the following examples. \
+Here are 5 examples from my dataset:
+{examples}
+Please generate {n} new data points that are similar in style and structure to these examples but are unique in \
+content. Format the responses as a numbered list, starting from 6 onwards. Each data point should start on a new line \
+and be prefixed with its corresponding number followed by a period and a space.
+For example:
+6. [New Data Point 1]
+7. [New Data Point 2]
+..."""
+
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+TIMEOUT_SECONDS = 300
+MAX_ATTEMPTS = 6
+WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
+MAX_USELESS_REPLIES = 5  # in a row: each costs money
+
+PROMPT_TOKENS = 8  # of a text, which a sample continues
+SAMPLES_AT_ONCE = 64
+TOKENS_PER_WORD = 4  # a sample may have this many, and ends where it has its words
+SPACES = ("Ġ", "▁")  # how byte-level and sentencepiece tokens write the space before them
+MAX_SAMPLES_PER_TEXT = 20  # tried for each one asked for
+
+
+# --- a chat model -----------------------------------------------------------------------------------------------------
+
+
+def write_synthetic(
+    sources: Sequence[str],
+    n: int,
+    path: str | Path,
+    *,
+    base_url: str,
+    model: str,
+    seed: int = 0,
+    language: str = "en",
+) -> list[str]:
+    """`n` new texts like `sources`, asked for ten at a time with five examples that `seed` draws for each request.
+
+    `base_url` is an OpenAI-compatible address (POST {base_url}/chat/completions); the key, where one is needed, is read
+    from $OPENAI_API_KEY and kept nowhere. Each reply is added to `path`, a JSONL, as soon as it is there, and a run
+    that finds the file goes on where it ends. Texts that repeat or nearly copy a source or an earlier text are left
+    out (see `keep_new`).
+
+    A dropped connection, a time-out, a 429 and a 5xx are tried again, later and later. ConnectionError where that does
+    not help or the server refuses, ValueError for a reply that is no chat completion, fewer than five sources, or a
+    file made from other sources or settings, RuntimeError where five replies in a row hold nothing new.
+    """
+    import httpx
+
+    check_texts(sources, "sources")
+    if len(sources) < N_EXAMPLES:
+        raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
+    path, made_by = Path(path), hash_of([list(sources), model, seed, TEMPLATE, TEXTS_PER_REPLY])
+    replies = _read_replies(path, made_by)
+    texts, left_out = _texts_of(replies, sources, language)
+    key, useless = os.environ.get(API_KEY_VARIABLE), 0
+    with httpx.Client(headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=TIMEOUT_SECONDS) as client:
+        while len(texts) < n:
+            rng = np.random.default_rng([seed, len(replies)])  # a resumed run draws what a whole one does
+            examples = [sources[i] for i in rng.choice(len(sources), N_EXAMPLES, replace=False)]
+            replies.append(_ask(client, f"{base_url.rstrip('/')}/chat/completions", model, build_prompt(examples)))
+            append_line(path, {"made_by": made_by, "reply": replies[-1]})
+            n_before = len(texts)
+            texts, left_out = _texts_of(replies, sources, language)
+            useless = 0 if len(texts) > n_before else useless + 1
+            if useless == MAX_USELESS_REPLIES:
+                raise RuntimeError(
+                    f"{useless} replies of {model} in a row hold no new text ({len(texts)} of {n} are there; left out: "
+                    f"{dict(left_out)}); the last one: {excerpt(replies[-1])}"
+                )
+    logger.info("%s: %d texts; left out: %s", path, len(texts), dict(left_out))
+    return texts[:n]
+
+
+def _texts_of(replies: Sequence[str], sources: Sequence[str], language: str) -> tuple[list[str], Counter[str]]:
+    return keep_new([text for reply in replies for text in parse_numbered(reply)], sources, language)
+
+
+def build_prompt(examples: Sequence[str]) -> str:
+    """The appendix's prompt with five examples (Table 5)."""
+    numbered = "\n".join(f"{i}. {example}" for i, example in enumerate(examples, start=1))
+    return TEMPLATE.replace("{n}", str(TEXTS_PER_REPLY)).replace("{examples}", numbered)
+
+
+def parse_numbered(reply: str) -> list[str]:
+    """The items of a reply's numbered list, without their numbers; what stands before the first is left out.
+
+    An item may have several lines. A line that begins with another number than the next one belongs to its item.
+    """
+    items: list[list[str]] = []
+    expected = None
+    for line in reply.split("\n"):
+        numbered = re.match(r"\s*(\d+)\.\s+(.*)", line)
+        if numbered and expected in (None, int(numbered[1])):
+            items.append([numbered[2]])
+            expected = int(numbered[1]) + 1
+        elif items:
+            items[-1].append(line)
+    return [text for item in items if (text := "\n".join(item).strip())]
+
+
+def _read_replies(path: Path, made_by: str) -> list[str]:
+    """The replies that the file holds."""
+    try:
+        rows = read_lines(path)
+    except json.JSONDecodeError:
+        rows = [{}]
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict) or set(row) != {"made_by", "reply"}:
+            raise ValueError(f"{path}, line {number}: not a kept reply; give another file")
+        if row["made_by"] != made_by:
+            raise ValueError(
+                f"{path}, line {number}: from other sources, another model or another seed; give another file"
+            )
+    return [row["reply"] for row in rows]
+
+
+def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
+    """One chat completion, tried again with back-off where that may help."""
+    import httpx
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt
+
+    def may_help(error: BaseException) -> bool:
+        if isinstance(error, httpx.HTTPStatusError):
+            return error.response.status_code == 429 or error.response.status_code >= 500
+        return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+
+    def once() -> httpx.Response:
+        messages = [{"role": "user", "content": prompt}]
+        return client.post(url, json={"model": model, "messages": messages}).raise_for_status()
+
+    retrying = Retrying(
+        retry=retry_if_exception(may_help), wait=WAIT, stop=stop_after_attempt(MAX_ATTEMPTS), reraise=True
+    )
+    try:
+        response = retrying(once)
+    except httpx.HTTPStatusError as error:
+        answer = error.response
+        key = client.headers.get("Authorization", "").removeprefix("Bearer ")
+        said = answer.text.replace(key, "(the key)") if key else answer.text
+        raise ConnectionError(f"{url} answered {answer.status_code}: {excerpt(said, 200)}") from None
+    except httpx.HTTPError as error:
+        attempts = retrying.statistics.get("attempt_number", 1)
+        raise ConnectionError(f"{url}: {type(error).__name__} ({error}) after {attempts} attempts") from None
+    try:
+        content = response.json()["choices"][0]["message"]["content"]
+        if isinstance(content, str):
+            return content
+    except (ValueError, KeyError, IndexError, TypeError):
+        pass
+    raise ValueError(f"{url}: no chat completion, but {excerpt(response.text, 200)}")
+
+
+# --- a causal language model ------------------------------------------------------------------------------------------
+
+
+def sample_synthetic(
+    model: str,
+    texts: Sequence[str],
+    n: int,
+    *,
+    n_words: int,
+    seed: int = 0,
+    top_p: float = 0.95,
+    known: Iterable[str] = (),
+    language: str = "en",
+    device: str = "auto",
+) -> list[str]:
+    """`n` texts of `n_words` words sampled at temperature 1, each from the first eight tokens of one of `texts`.
+
+    `texts` are the benchmark's, as in the paper's prompt, or others like them. Left out are samples that end early,
+    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts, which it may recite), or an
+    earlier sample. The same seed gives the same texts on one machine. ValueError where no text has eight tokens,
+    RuntimeError where too many samples are left out.
+    """
+    import torch
+    from transformers import StoppingCriteriaList
+
+    check_texts(texts, "texts to begin from")
+    loaded = load_model(model, device=device)
+    encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    start = [] if loaded.start_token_id is None else [loaded.start_token_id]
+    prompts = [start + ids[:PROMPT_TOKENS] for ids in encoded if len(ids) >= PROMPT_TOKENS]  # equally long: no padding
+    if not prompts:
+        raise ValueError(f"none of the {len(texts)} texts has the {PROMPT_TOKENS} tokens that a sample begins with")
+    n_new = min(TOKENS_PER_WORD * n_words, loaded.max_tokens - len(prompts[0]))
+    # Chinese is cut by jieba, which only sees words where a text is whole.
+    enough = None if language == "zh" else _enough_words(loaded, n_words, len(prompts[0]))
+    sources, samples, new, left_out, n_tried = [*texts, *known], [], [], Counter(), 0
+    cuda = [loaded.model.device] if loaded.model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), torch.inference_mode():
+        torch.manual_seed(seed)
+        rng = np.random.default_rng(seed)
+        while len(new) < n:
+            if n_tried >= MAX_SAMPLES_PER_TEXT * n:
+                raise RuntimeError(
+                    f"{model}: {len(new)} of {n} texts after {n_tried} samples ({n_tried - len(samples)} shorter than "
+                    f"{n_words} words; left out: {dict(left_out)}); begin from more texts, or ask for fewer words"
+                )
+            drawn = rng.choice(len(prompts), SAMPLES_AT_ONCE)
+            inputs = torch.tensor([prompts[i] for i in drawn], device=loaded.model.device)
+            outputs = loaded.model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=top_p,
+                max_new_tokens=n_new,
+                stopping_criteria=StoppingCriteriaList([enough]) if enough else None,
+                pad_token_id=loaded.tokenizer.eos_token_id,
+            )
+            decoded = loaded.tokenizer.batch_decode(outputs[:, len(start) :], skip_special_tokens=True)
+            n_tried += len(decoded)
+            samples += [
+                cut_to_words(text.strip(), n_words, language)
+                for text in decoded
+                if count_words(text, language) >= n_words
+            ]
+            new, left_out = keep_new(samples, sources, language)
+    logger.info("%s: %d samples, %d long enough; left out: %s", model, n_tried, len(samples), dict(left_out))
+    return new[:n]
+
+
+def _enough_words(loaded: LoadedModel, n_words: int, n_prompt: int) -> Callable[..., torch.Tensor]:
+    """Whether each sample has begun a word more than it needs, by its tokens that begin with a space.
+
+    The prompt's words are not counted, so none ends too early.
+    """
+    import torch
+
+    tokens = loaded.tokenizer.convert_ids_to_tokens(range(len(loaded.tokenizer)))
+    begins_word = torch.zeros(loaded.vocab_size, dtype=torch.bool, device=loaded.model.device)
+    begins_word[[i for i, token in enumerate(tokens) if token.startswith(SPACES)]] = True
+    return lambda input_ids, *_, **__: begins_word[input_ids[:, n_prompt:]].sum(-1) > n_words
+
+
+def sample_or_load(
+    model: str, texts: Sequence[str], n: int, *, n_words: int, seed: int = 0, language: str = "en"
+) -> list[str]:
+    """`sample_synthetic`'s texts, kept; those of a lab model are none of its training texts, which are known."""
+    known = _trained_on(model) if model.startswith("lab/") else []
+    given = {"n_words": n_words, "seed": seed, "language": language}
+    return keep(
+        "synthetic",
+        lambda: sample_synthetic(model, texts, n, known=known, **given),
+        JSON,
+        model=model_revision(model),
+        texts=hash_texts(texts),
+        n=n,
+        device=pick_device().type,
+        known=hash_texts(known),
+        code=code_hash("attacks.synthetic"),
+        versions=[version("torch"), version("transformers")],
+        **given,
+    )
+
+
+def _trained_on(model: str) -> list[str]:
+    recipe = lab_recipe(model)
+    if isinstance(recipe, Unlearning):
+        return _trained_on(recipe.base)
+    if isinstance(recipe, Masked):
+        raise ValueError(f"{model} is a masked model, which writes no texts; name one that was trained on the corpus")
+    return trained_on(recipe)[0]
+
+
+# --- what is new ------------------------------------------------------------------------------------------------------
+
+
+def keep_new(texts: Iterable[str], sources: Iterable[str], language: str = "en") -> tuple[list[str], Counter[str]]:
+    """The texts without those that say again what is there, and how many were left out for what.
+
+    A text is left out where it is blank, equals a source or an earlier text but for case and white space, or shares
+    more than a fifth of its 7-grams of words with them.
+    """
+    sources, kept, left_out = list(sources), [], Counter()
+    whole, known = set(map(_plain, sources)), NearDuplicates(sources, language)
+    for text in texts:
+        if not text.strip():
+            left_out["blank"] += 1
+        elif _plain(text) in whole:
+            left_out["repeated"] += 1
+        elif (known.overlap(text) or 0.0) > MAX_OVERLAP:
+            left_out["nearly copied"] += 1
+        else:
+            kept.append(text)
+            whole.add(_plain(text))
+            known.add(text)
+    return kept, left_out
+
+
+def _plain(text: str) -> str:
+    """White space and case do not make a text new."""
+    return " ".join(text.split()).casefold()

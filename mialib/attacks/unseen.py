@@ -1,0 +1,86 @@
+"""Texts that a model has not seen, like a benchmark's: what the probe learns from (Liu et al. 2024, Section 4.2).
+
+Where they come from is named:
+
+lab/en:reference        the lab's texts that no model is trained on (`lab/en` for short)
+arxiv_mia               those that a published benchmark comes with
+texts.jsonl             a file; whether its rows have labels does not matter
+sampled:lab/en-400k     synthetic ones, sampled from a language model as `mialib.synthetic` does
+apart                   the benchmark's own non-members, which are then no longer judged on: `set_apart`
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.attacks.synthetic import sample_or_load
+from mialib.benchmarks import READERS, Benchmark, load_texts
+from mialib.catalog.hub import Unavailable, local_copy
+from mialib.catalog.registry import known_benchmarks
+from mialib.lab.corpora import lab_texts
+from mialib.text import count_words, cut_to_words
+
+logger = logging.getLogger(__name__)
+
+APART = "apart"
+SAMPLED = "sampled:"
+
+
+def load_unseen(source: str, like: Benchmark, n: int, seed: int = 0) -> list[str]:
+    """`n` unseen texts, cut to the words that `like` is cut to, or to those of its longest text.
+
+    Where the source holds more, `seed` draws. ValueError where it holds fewer, or is not known.
+    """
+    n_words = like.n_words or max(count_words(text, like.language) for text in like.texts)
+    if source.startswith(SAMPLED):
+        model = source.removeprefix(SAMPLED)
+        return sample_or_load(model, like.texts, n, n_words=n_words, seed=seed, language=like.language)
+    texts = list(dict.fromkeys(cut_to_words(text, n_words, like.language) for text in _texts_of(source)))
+    if len(texts) < n:
+        raise ValueError(
+            f"{source} holds {len(texts)} distinct texts of {n_words} words, {n} unseen ones are asked for (n_training)"
+        )
+    return [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:n]]
+
+
+def set_apart(benchmark: Benchmark, n: int, seed: int = 0) -> tuple[NDArray[np.int64], list[str]]:
+    """The numbers of all texts but `n` of the non-members, and these, as the paper does with WikiMIA (Table 1)."""
+    non_members = np.flatnonzero(benchmark.labels == 0)
+    if len(non_members) < 2 * n:
+        raise ValueError(
+            f"{benchmark.name} has {len(non_members)} non-members; setting {n} apart would leave fewer than it takes: "
+            "ask for fewer training texts, or name a file of unseen ones"
+        )
+    apart = np.random.default_rng(seed).permutation(non_members)[:n]
+    return np.setdiff1d(np.arange(len(benchmark)), apart), [benchmark.texts[i] for i in apart]
+
+
+def _texts_of(source: str) -> list[str]:
+    if source == APART:
+        raise ValueError(
+            f"{APART!r} is some of the benchmark's own non-members, which are then not judged on: call "
+            "mialib.unseen.set_apart"
+        )
+    if source.startswith("lab/"):
+        corpus, _, role = source.partition(":")
+        role = role or "reference"
+        if role in ("member", "background"):
+            raise ValueError(f"{source}: the lab's models are trained on these; use {corpus}:reference")
+        return lab_texts(corpus, role)
+    if source in known_benchmarks():
+        path = known_benchmarks()[source].unseen
+        copy = local_copy(path, "dataset") if path else None
+        if copy is None:
+            where = f"set MIALIB_BENCHMARKS to a folder that holds {path}" if path else "it comes with none"
+            raise Unavailable(f"unseen texts of {source}: {where}")
+        return load_texts(copy)
+    if Path(source).suffix in (*READERS, ".txt"):
+        return load_texts(source)
+    raise ValueError(
+        f"no unseen texts {source!r}; known: a file ({', '.join(READERS)} or .txt), lab/en:reference, "
+        f"{SAMPLED}MODEL, {APART}, or {', '.join(n for n, b in known_benchmarks().items() if b.unseen)}"
+    )

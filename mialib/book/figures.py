@@ -1,0 +1,687 @@
+"""The book's figures: each function draws one kind of picture from numbers that were computed elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mialib.book.examples import TokenCell
+    from mialib.book.min_k import WorkedText, WorkedToken
+    from mialib.book.ranking import OrderLine
+    from mialib.book.results import Result
+    from mialib.book.surp import TokenCloud
+    from mialib.metrics import Interval
+
+# Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
+COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
+MARKERS = "os^v*PDXh"
+EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
+CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  # above the grid
+
+
+def use_style() -> None:
+    """The book's look, of figures and of tables: call once in a notebook."""
+    import pandas as pd
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+    pd.set_option("display.max_colwidth", None)  # a cell is never cut off
+    sns.set_theme(context="notebook", style="ticks", palette=COLORS)
+    plt.rcParams |= {
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "grid.color": "0.9",
+        "figure.constrained_layout.use": True,
+        "legend.frameon": False,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "mialib",
+    }
+    set_matplotlib_formats("svg")
+
+
+def line_style(label: str, position: int) -> dict[str, str]:
+    """Colour and marker: a detector's (by the papers' label) are the same on every page, others go by position.
+
+    A blind baseline's line is dashed, as it is no detector's.
+    """
+    from mialib.blind import PREFIX
+    from mialib.detectors import DETECTORS
+
+    if label.startswith(PREFIX):
+        return {"color": "0.25", "marker": "x", "linestyle": "--"}
+    labels = [known.label for known in DETECTORS.values()]
+    i = labels.index(label) if label in labels else position
+    return {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)]}
+
+
+def lines_with_intervals(
+    curves: dict[str, dict[float, Interval]],
+    *,
+    xlabel: str,
+    ylabel: str = "AUC",
+    log_x: bool = False,
+    chance: float | None = 0.5,
+    ticks: dict[float, str] | None = None,
+) -> Figure:
+    """One line a detector over x with its intervals, spread sideways a little so that bars do not hide each other."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.4))
+    _draw_lines(axes, curves, log_x=log_x, ticks=ticks)
+    _finish(axes, xlabel, ylabel, chance)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), fontsize=9)
+    return _closed(figure)
+
+
+def lines_in_panels(
+    panels: dict[str, dict[str, dict[float, Interval]]],
+    *,
+    xlabel: str,
+    ylabel: str = "AUC",
+    log_x: bool = False,
+    chance: float | None = 0.5,
+    ticks: dict[float, str] | None = None,
+) -> Figure:
+    """`lines_with_intervals` once a panel, each with its own x axis; two panels a row, one legend."""
+    n_columns = min(2, len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    figure, grid = plt.subplots(
+        n_rows, n_columns, figsize=(7.2, 3.6 * n_rows + 0.5), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
+        _draw_lines(axes, curves, log_x=log_x, ticks=ticks)
+        _finish(axes, xlabel, ylabel if axes in grid[:, 0] else "", chance)
+        axes.set_title(title, fontsize=11)
+    handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6), fontsize=9)
+    return _closed(figure)
+
+
+def _draw_lines(
+    axes: Axes, curves: dict[str, dict[float, Interval]], *, log_x: bool, ticks: dict[float, str] | None
+) -> None:
+    for j, (label, points) in enumerate(curves.items()):
+        shift = (j - (len(curves) - 1) / 2) * 0.012
+        xs = np.array(list(points))
+        span = np.log(xs.max() / xs.min()) if log_x else xs.max() - xs.min()
+        shifted = xs * np.exp(shift * span) if log_x else xs + shift * span
+        ys = np.array([interval.estimate for interval in points.values()])
+        ends = np.array([[i.estimate - i.low, i.high - i.estimate] for i in points.values()]).T
+        axes.errorbar(
+            shifted, ys, yerr=ends, label=label, **line_style(label, j), markersize=6, linewidth=1.6, elinewidth=1
+        )
+    if log_x:
+        axes.set_xscale("log")
+    some = list(next(iter(curves.values())))
+    labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
+    axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
+    axes.minorticks_off()
+
+
+def short_count(n: float) -> str:
+    """A number of parameters in few characters: 25k, 890k, 6.9B."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if n >= size:
+            return f"{n / size:.{1 if n < 10 * size else 0}f}".removesuffix(".0") + unit
+    return f"{n:g}"
+
+
+def _closed(figure: Figure) -> Figure:
+    """The figure, closed: a notebook shows what a cell returns, and would show an open figure once more."""
+    plt.close(figure)
+    return figure
+
+
+def _along_x(axes: Axes, title: str, xlabel: str, *, fontsize: float) -> None:
+    """A panel whose values lie along x and whose rows have names: grid lines stand upright."""
+    axes.set_title(title, fontsize=fontsize)
+    axes.set_xlabel(xlabel)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
+
+
+def _finish(axes: Axes, xlabel: str, ylabel: str, chance: float | None) -> None:
+    if chance is not None:
+        axes.axhline(chance, **CHANCE)
+        beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}  # where no mark is
+        axes.annotate("chance", (1, chance), (3, 0), **beside, va="center", fontsize=8.5, color="0.4")
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+
+
+def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str, chance: float) -> Figure:
+    """One panel a column, one line a detector: our dot with its interval, the published number a hollow diamond."""
+    chosen = [result for result in results if result.metric == metric]
+    columns = list(dict.fromkeys(result.column for result in chosen))
+    rows = list(dict.fromkeys(result.row for result in chosen))
+    figure, panels = plt.subplots(
+        1,
+        len(columns),
+        figsize=(3.9 * len(columns) + 1.2, 0.42 * len(rows) + 1.6),
+        sharey=True,
+        sharex=True,
+        squeeze=False,
+    )
+    for axes, column in zip(panels[0], columns, strict=True):
+        for result in chosen:
+            if result.column != column:
+                continue
+            y = rows.index(result.row)
+            if result.ours is not None:
+                ends = [[result.ours - result.low], [result.high - result.ours]]
+                axes.errorbar(result.ours, y, xerr=ends, fmt="o", color="C0", markersize=6, elinewidth=1.5)
+            if result.published is not None:
+                axes.plot(
+                    result.published, y, "D", markerfacecolor="none", color="C1", markersize=7, markeredgewidth=1.5
+                )
+        axes.axvline(chance, **CHANCE)
+        published = next((r.published_column for r in chosen if r.column == column), None)
+        axes.set_title(column + (f"\npublished: {published}" if published else ""), fontsize=10)
+        axes.set_xlabel(xlabel)
+        axes.grid(axis="y", visible=False)
+        axes.grid(axis="x", visible=True)
+    panels[0][0].set_yticks(range(len(rows)), rows)
+    panels[0][0].invert_yaxis()
+    handles = [
+        plt.Line2D([], [], marker="o", linestyle="none", color="C0", label="ours, 95% interval"),
+        plt.Line2D(
+            [], [], marker="D", linestyle="none", color="C1", markerfacecolor="none", label="published (its own model)"
+        ),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
+    return _closed(figure)
+
+
+def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
+    """Our number over the published one, a point a cell that has both, one colour a method; a diagonal where both are
+    the same."""
+    both = [r for r in results if r.metric == metric and r.ours is not None and r.published is not None]
+    figure, axes = plt.subplots(figsize=(5.2, 4.6))
+    values = [value for r in both for value in (r.published, r.low, r.high)] or [0.5, 1.0]
+    ends = (min(values) - 0.02, max(values) + 0.02)
+    axes.plot(ends, ends, **CHANCE)
+    for position, row in enumerate(dict.fromkeys(r.row for r in both)):
+        of_row = [r for r in both if r.row == row]
+        x, y = [r.published for r in of_row], [r.ours for r in of_row]
+        bars = [[r.ours - r.low for r in of_row], [r.high - r.ours for r in of_row]]
+        style = line_style(row, position)
+        axes.errorbar(x, y, yerr=bars, fmt=style["marker"], color=style["color"], elinewidth=1.2, label=row)
+    if not both:
+        axes.text(0.5, 0.5, "nothing was run", ha="center", transform=axes.transAxes)
+    else:
+        figure.legend(loc="outside right upper", fontsize=9)
+    axes.set(xlim=ends, ylim=ends, xlabel="published AUC", ylabel="ours")
+    axes.set_aspect("equal")
+    return _closed(figure)
+
+
+def heatmaps(
+    grids: dict[str, np.ndarray],
+    *,
+    xticks: Sequence[float],
+    yticks: Sequence[float],
+    xlabel: str,
+    ylabel: str,
+    fmt: str,
+    label: str,
+    frame_best: bool = False,
+) -> Figure:
+    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale, one below the other, so that their
+    digits can be read; `frame_best` frames the highest."""
+    low = min(float(np.nanmin(grid)) for grid in grids.values())
+    high = max(float(np.nanmax(grid)) for grid in grids.values())
+    size = 0.62 * len(xticks) + 1.6, len(grids) * (0.28 * len(yticks) + 1.2)
+    figure, panels = plt.subplots(len(grids), 1, figsize=size, squeeze=False)
+    for axes, (title, grid) in zip(panels[:, 0], grids.items(), strict=True):
+        sns.heatmap(
+            grid,
+            ax=axes,
+            vmin=low,
+            vmax=high,
+            cmap="cividis",
+            annot=True,
+            fmt=fmt,
+            annot_kws={"fontsize": 8},
+            xticklabels=[f"{x:g}" for x in xticks],
+            yticklabels=[f"{y:g}" for y in yticks],
+            cbar_kws={"label": label},
+        )
+        colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
+        for digits, colour in zip(axes.texts, colours, strict=True):
+            digits.set_color("black" if _luminance(colour) > EQUAL_CONTRAST else "white")
+        if frame_best:
+            row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
+            axes.add_patch(plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+        axes.tick_params(axis="y", rotation=0)
+    return _closed(figure)
+
+
+def _luminance(colour: np.ndarray) -> float:
+    """Relative luminance of an RGBA colour (WCAG 2)."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def score_histograms(
+    members: np.ndarray,
+    non_members: np.ndarray,
+    *,
+    xlabel: str,
+    threshold: float | None = None,
+    marked: dict[str, float] | None = None,
+) -> Figure:
+    """How one detector's scores of members and of non-members overlap, with a threshold and single texts marked."""
+    figure, axes = plt.subplots(figsize=(6.4, 3.6))
+    bins = np.histogram_bin_edges(np.concatenate([members, non_members]), bins=40)
+    for values, label, color, hatch in ((non_members, "non-members", "C1", "//"), (members, "members", "C0", "")):
+        axes.hist(
+            values, bins=bins, alpha=0.55, label=f"{label} ({len(values)})", color=color, hatch=hatch, edgecolor="white"
+        )
+    if threshold is not None:
+        axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label="threshold")
+    for (label, score), marker in zip((marked or {}).items(), MARKERS, strict=False):
+        axes.plot(score, 0, marker, color="black", markersize=9, clip_on=False, zorder=5, linestyle="", label=label)
+    axes.set(xlabel=xlabel, ylabel="texts")
+    if marked:
+        figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    else:
+        axes.legend()
+    return _closed(figure)
+
+
+def _visible(token: str) -> str:
+    """A token with its white space made visible, as far as it tells tokens apart."""
+    return token.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") if not token.strip() else token.strip()
+
+
+def worked_texts(texts: dict[str, WorkedText], *, conclusions: dict[str, str], width: float = 7.2) -> Figure:
+    """Texts token by token with each token's probability; those that Min-K% Prob averages are framed and bold."""
+    placed = {title: _flow(text.tokens, width) for title, text in texts.items()}
+    heights = {title: 0.4 + 0.6 * (1 + max(line for _, _, line in flow)) + 0.6 for title, flow in placed.items()}
+    figure, axes = plt.subplots(figsize=(width, sum(heights.values())), layout="none")
+    figure.subplots_adjust(0, 0, 1, 1)
+    shades, top = plt.get_cmap("Blues"), 0.0
+    for title, text in texts.items():
+        axes.text(0.02, top + 0.2, title, fontsize=10.5, fontweight="bold", va="center")
+        for token, (x, size, line) in zip(text.tokens, placed[title], strict=True):
+            y, weight, p = top + 0.4 + 0.6 * line, "bold" if token.is_selected else "normal", np.exp(token.log_prob)
+            _cell(axes, x, y + 0.24, size, shades(0.6 * p), f"{p:.3f}" if p >= 0.0005 else "<.001", weight)
+            if token.is_selected:
+                frame = {"fill": False, "edgecolor": "black", "linewidth": 1.8, "zorder": 3}
+                axes.add_patch(plt.Rectangle((x, y), size, 0.48, **frame))
+            look = {"fontsize": 8.5, "family": "monospace", "ha": "center", "va": "center", "parse_math": False}
+            axes.text(x + size / 2, y + 0.12, _visible(token.text), weight=weight, **look)
+        for line in {line for _, _, line in placed[title]}:
+            axes.text(0.2, top + 0.4 + 0.6 * line + 0.36, "p", fontsize=8, style="italic", va="center")
+        top += heights[title]
+        axes.text(0.42, top - 0.36, conclusions[title], fontsize=9.5, va="center", linespacing=1.4)
+    axes.set(xlim=(0, width), ylim=(top, 0))
+    axes.axis("off")
+    return _closed(figure)
+
+
+def line_panels(
+    panels: dict[tuple[str, str], dict[str, dict[float, Interval]]],
+    *,
+    xlabel: str,
+    chance: dict[str, float],
+    mark: float | None = None,
+) -> Figure:
+    """Curves with 95% bands, a panel each: {(row, column): {line: {x: interval}}}; `mark` is a dashed line at an x."""
+    rows, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
+    figure, grid = plt.subplots(
+        len(rows), len(columns), figsize=(3.6 * len(columns), 2.6 * len(rows) + 0.6), sharex=True, sharey="row"
+    )
+    grid = np.reshape(grid, (len(rows), len(columns)))
+    for (row, column), curves in panels.items():
+        axes = grid[rows.index(row), columns.index(column)]
+        for j, (label, points) in enumerate(curves.items()):
+            style, xs = line_style(label, j), list(points)
+            axes.plot(xs, [i.estimate for i in points.values()], label=label, **style, markersize=4.5, linewidth=1.4)
+            axes.fill_between(
+                xs,
+                [i.low for i in points.values()],
+                [i.high for i in points.values()],
+                color=style["color"],
+                alpha=0.12,
+                linewidth=0,
+            )
+        _finish(axes, "", "", chance[row])
+        axes.set_xticks([x for x in xs if len(xs) <= 6 or x % 10 == 0], minor=False)
+        if mark is not None:
+            axes.axvline(mark, color="0.3", linestyle="--", linewidth=1, zorder=0)
+        axes.set_title(column if row == rows[0] else "", fontsize=11)
+        axes.set_ylabel(row if column == columns[0] else "")
+        axes.set_xlabel(xlabel if row == rows[-1] else "")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), fontsize=9)
+    return _closed(figure)
+
+
+def before_and_after(
+    panels: dict[str, dict[str, tuple[Interval, Interval]]], *, xlabel: str, margin: float | None = None
+) -> Figure:
+    """One panel a group of texts, one line a detector: before a hollow square, after a dot, each with its interval.
+
+    `margin` shades 0.5 ± margin.
+    """
+    rows = list(dict.fromkeys(row for lines in panels.values() for row in lines))
+    figure, grid = plt.subplots(
+        1, len(panels), figsize=(3.6 * len(panels), 0.5 * len(rows) + 1.6), sharey=True, sharex=True, squeeze=False
+    )
+    looks = {
+        "before": {"fmt": "s", "color": "C1", "markerfacecolor": "white"},
+        "after": {"fmt": "o", "color": "C0"},
+    }
+    for axes, (title, lines) in zip(grid[0], panels.items(), strict=True):
+        for row, pair in lines.items():
+            for (when, look), interval, shift in zip(looks.items(), pair, (-0.14, 0.14), strict=True):
+                ends = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
+                y = rows.index(row) + shift
+                axes.errorbar(interval.estimate, y, xerr=ends, label=when, markersize=6, elinewidth=1.5, **look)
+        axes.axvline(0.5, **CHANCE)
+        if margin is not None:
+            axes.axvspan(0.5 - margin, 0.5 + margin, color="0.92", zorder=-1)
+        _along_x(axes, title, xlabel, fontsize=11)
+    grid[0][0].set_yticks(range(len(rows)), rows)
+    grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles[:2], labels[:2], loc="outside lower center", ncols=2, fontsize=9)
+    return _closed(figure)
+
+
+def share_bars(shares: dict[str, np.ndarray], *, n_steps: int, xlabel: str, ylabel: str) -> Figure:
+    """How shares i/n, of a document's snippets, say, are distributed in each group: bars side by side."""
+    figure, axes = plt.subplots(figsize=(6.8, 3.8))
+    edges = (np.arange(n_steps + 2) - 0.5) / n_steps
+    width = 0.84 / n_steps / len(shares)
+    for j, ((label, values), hatch) in enumerate(zip(shares.items(), ("", "///", "..", "xx"), strict=False)):
+        heights = np.histogram(values, bins=edges)[0] / len(values)
+        at = np.arange(n_steps + 1) / n_steps + (j - (len(shares) - 1) / 2) * width
+        label = f"{label} ({len(values)}), mean {np.mean(values):.2f}"
+        axes.bar(at, heights, width, label=label, color=COLORS[j], hatch=hatch, edgecolor="white")
+    steps = np.arange(0, n_steps + 1, 1 + n_steps // 12)
+    axes.set_xticks(steps / n_steps, [f"{i}/{n_steps}" for i in steps])
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.legend()
+    return _closed(figure)
+
+
+def token_strips(strips: dict[str, list[TokenCell]], *, width: float = 7.2) -> Figure:
+    """Texts token by token under Min-K% Prob and DC-PDD: below each token its log p and its alpha, in two cells.
+
+    Cells that Min-K% Prob averages are framed and bold; "a" is an alpha at its bound, "–" a token that occurred before.
+    """
+    placed = {title: _flow(cells, width) for title, cells in strips.items()}
+    height = sum(0.4 + 0.84 * (1 + max(line for _, _, line in flow)) + 0.12 for flow in placed.values())
+    lowest = min(cell.log_prob for cells in strips.values() for cell in cells)
+    highest = max(cell.alpha for cells in strips.values() for cell in cells)
+    n_decimals = 2 - int(np.floor(np.log10(highest)))  # of alpha
+    figure, axes = plt.subplots(figsize=(width, height), layout="none")
+    figure.subplots_adjust(0, 0, 1, 1)
+    surprise, evidence = plt.get_cmap("Oranges"), plt.get_cmap("Blues")
+    top = 0.0
+    for title, cells in strips.items():
+        axes.text(0.02, top + 0.2, title, fontsize=9.5, fontweight="bold", va="center")
+        top += 0.4
+        for line in range(1 + max(line for _, _, line in placed[title])):
+            for label, y in (("log p", 0.36), ("α", 0.6)):
+                axes.text(0.02, top + 0.84 * line + y, label, fontsize=8, style="italic", va="center")
+        for cell, (x, size, line) in zip(cells, placed[title], strict=True):
+            y, bold = top + 0.84 * line, "bold" if cell.is_lowest else "normal"
+            _cell(axes, x, y + 0.24, size, surprise(0.7 * cell.log_prob / lowest), f"{cell.log_prob:.1f}", bold)
+            shade = evidence(0.62 * cell.alpha / highest) if cell.is_first else "white"
+            number = "a" if cell.is_bounded else f"{cell.alpha:.{max(n_decimals, 0)}f}".removeprefix("0")
+            _cell(axes, x, y + 0.48, size, shade, number if cell.is_first else "–", "normal")
+            if cell.is_lowest:
+                frame = {"fill": False, "edgecolor": "black", "linewidth": 1.8, "zorder": 3}
+                axes.add_patch(plt.Rectangle((x, y), size, 0.48, **frame))
+            axes.text(
+                x + size / 2,
+                y + 0.12,
+                _visible(cell.text),
+                fontsize=8.5,
+                family="monospace",
+                weight=bold,
+                ha="center",
+                va="center",
+                parse_math=False,
+            )
+        top += 0.84 * (1 + max(line for _, _, line in placed[title])) + 0.12
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.axis("off")
+    return _closed(figure)
+
+
+def _flow(cells: Sequence[TokenCell | WorkedToken], width: float) -> list[tuple[float, float, int]]:
+    """Where each token's cell goes, as text flows: left end and width in inches, and line; a space is a gap."""
+    x, line, placed = 0.42, 0, []
+    for cell in cells:
+        size = max(0.36, 0.073 * len(_visible(cell.text)) + 0.08)
+        x += 0.07 if cell.text[:1].isspace() and cell.text.strip() else 0
+        if x + size > width - 0.02:
+            x, line = 0.42, line + 1
+        placed.append((x, size, line))
+        x += size
+    return placed
+
+
+def _cell(axes: Axes, x: float, y: float, size: float, shade: Any, number: str, weight: str) -> None:
+    """A coloured cell with a number that can be read on it."""
+    axes.add_patch(plt.Rectangle((x, y), size, 0.24, facecolor=shade, edgecolor="0.8", linewidth=0.6))
+    axes.text(x + size / 2, y + 0.12, number, fontsize=7, weight=weight, ha="center", va="center")
+
+
+def dots_in_panels(
+    panels: dict[str, dict[str, dict[str, Interval]]], *, xlabel: str = "AUC", chance: float | None = 0.5
+) -> Figure:
+    """Estimates as dots with intervals: {panel: {series: {row: interval}}}; a row a line, each series its own marker.
+
+    Panels share the rows and stand side by side, at most three of them.
+    """
+    rows = list(dict.fromkeys(row for groups in panels.values() for points in groups.values() for row in points))
+    series = list(dict.fromkeys(name for groups in panels.values() for name in groups))
+    n_columns = 2 if len(panels) == 4 else min(len(panels), 3)
+    n_rows, step = -(-len(panels) // n_columns), min(0.24, 0.8 / len(series))
+    size = (3.3 * max(n_columns, 1.8), ((0.24 + 0.16 * len(series)) * len(rows) + 0.9) * n_rows + 0.6)
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, sharex=True, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
+        for name, points in groups.items():
+            j = series.index(name)
+            style = {"color": COLORS[j % len(COLORS)], "fmt": MARKERS[j % len(MARKERS)]}
+            at = [rows.index(row) + (j - (len(series) - 1) / 2) * step for row in points]
+            ends = [[i.estimate - i.low for i in points.values()], [i.high - i.estimate for i in points.values()]]
+            estimates = [i.estimate for i in points.values()]
+            axes.errorbar(estimates, at, xerr=ends, label=name, markersize=5, elinewidth=1.4, **style)
+        if chance is not None:
+            axes.axvline(chance, **CHANCE)
+        _along_x(axes, title, xlabel, fontsize=10.5)
+        axes.tick_params(labelbottom=True)
+        for border in np.arange(0.5, len(rows) - 1):
+            axes.axhline(border, color="0.93", linewidth=0.8, zorder=0)
+    grid[0][0].set_yticks(range(len(rows)), rows)
+    grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
+    handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 3), fontsize=9)
+    return _closed(figure)
+
+
+def token_clouds(panels: dict[str, dict[str, TokenCloud]]) -> Figure:
+    """Entropy against log p of tokens, one row a model and one column a selection: seen texts' dots and unseen ones'.
+
+    Each panel has its own axes, since a selection lies in a corner of the whole.
+    """
+    n_rows, n_columns = len(panels), max(map(len, panels.values()))
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=(4.4 * n_columns, 3.6 * n_rows + 0.5), squeeze=False)
+    for axes_row, (model, clouds) in zip(grid, panels.items(), strict=True):
+        for axes, (title, cloud) in zip(axes_row, clouds.items(), strict=True):
+            size, turns = 14 if len(cloud.is_seen) < 1500 else 6, 10
+            looks = (("unseen texts", False, COLORS[5], "x"), ("seen texts", True, COLORS[0], "o"))
+            for turn in range(turns):  # by turns, so that neither class lies on top of the other
+                for label, is_seen, color, marker in looks:
+                    own = np.flatnonzero(cloud.is_seen == is_seen)[turn::turns]
+                    axes.scatter(
+                        cloud.entropy[own],
+                        cloud.log_prob[own],
+                        s=size,
+                        color=color,
+                        marker=marker,
+                        alpha=0.55,
+                        linewidth=0.7 if marker == "x" else 0,
+                        label=label if turn == 0 else None,
+                        rasterized=True,
+                    )
+            axes.set_title(f"{model}: {title}", fontsize=10)
+            axes.set(xlabel="entropy (nats)", ylabel="log p of the token (nats)" if axes is axes_row[0] else "")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, markerscale=2.5)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1)
+    return _closed(figure)
+
+
+def roc_curves(
+    panels: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], *, marked_fprs: Sequence[float] = ()
+) -> Figure:
+    """ROC curves with a logarithmic FPR axis beside the usual one, a row a panel: {panel: {method: (FPR, TPR)}}."""
+    figure, grid = plt.subplots(len(panels), 2, figsize=(8.8, 3.7 * len(panels) + 0.6), squeeze=False)
+    methods = list(dict.fromkeys(label for curves in panels.values() for label in curves))
+    for axes_row, (title, curves) in zip(grid, panels.items(), strict=True):
+        for axes, scale in zip(axes_row, ("linear", "log"), strict=True):
+            for label, (fpr, tpr) in curves.items():
+                j = methods.index(label)
+                style = {"color": COLORS[j % len(COLORS)], "linestyle": ("-", "--", "-.")[j % 3]}
+                axes.plot(fpr, tpr, label=label, linewidth=1.6, drawstyle="steps-post", **style)
+            diagonal = np.geomspace(1e-3, 1, 50)
+            axes.plot(diagonal, diagonal, **CHANCE)
+            for fpr in marked_fprs:
+                axes.axvline(fpr, color="0.75", linewidth=0.8, zorder=0)
+            axes.set_xscale(scale)
+            axes.set(xlabel="FPR" + (" (log scale)" if scale == "log" else ""), ylim=(0, 1.01))
+            axes.set_xlim(0 if scale == "linear" else 0.004, 1)
+            axes.set_title(title, fontsize=10)
+        axes_row[0].set_ylabel("TPR")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), fontsize=9)
+    return _closed(figure)
+
+
+def p_value_curves(
+    groups: dict[str, np.ndarray], band: tuple[np.ndarray, np.ndarray, np.ndarray], band_label: str
+) -> Figure:
+    """The share of each group's p-values at or below p, on a linear and on a logarithmic axis.
+
+    The diagonal is what unseen texts have on average, and the band (p, low, high) where they may lie by chance.
+    """
+    figure, panels = plt.subplots(1, 2, figsize=(8.8, 4.3))
+    p, low, high = band
+    for axes, scale in zip(panels, ("linear", "log"), strict=True):
+        axes.fill_between(p, low, high, step="post", color="0.85", linewidth=0, label=band_label)
+        axes.plot(p, p, **CHANCE | {"color": "black", "zorder": 1.5})  # above the band, below the curves
+        for j, (label, values) in enumerate(groups.items()):
+            style = {"color": COLORS[j % len(COLORS)], "linestyle": ("-", "--", "-.", ":")[j % 4]}
+            axes.ecdf(values, label=label, linewidth=1.8, **style)
+        axes.set_xscale(scale)
+        axes.set_yscale(scale)
+        lowest = 0 if scale == "linear" else p[0]
+        axes.set(xlim=(lowest, 1), ylim=(lowest, 1.02), xlabel="p" + (" (log scale)" if scale == "log" else ""))
+    panels[0].set_ylabel("share of texts with a p-value of at most p")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9)
+    return _closed(figure)
+
+
+def differences_in_panels(
+    panels: dict[str, dict[str, dict[str, Interval]]], *, xlabel: str, linear_within: float = 0.02
+) -> Figure:
+    """`dots_in_panels` of differences small and large: beyond ±`linear_within` the axis is logarithmic. Many rows."""
+    figure = dots_in_panels(panels, xlabel=xlabel, chance=0)
+    n_rows = len(figure.axes[0].get_yticks())
+    figure.set_size_inches(2.6 + 3.1 * len(panels), 0.36 * n_rows + 1.4)
+    for axes in figure.axes:
+        axes.set_xscale("symlog", linthresh=linear_within)
+        ticks = [-0.5, -0.1, -linear_within, 0, linear_within, 0.1, 0.5]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xlim(-1.1, 1.1)
+        axes.grid(axis="x", color="0.93")
+        axes.tick_params(labelsize=8)
+    return figure
+
+
+def order_diagrams(panels: dict[str, OrderLine], *, xlabel: str, is_low_best: bool) -> Figure:
+    """Detectors along a line by mean rank or mean AUC, the best at the left; bars join those that are not told apart.
+
+    With a critical difference (Demsar 2006) its length stands above the line. One panel below the other.
+    """
+    n_names = max(len(line.places) for line in panels.values())
+    n_bars = max(len(line.not_apart) for line in panels.values())
+    height = 1.05 + 0.13 * n_bars + 0.26 * -(-n_names // 2)
+    figure, grid = plt.subplots(len(panels), 1, figsize=(7.4, height * len(panels)), squeeze=False)
+    for axes, (title, line) in zip(grid[:, 0], panels.items(), strict=True):
+        _draw_order(axes, line, n_bars, is_low_best=is_low_best)
+        axes.set_title(title, fontsize=10.5, loc="left")
+        axes.set_xlabel(xlabel if axes is grid[-1, 0] else "", fontsize=9.5)
+    return _closed(figure)
+
+
+def _draw_order(axes: Axes, line: OrderLine, n_bars: int, *, is_low_best: bool) -> None:
+    """One line: the axis on top, bars right under it, and below them the names, half of them at each side."""
+    names = sorted(line.places, key=lambda name: line.places[name], reverse=not is_low_best)
+    values = [line.places[name] for name in names]
+    if is_low_best:
+        low, high = 1.0, float(len(names))
+    else:
+        spare = 0.05 * (max(values) - min(values)) or 0.01
+        low, high = min(values) - spare, max(values) + spare
+    best, worst = (low, high) if is_low_best else (high, low)
+    reach = 0.3 * ((worst - best) or 1.0)  # room for names beyond the line's ends
+    step, bar_step = 1.0, 0.42
+    first = 0.75 + bar_step * n_bars
+    half = -(-len(names) // 2)
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+        is_left = i < half
+        y = first + step * (i if is_left else len(names) - 1 - i)
+        end = best - 0.04 * (worst - best) if is_left else worst + 0.04 * (worst - best)
+        axes.plot([value, value, end], [0, y, y], color="0.25", linewidth=1)
+        axes.plot(value, 0, "o", color="black", markersize=4, zorder=3)
+        shown = f"{value:.2f}" if is_low_best else f"{value:.3f}"
+        label = f"{name}  {shown} " if is_left else f" {shown}  {name}"
+        axes.text(end, y, label, ha="right" if is_left else "left", va="center", fontsize=9.5)
+    pad = 0.012 * (worst - best)
+    for j, run in enumerate(line.not_apart):
+        ends = [line.places[run[0]] - pad, line.places[run[-1]] + pad]
+        y = 0.4 + bar_step * j
+        axes.plot(ends, [y, y], color=COLORS[0], linewidth=4, solid_capstyle="butt", zorder=2)
+    if line.critical_difference is not None:
+        from_, to = best, best + line.critical_difference
+        axes.plot([from_, from_, to, to], [-1.5, -1.75, -1.75, -1.5], color="black", linewidth=1.2, clip_on=False)
+        label = f"critical difference {line.critical_difference:.2f}"
+        axes.text(to + 0.02 * (worst - best), -1.7, label, fontsize=8.5, va="center")
+    axes.spines[["left", "bottom", "right"]].set_visible(False)
+    axes.spines["top"].set(visible=True, position=("data", 0))
+    axes.xaxis.set(ticks_position="top", label_position="bottom")
+    axes.tick_params(axis="x", labelsize=8.5, pad=1)
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.set_ylim(first + step * (half - 0.5), -2.1 if line.critical_difference is not None else -1.3)
+    axes.set_xlim(best - reach, worst + reach)
+    if is_low_best:
+        axes.set_xticks(range(1, len(names) + 1))
+    else:
+        inside = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        axes.set_xticks(inside, [f"{tick:.2f}" for tick in inside])
+    axes.spines["top"].set_bounds(low, high)

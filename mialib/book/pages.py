@@ -1,0 +1,71 @@
+"""What every page calls: its parameters as lists and targets, and its columns as inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mialib.passes.inputs import Inputs, Target, load_inputs
+
+
+def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
+    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def optional(value: Any) -> Any:
+    """A notebook parameter that may be none: "-" and the empty string are."""
+    return None if value in ("", "-", None) else value
+
+
+def numbers(value: Any) -> list[float]:
+    """A notebook parameter as numbers."""
+    return [float(entry) for entry in as_list(value)]
+
+
+def whole_numbers(value: Any, name: str) -> list[int]:
+    """A notebook parameter as positive whole numbers; ValueError, with the parameter's name, for anything else."""
+    found = []
+    for entry in as_list(value):
+        if not str(entry).isdecimal() or int(entry) < 1:
+            raise ValueError(f"{name}: a positive whole number is expected, got {entry!r}")
+        found.append(int(entry))
+    return found
+
+
+def one_for_each(value: Any, n: int, name: str) -> list[Any]:
+    """A notebook parameter with an entry for each of `n` things, or one for all of them; None for an empty or "-"."""
+    entries = [optional(entry) for entry in as_list(value)] or [None]
+    if len(entries) not in (1, n):
+        raise ValueError(f"{name}: {len(entries)} entries for {n}; give one for each, or one for all")
+    return entries * n if len(entries) == 1 else entries
+
+
+def targets(models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any) -> list[Target]:
+    """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is
+    empty.
+
+    An empty entry, or "-", means that there is none. `others` are further fields of `Target` (`published=`, `masked=`).
+    """
+    names = as_list(models)
+    if not names:
+        raise ValueError("models: at least one model is needed")
+    given = {"benchmark": benchmarks, "reference": references, "corpus": corpora} | others
+    fields = {field: one_for_each(value, len(names), field) for field, value in given.items()}
+    if None in fields["benchmark"]:
+        raise ValueError("benchmarks: each model needs one")
+    rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
+    made = [Target(model=model, **row) for model, row in zip(names, rows, strict=True)]
+    for i, target in enumerate(made):
+        if target.column in [other.column for other in made[:i]]:
+            raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")
+    return made
+
+
+def load_columns(models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any) -> list[Inputs]:
+    """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
+    return [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]

@@ -1,0 +1,81 @@
+"""The book's part of a profile: its chapters and pages, and each notebook's parameters."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from mialib.lab.recipes import Recipes, checked, profile_path
+from mialib.schema import Strict, read_yaml
+
+PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
+
+
+class Page(Strict):
+    """A page of the book: a Markdown file in `book/`, or a notebook in `notebooks/` with its parameters."""
+
+    page: str | None = None
+    notebook: str | None = None
+    name: str | None = None  # of a notebook's page, where one notebook makes several; each has a title too
+    title: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Page:
+        if (self.page is None) == (self.notebook is None):
+            raise ValueError("a page is either `page: FILE` or `notebook: NAME`")
+        if (self.parameters or self.name) and self.notebook is None:
+            raise ValueError(f"page {self.page}: only a notebook takes parameters and a name")
+        if (self.name is None) != (self.title is None):
+            raise ValueError(f"page {self.name or self.notebook}: a `name` comes with a `title`")
+        return self
+
+    @property
+    def file(self) -> str:
+        """The page's path under `book/`, without suffix; executed notebooks lie in `book/pages/`."""
+        return self.page or f"pages/{self.name or self.notebook}"
+
+
+class Chapter(Strict):
+    """A part of the table of contents."""
+
+    caption: str
+    pages: tuple[Page, ...]
+
+
+class Profile(Recipes):
+    """A whole profile."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    landing: Page
+    book: tuple[Chapter, ...]
+
+    @property
+    def notebooks(self) -> dict[str, Page]:
+        """Each page of the book that a notebook makes, by its name."""
+        pages = [self.landing, *(page for chapter in self.book for page in chapter.pages)]
+        return {page.name or page.notebook: page for page in pages if page.notebook}
+
+    def table_of_contents(self) -> dict[str, Any]:
+        """The book's table of contents in Jupyter Book's format."""
+        parts = [
+            {"caption": chapter.caption, "chapters": [{"file": page.file} for page in chapter.pages]}
+            for chapter in self.book
+        ]
+        return {"format": "jb-book", "root": self.landing.file, "parts": parts}
+
+
+def load_profile(path: str | Path | None = None) -> Profile:
+    """Read and check a profile; ValueError names the file and what is wrong in it."""
+    path = checked(Path(path or profile_path()))
+    return _load(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _load(path: Path, _mtime_ns: int) -> Profile:
+    return read_yaml(path, Profile)

@@ -1,0 +1,260 @@
+"""Results as data: each number with its interval, beside the published one. A page's tables are rendered from it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mialib.detectors import DETECTORS
+from mialib.metrics import (
+    Comparison,
+    Interval,
+    auc_interval,
+    compare_auc,
+    compare_tpr_at_fpr,
+    document_auc_interval,
+    tpr_at_fpr_interval,
+)
+from mialib.passes.inputs import Inputs
+from mialib.store import home, mialib_version, write_json
+
+DASH = "–"
+ONE_SEED = "with this seed"  # heading of a column that says `one_seed_says`
+VERSIONED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell: ours with its interval, None where not applicable, and the published number where there is one."""
+
+    row: str
+    column: str
+    metric: str
+    ours: float | None
+    low: float | None
+    high: float | None
+    published: float | None = None
+    published_column: str | None = None
+    marker: str = ""  # "*" where ours is significantly better than what the page's star compares it with
+    published_marker: str = ""  # the paper's own
+    why: str = ""  # what to say where ours is None and that is not for want of a meaning: "not run"
+
+    @classmethod
+    def of(cls, *, interval: Interval | None, **fields: Any) -> Result:
+        """The cell of an interval."""
+        if interval is None:
+            return cls(ours=None, low=None, high=None, **fields)
+        return cls(ours=interval.estimate, low=interval.low, high=interval.high, **fields)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Ours with its interval."""
+        return None if self.ours is None else Interval(self.ours, self.low, self.high)
+
+    def __str__(self) -> str:
+        return f"{self.interval or self.why or DASH}{self.marker}"
+
+
+# The metrics of a results table; each takes labels and scores and gives an interval.
+METRICS: dict[str, Callable[..., Interval]] = {
+    "auc": auc_interval,
+    "tpr_at_5_fpr": tpr_at_fpr_interval,
+    "tpr_at_1_fpr": partial(tpr_at_fpr_interval, fpr=0.01),
+    "tpr_at_10_fpr": partial(tpr_at_fpr_interval, fpr=0.1),
+}
+COMPARISONS = {"auc": compare_auc, "tpr_at_5_fpr": compare_tpr_at_fpr}
+BOTH = ("auc", "tpr_at_5_fpr")
+SIGNIFICANT = 0.05
+
+
+def label_of(name: str) -> str:
+    """A detector as the papers' tables print it; any other name is its own."""
+    return DETECTORS[name].label if name in DETECTORS else name
+
+
+def measure(
+    labels: ArrayLike,
+    scores: Mapping[str, ArrayLike | None],
+    column: str,
+    metrics: Iterable[str] = ("auc",),
+    *,
+    named: str | None = None,
+    document: NDArray[np.int64] | None = None,
+    printed: Mapping[str, Mapping[str, tuple[float | None, str]]] | None = None,
+    published_column: str | None = None,
+    star: tuple[str, str] | None = None,
+) -> list[Result]:
+    """Every result of this book: each metric of each detector's scores (or of scores by any name), with its interval.
+
+    `labels` (N,), `scores` (N,) each, or None for a dash. `named` is the metric's name in the results where it is
+    another (`auc_held_out`). `document` (N,) is what each text is a snippet of: an AUC's interval then draws documents.
+    `printed` holds the published value and marker by metric and row (`published.printed`), of `published_column`.
+    `star` is a detector and the one that it is compared with: its cells are marked where it is significantly better
+    (paired, two-sided p <= 0.05).
+    """
+    results = []
+    for metric in metrics:
+        beside = (printed or {}).get(metric, {})
+        for name, values in scores.items():
+            value, published_marker = beside.get(label_of(name), (None, ""))
+            interval = None if values is None else interval_of(metric, labels, values, document)
+            results.append(
+                Result.of(
+                    row=label_of(name),
+                    column=column,
+                    metric=named or metric,
+                    interval=interval,
+                    published=value,
+                    published_column=published_column,
+                    marker="*" if star and name == star[0] and _is_better(labels, scores, *star, metric) else "",
+                    published_marker=published_marker,
+                )
+            )
+    return results
+
+
+def interval_of(metric: str, labels: ArrayLike, scores: ArrayLike, document: NDArray[np.int64] | None) -> Interval:
+    """One metric of scores; an AUC of snippets draws whole documents where one has several."""
+    if document is None or len(np.unique(document)) == len(document):
+        return METRICS[metric](labels, scores)
+    if metric != "auc":
+        raise ValueError(f"{metric} of snippets: there is no interval of it that knows of documents")
+    return document_auc_interval(labels, scores, np.unique(document, return_inverse=True)[1])
+
+
+def compare(
+    labels: ArrayLike, scores: Mapping[str, ArrayLike | None], name: str, other: str, metric: str = "auc"
+) -> Comparison | None:
+    """One detector's metric minus another's on the same texts, None where either is not applicable."""
+    if scores.get(name) is None or scores.get(other) is None:
+        return None
+    return COMPARISONS[metric](labels, scores[name], scores[other])
+
+
+def _is_better(labels: ArrayLike, scores: Mapping[str, Any], name: str, other: str, metric: str) -> bool:
+    comparison = compare(labels, scores, name, other, metric)
+    return comparison is not None and comparison.difference.estimate > 0 and comparison.p_value <= SIGNIFICANT
+
+
+def sizes(row: str, facts: Mapping[str, float]) -> list[Result]:
+    """Counts and sizes as results, a column each: they have no interval."""
+    return [
+        Result(row=row, column=name, metric="size", ours=float(value), low=float(value), high=float(value))
+        for name, value in facts.items()
+    ]
+
+
+def save(
+    name: str,
+    results: Sequence[Result],
+    *,
+    paper: str,
+    item: str,
+    ran: Iterable[Inputs | Mapping[str, Any]] = (),
+    out: str | Path = "",
+) -> list[Result]:
+    """Write a page's results with what made them, and return them as they were read back.
+
+    `ran` are the page's inputs, whose passes are named, or provenance as it is. They go to `out`, which the pipeline
+    gives; a notebook that runs alone keeps them in `alone/NAME.json` of the home folder.
+    """
+    if not results:
+        raise ValueError(f"{name}: there are no results to save")
+    path = Path(out or home() / "alone" / f"{name}.json")
+    write_json(
+        path,
+        {
+            "paper": paper,
+            "item": item,
+            "results": [asdict(result) for result in results],
+            "provenance": provenance_of(ran),
+            "versions": {"mialib": mialib_version()} | {name: version(name) for name in VERSIONED},
+        },
+    )
+    return load_results(path)
+
+
+def provenance_of(ran: Iterable[Inputs | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each pass that inputs have read, and provenance as it is."""
+    return [p for one in ran for p in ([dict(one)] if isinstance(one, Mapping) else one.passes())]
+
+
+def load_results(path: str | Path) -> list[Result]:
+    """Read what `save_results` wrote."""
+    return [Result(**fields) for fields in json.loads(Path(path).read_text())["results"]]
+
+
+def unbroken(cell: object) -> str:
+    """A table's cell that a narrow column breaks before a bracket alone, and neither after a minus nor in a number."""
+    whole = str(cell).replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
+    return whole.replace("\N{NO-BREAK SPACE}[", " [")
+
+
+def verdict(difference: Interval, margin: float | None = None) -> str:
+    """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
+
+    "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
+    "inconclusive".
+    """
+    if margin is None:
+        holds, fails = difference.low > 0, difference.high < 0
+    else:
+        holds = -margin <= difference.low and difference.high <= margin
+        fails = difference.low > margin or difference.high < -margin
+    return "supported" if holds else "not supported" if fails else "inconclusive"
+
+
+def one_seed_says(difference: Interval, margin: float | None = None) -> str:
+    """`verdict` in the words for a single training seed, which is no verdict: "holds", "fails" or "open"."""
+    words = {"supported": "holds", "not supported": "fails", "inconclusive": "open"}
+    return words[verdict(difference, margin)]
+
+
+def one_seed_text(statement: str, comparisons: dict[str, Comparison | None], margin: float | None = None) -> str:
+    """A statement and whether it holds with the one seed that a page ran, in Markdown; `margin` as for `verdict`."""
+    found = []
+    for name, comparison in comparisons.items():
+        if comparison is None:
+            found.append(f"not applicable for {name}")
+        else:
+            says = one_seed_says(comparison.difference, margin)
+            found.append(f"**{says}** for {name} (difference {comparison.difference})")
+    return f"*{statement}.* With this training seed: " + "; ".join(found) + "."
+
+
+def count_outcomes(comparisons: dict[str, Comparison], margin: float | None = None) -> str:
+    """How many comparisons hold, fail and stay open with this seed, in words; `margin` as for `verdict`."""
+    counts = Counter(one_seed_says(comparison.difference, margin) for comparison in comparisons.values())
+    listed = f"{counts['holds']} hold, {counts['fails']} fail, {counts['open']} stay open"
+    return f"of {len(comparisons)} comparisons {listed}"
+
+
+def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> dict[str, dict[float, Interval]]:
+    """Results as one curve a row: {row: {x: interval}}, of the columns whose place on the x axis `x_of` gives."""
+    lines: dict[str, dict[float, Interval]] = {}
+    for result in results:
+        if result.metric == metric and result.interval and result.column in x_of:
+            lines.setdefault(result.row, {})[x_of[result.column]] = result.interval
+    return lines
+
+
+def in_panels(
+    results: Iterable[Result], metric: str, place: Callable[[Result], tuple[str, str, str] | None]
+) -> dict[str, dict[str, dict[str, Interval]]]:
+    """Results as a figure's panels, {panel: {series: {row: interval}}}; `place` gives the three, or None for none."""
+    panels: dict[str, dict[str, dict[str, Interval]]] = {}
+    for result in results:
+        where = place(result) if result.metric == metric and result.interval else None
+        if where:
+            panel, series, row = where
+            panels.setdefault(panel, {}).setdefault(series, {})[row] = result.interval
+    return panels

@@ -1,0 +1,182 @@
+"""Pages of the services that fresh benchmarks are made from, fetched politely and kept on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+
+import httpx
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
+
+from mialib.store import hash_of, home, mialib_version, write_json
+from mialib.text import excerpt
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 60
+MAX_ATTEMPTS = 6
+WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
+MAX_RETRY_AFTER_SECONDS = 600  # a service that asks for more is left alone
+LOGGED_EVERY = 50  # pages
+
+
+class Service(NamedTuple):
+    """A place on the web. $MIALIB_WIKIPEDIA_URL and so on name another address, such as a mirror's."""
+
+    address: str
+    gap_seconds: float  # from one reply to the next request
+    licence: str
+
+
+SERVICES = {
+    "wikipedia": Service(
+        "https://en.wikipedia.org/w/api.php", 1, "Wikipedia's text is under CC BY-SA 4.0: name the pages, share alike."
+    ),
+    "patents": Service(
+        "https://patents.google.com/patent",
+        1,
+        "Patent offices publish these documents; Google's terms of service hold for its pages.",
+    ),
+    # arXiv's terms of use ask for three seconds.
+    "arxiv": Service("https://export.arxiv.org/api/query", 3, "arXiv's metadata, abstracts included, are under CC0."),
+    # A mirror, since www.gutenberg.org is for human users only; its own example for robots waits two seconds.
+    "gutenberg": Service(
+        "https://gutenberg.pglaf.org",
+        2,
+        "Most of the books are in the public domain in the USA; elsewhere look up the law. Project Gutenberg's licence "
+        "is taken off, so its name must not be used for the texts.",
+    ),
+}
+
+
+def address_of(service: str) -> str:
+    """Where a service is asked, without a slash at the end."""
+    return os.environ.get(f"MIALIB_{service.upper()}_URL", SERVICES[service].address).rstrip("/")
+
+
+class Fetcher:
+    """Gets pages one at a time, slowly, and keeps every reply under `home()/fetched`.
+
+    `contact` is an address at which the services reach whoever runs this; ValueError without one. `gap_seconds`
+    replaces the services' own.
+    """
+
+    def __init__(self, contact: str, gap_seconds: float | None = None) -> None:
+        if not contact.strip():
+            raise ValueError("the services ask who fetches: give an e-mail or web address (--contact, MIALIB_CONTACT)")
+        agent = f"mialib/{mialib_version()} (benchmarks for membership inference; {contact.strip()})"
+        self._client = httpx.Client(headers={"User-Agent": agent}, timeout=TIMEOUT_SECONDS, follow_redirects=True)
+        self._gap_seconds = gap_seconds
+        self._free_at: dict[str, float] = {}  # host -> when it may be asked again, seconds of time.monotonic
+        self._n_fetched = 0
+        self.days: set[str] = set()  # on which the replies used were fetched, ISO
+
+    def get(
+        self, service: str, path: str = "", params: Mapping[str, Any] | None = None, parse: Callable[[str], T] = str
+    ) -> T:
+        """What `parse` makes of a page; one that it raises ValueError for is asked for again, and never kept.
+
+        A dropped connection, a 429 and a 5xx are tried again, later and later, and not before Retry-After says.
+        FileNotFoundError for a page that does not exist (which is kept, too), ConnectionError where a service refuses
+        or stays away, ValueError where it keeps sending what `parse` refuses.
+        """
+        url = str(httpx.URL(address_of(service) + path, params=params))
+        file = home() / "fetched" / f"{hash_of(url)}.json"
+        if not file.is_file():
+            gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
+            reply = self._download(url, gap_seconds, parse)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            write_json(file, {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text})
+            self._n_fetched += 1
+            if self._n_fetched % LOGGED_EVERY == 0:
+                logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        self.days.add(kept["fetched"][:10])
+        if kept["status"] != 200:
+            raise FileNotFoundError(f"{url} does not exist (answer {kept['status']})")
+        return parse(kept["text"])
+
+    def _download(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> httpx.Response:
+        host = httpx.URL(url).host
+
+        def once() -> httpx.Response:
+            time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
+            try:
+                reply = self._client.get(url)
+            finally:
+                self._free_at[host] = time.monotonic() + gap_seconds
+            if reply.status_code not in (404, 410):
+                parse(reply.raise_for_status().text)
+            return reply
+
+        retrying = Retrying(
+            retry=retry_if_exception(_may_help),
+            wait=_wait,
+            stop=stop_after_attempt(MAX_ATTEMPTS),
+            before_sleep=_say_again,
+            reraise=True,
+        )
+        try:
+            return retrying(once)
+        except httpx.HTTPStatusError as error:
+            asks = f" and asks to wait {seconds:.0f} s" if (seconds := _retry_after(error)) else ""
+            said = f"answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
+            raise ConnectionError(f"{url} {said}; what was fetched is kept, a later run goes on from it") from None
+        except httpx.HTTPError as error:
+            said = f"{type(error).__name__} ({error})"
+            raise ConnectionError(f"{url}: {said}; what was fetched is kept, a later run goes on from it") from None
+        except ValueError as error:
+            raise ValueError(f"{url}: {error}") from None
+
+
+def _may_help(error: BaseException) -> bool:
+    """Whether it may help to ask again."""
+    if isinstance(error, httpx.HTTPStatusError):
+        passes = error.response.status_code == 429 or error.response.status_code >= 500
+        return passes and _retry_after(error) <= MAX_RETRY_AFTER_SECONDS
+    if isinstance(error, httpx.TransportError):
+        return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
+    return isinstance(error, ValueError)
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether a name led nowhere, as without a network: asking again would not help."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _say_again(state: RetryCallState) -> None:
+    logger.warning("%s; asked again in %.0f s", state.outcome.exception(), state.next_action.sleep)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Seconds until the next attempt."""
+    return max(WAIT(state), _retry_after(state.outcome.exception()))
+
+
+def _retry_after(error: BaseException | None) -> float:
+    """The seconds that a refusal asks to wait: a number, or until a date (RFC 9110, 10.2.3); 0 where it does not."""
+    value = error.response.headers.get("Retry-After", "") if isinstance(error, httpx.HTTPStatusError) else ""
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

@@ -1,0 +1,420 @@
+"""Models behind an API: token log-probs from any OpenAI-compatible completions endpoint.
+
+A model `api:NAME` is asked to repeat a prompt (`echo`) with the log-prob of each of its tokens. Address and key come
+from the environment, OPENAI_BASE_URL and OPENAI_API_KEY, as the `openai` client reads them; the key is written nowhere.
+
+    tokenizer known    ids of the start token and the text are sent: the numbers are those of `mialib.Scorer`
+    not known          the text is sent, and its first token is not scored: nothing stands before it
+
+An API gives neither entropy nor variance. What it lacks is NaN (-1 for token ids) and named in `TokenStats.lacks`.
+Each reply is kept as soon as it is there, so that an interrupted run goes on where it stopped and pays nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
+
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.models import load_tokenizer, start_token_of
+from mialib.catalog.registry import API, lacks, tokenizer_of
+from mialib.models import find_start_token, tokenizer_hash
+from mialib.store import append_line, atomic_path, code_hash, hash_texts, mialib_version, read_lines
+from mialib.text import check_texts, excerpt
+from mialib.token_stats import TokenRow, TokenStats
+
+if TYPE_CHECKING:
+    import openai
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+OPENAI_URL = "https://api.openai.com/v1"  # where the client asks by default
+AT_ONCE = 8  # requests under way
+RETRIES = 6  # of one request, by the client: it waits half a second, then longer, or as long as Retry-After says
+BYTES_A_TOKEN = 4  # a guess, for English
+LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
+NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
+ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
+SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
+
+
+@dataclass(frozen=True)
+class ApiModel:
+    """A model behind an endpoint, and how texts are sent to it."""
+
+    name: str  # with the prefix
+    endpoint: str  # its address, without secrets
+    tokenizer: PreTrainedTokenizerBase | None
+    tokenizer_hash: str | None
+    start_token_id: int | None
+
+    def determined_by(self) -> dict[str, Any]:
+        """What a text's reply depends on besides the text."""
+        return {
+            "endpoint": self.endpoint,
+            "model": self.name,
+            "tokenizer": self.tokenizer_hash,
+            "start_token_id": self.start_token_id,
+        }
+
+
+class Logprobs(BaseModel):
+    """The part of a reply that is read: a log-prob for each token of prompt and completion."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+
+
+class Choice(BaseModel):
+    """A completion, of which one is asked for."""
+
+    logprobs: Logprobs
+
+
+class Reply(BaseModel):
+    """A completions endpoint's reply."""
+
+    model: str = "unnamed"
+    choices: list[Choice] = Field(min_length=1)
+
+
+class RefusedError(ValueError):
+    """The endpoint will not answer this prompt as it was sent (400, 422)."""
+
+
+def _url() -> str:
+    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+
+
+def endpoint() -> str:
+    """The endpoint's address, without user, password and query, which may be secret."""
+    url = urlsplit(_url())
+    return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "", ""))
+
+
+def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
+    """A model behind the environment's endpoint; nothing is asked yet.
+
+    `start_token` as for `mialib.models.load_model`, of no family. ValueError for a start token without a tokenizer.
+    """
+    if tokenizer_of(model) is None:
+        if start_token not in ("auto", None):
+            raise ValueError(f"start token {start_token!r} can't be sent: {lacks(model)['token_ids']}")
+        return ApiModel(model, endpoint(), tokenizer=None, tokenizer_hash=None, start_token_id=None)
+    tokenizer = load_tokenizer(model)
+    return ApiModel(
+        model,
+        endpoint(),
+        tokenizer=tokenizer,
+        tokenizer_hash=tokenizer_hash(tokenizer),
+        start_token_id=find_start_token(tokenizer, "", start_token_of(model, start_token)),
+    )
+
+
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """|V| of a model of which only the tokenizer is known."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
+def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
+    """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
+
+    ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
+    and for a reply that is none; Unavailable where the endpoint refuses the key, knows no such model or fails for good.
+    """
+    check_texts(texts, "texts to score")
+    prompts = _prompts(model, texts)
+    names = [hash_texts([text]) for text in texts]
+    kept = read_replies(replies)
+    missing: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if name not in kept:
+            missing.setdefault(name, i)
+    if missing:
+        _check_key(model)
+        logger.info("%s", _estimate(model, texts, list(missing.values()), prompts))
+        try:
+            _ask_all(model, texts, missing, prompts, replies)
+        except (ValueError, OSError) as error:
+            n_kept = len(read_replies(replies).keys() & set(names))
+            kept_so_far = f". Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
+            kind = Unavailable if isinstance(error, OSError) else ValueError
+            raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
+        kept = read_replies(replies)
+
+    rows = []
+    for name, prompt in zip(names, prompts, strict=True):
+        log_prob = np.asarray(kept[name]["log_prob"], np.float32)
+        unknown = np.full(len(log_prob), np.nan, np.float32)
+        ids = np.full(len(log_prob), -1) if isinstance(prompt, str) else prompt[1:]
+        rows.append(TokenRow(np.asarray(ids, np.int32), log_prob, unknown, unknown))
+    reported = sorted({kept[name]["model"] for name in names})
+    return TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
+
+
+def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "revision": f"{', '.join(reported)} at {model.endpoint}",
+        "tokenizer": model.tokenizer_hash,
+        "dtype": "not known",
+        "device": "API",
+        "start_token_id": model.start_token_id,
+        "max_tokens": None,
+        "texts": hash_texts(texts),
+        "n_texts": len(texts),
+        "lacks": lacks(model.name),
+        "mialib": mialib_version(),
+        "code": code_hash("catalog.api"),
+    }
+
+
+def read_replies(path: Path) -> dict[str, dict[str, Any]]:
+    """The replies of earlier runs by their text's hash: log-probs, and the model as the endpoint calls it."""
+    return {reply["text"]: reply for reply in read_lines(path)}
+
+
+def drop_replies(path: Path, texts: Sequence[str]) -> None:
+    """Remove these texts' replies, which are kept elsewhere now, and the file where no other's is left."""
+    done = {hash_texts([text]) for text in texts}
+    left = [reply for name, reply in read_replies(path).items() if name not in done]
+    if left:
+        with atomic_path(path) as temporary:
+            temporary.write_text("".join(json.dumps(reply) + "\n" for reply in left), encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _prompts(model: ApiModel, texts: Sequence[str]) -> list[str] | list[list[int]]:
+    """What is sent: token ids, start token first, or the texts themselves where no tokenizer is known."""
+    if model.tokenizer is None:
+        return list(texts)
+    start = [] if model.start_token_id is None else [model.start_token_id]
+    encoded = model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+    prompts = [start + ids for ids in encoded]
+    for i, ids in enumerate(prompts):
+        if len(ids) < 2:
+            raise ValueError(_nothing_to_score(i, len(ids), texts[i]))
+    return prompts
+
+
+def _nothing_to_score(i: int, n_tokens: int, text: str) -> str:
+    return f"text {i} has {n_tokens} token and no start token is prepended, so nothing can be scored: {excerpt(text)}"
+
+
+def _estimate(
+    model: ApiModel, texts: Sequence[str], missing: Sequence[int], prompts: list[str] | list[list[int]]
+) -> str:
+    """What asking for the missing texts takes: requests, tokens and, at MIALIB_API_PRICE, US dollars."""
+    price = price_a_million()
+    if model.tokenizer is None:
+        n_tokens = sum(len(texts[i].encode()) for i in missing) // BYTES_A_TOKEN
+        counted = f"about {n_tokens:,} tokens (an estimate: {BYTES_A_TOKEN} bytes each)"
+    else:
+        n_tokens = sum(len(prompts[i]) for i in missing)
+        counted = f"{n_tokens:,} tokens"
+    dollars = "" if price is None else f", about ${n_tokens * price / 1e6:.4f} at ${price:g} a million tokens"
+    return f"{model.name} at {model.endpoint}: {len(missing)} requests, {counted}{dollars}"
+
+
+def price_a_million() -> float | None:
+    """US dollars a million tokens, as $MIALIB_API_PRICE says; None where it does not."""
+    return _number("MIALIB_API_PRICE")
+
+
+def _number(variable: str) -> float | None:
+    """A positive number from the environment, None where it is not set."""
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(f"{variable}: a positive number is expected, got {value!r}")
+    return number
+
+
+def _ask_all(
+    model: ApiModel,
+    texts: Sequence[str],
+    missing: Mapping[str, int],
+    prompts: list[str] | list[list[int]],
+    replies: Path,
+) -> None:
+    """Append the reply to each missing text to the file `replies`, several requests at once.
+
+    The first failure stops the run; replies to requests that are under way are still waited for and kept.
+    """
+    from tqdm import tqdm
+
+    appending = threading.Lock()
+
+    def ask(name: str, max_tokens: int) -> None:
+        i = missing[name]
+        try:
+            reply = _ask(client, model, prompts[i], max_tokens)
+            log_prob = prompt_log_probs(reply, model, prompts[i], max_tokens)
+        except ValueError as error:
+            raise type(error)(f"text {i} ({excerpt(texts[i])}): {error}") from None
+        if not log_prob:
+            raise ValueError(_nothing_to_score(i, 1, texts[i]))
+        with appending:
+            append_line(replies, {"text": name, "model": reply.model, "log_prob": log_prob})
+
+    first, *others = missing
+    with _client(model) as client, tqdm(total=len(missing), unit="text", desc=model.name) as bar:
+        max_tokens = 0
+        try:
+            ask(first, max_tokens)
+        except RefusedError:  # some servers write at least one token; a prompt that is bad in itself is refused again
+            max_tokens = 1
+            ask(first, max_tokens)
+        bar.update()
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
+            for done in as_completed([pool.submit(ask, name, max_tokens) for name in others]):
+                done.result()
+                bar.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _check_key(model: ApiModel) -> None:
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise Unavailable(f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none")
+
+
+def _client(model: ApiModel) -> openai.OpenAI:
+    import openai
+
+    per_minute = _number("MIALIB_API_REQUESTS_PER_MINUTE")
+    hooks = {"request": [_pacer(60 / per_minute)]} if per_minute else {}
+    return openai.OpenAI(base_url=_url(), max_retries=RETRIES, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
+
+
+def _pacer(seconds: float) -> Callable[[Any], None]:
+    """A function that lets one call pass at once and each further one `seconds` after the one before."""
+    lock, next_at = threading.Lock(), 0.0
+
+    def wait(_request: Any) -> None:
+        nonlocal next_at
+        with lock:
+            now = time.monotonic()
+            at = max(now, next_at)
+            next_at = at + seconds
+        time.sleep(at - now)
+
+    return wait
+
+
+def _ask(client: openai.OpenAI, model: ApiModel, prompt: str | list[int], max_tokens: int) -> Reply:
+    """One request; the client retries where that may help. Errors are sentences without secrets."""
+    import openai
+
+    name = model.name.removeprefix(API)
+    try:
+        raw = client.completions.with_raw_response.create(
+            model=name, prompt=prompt, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
+        )
+        return Reply.model_validate_json(_without_secrets(raw.http_response.text))
+    except openai.AuthenticationError:
+        raise Unavailable(f"{model.endpoint} refuses the key (401); check OPENAI_API_KEY") from None
+    except openai.NotFoundError:
+        raise Unavailable(
+            f"{model.endpoint} has no model {name!r} or no completions endpoint (404); check the name and "
+            "OPENAI_BASE_URL"
+        ) from None
+    except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+        raise RefusedError(
+            f"{model.endpoint} refuses it ({_said(error)}); where it is too long for the model, cut it or leave it out"
+        ) from None
+    except openai.APIConnectionError as error:
+        raise Unavailable(
+            f"{model.endpoint} can't be reached or breaks off ({_said(error.__cause__ or error)})"
+        ) from None
+    except openai.OpenAIError as error:
+        raise Unavailable(f"{model.endpoint} fails ({_said(error)})") from None
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise ValueError(
+            f"{model.endpoint} sends no completion with log-probs ({where}{': ' if where else ''}{wrong['msg']}); does "
+            "it support `echo` with `logprobs`?"
+        ) from None
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, or the endpoint in it, on one line and without secrets."""
+    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+    said = body.get("message") if isinstance(body, dict) else None
+    said = f"{f'{status}: ' if status else ''}{said or error or type(error).__name__}"
+    return textwrap.shorten(_without_secrets(said), 300, placeholder="…")
+
+
+def _without_secrets(text: str) -> str:
+    url = urlsplit(_url())
+    for secret in (os.environ.get("OPENAI_API_KEY"), url.password, url.query):
+        if secret and len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return text
+
+
+def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max_tokens: int) -> list[float]:
+    """Log p of each of the prompt's tokens but the first, nats, out of a reply that may end in a surplus token.
+
+    The first has nothing before it. Where the text was sent, a start token of the server's own may be the first.
+    ValueError for another number of tokens, for tokens that spell another text, and for a log-prob that is none.
+    """
+    tokens, log_probs = reply.choices[0].logprobs.tokens, reply.choices[0].logprobs.token_logprobs
+    if len(tokens) != len(log_probs):
+        raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
+    if isinstance(prompt, str):
+        sent, begins, ends = prompt, (0, 1), range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
+        advice = "set MIALIB_API_TOKENIZER, so that token ids are sent"
+    else:
+        if not len(prompt) <= len(tokens) <= len(prompt) + max_tokens:
+            raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
+        n_start = int(model.start_token_id is not None)
+        sent, begins, ends = model.tokenizer.decode(prompt[n_start:]), (n_start,), (len(prompt),)
+        advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
+    fitting = [end for end in ends if any(spell(tokens[begin:end], sent) for begin in begins)]
+    if not fitting:
+        raise ValueError(f"the reply's tokens spell {excerpt(''.join(tokens))}, not what was sent; {advice}")
+    found = log_probs[1 : fitting[0]]
+    for at, value in enumerate(found, start=1):
+        if value is None or not NO_LOG_PROB < value <= LARGEST_LOG_PROB:
+            raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
+    return found
+
+
+def spell(tokens: Sequence[str], text: str) -> bool:
+    """Whether tokens join to a text, as servers write tokens.
+
+    Spaces are not compared: some servers strip them or write "▁". A token that ends within a character has no text of
+    its own; servers write U+FFFD, or OpenAI `bytes:\\xe2\\x80`. Then the ASCII characters are compared alone.
+    """
+    joined = "".join(
+        re.sub(ESCAPED_BYTE, "\ufffd", t[6:]) if re.match("bytes:.*" + ESCAPED_BYTE, t) else t for t in tokens
+    )
+    joined, text = (re.sub(r"[\s▁]", "", s) for s in (joined, text))
+    if "\ufffd" in joined:
+        joined, text = (s.encode("ascii", "ignore").decode() for s in (joined, text))
+    return joined == text

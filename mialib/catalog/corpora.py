@@ -1,0 +1,189 @@
+"""Reference corpora: the texts that DC-PDD's token frequencies are counted in (D' in the paper).
+
+A corpus is given by name:
+
+    lab/en                the reference part of a lab corpus
+    installed/licences    the licences of installed packages: English, but of the law
+    texts.jsonl           a file of texts
+    lab/en:400k           the first 400,000 characters of any of these
+    c4:15G                the first 15 billion characters of a corpus on the hub, which only so much of is ever read
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from mialib.benchmarks import load_texts
+from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
+from mialib.lab.corpora import lab_texts
+from mialib.store import hash_of, hash_texts
+from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
+
+LICENCES = "installed/licences"
+# Whose: those with long ones. A fixed list, so that a further pin changes no corpus.
+LICENSED = (
+    *("arrow", "docutils", "fonttools", "fqdn", "jupyter_builder", "matplotlib"),
+    *("numpy", "pandas", "pillow", "pyarrow", "torch"),
+)
+MIN_WORDS = 20  # of a paragraph
+PREFIX = re.compile(r"(?P<name>.+):(?P<number>\d+)(?P<unit>[kMG]?)")
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+LARGEST_SHARE_APART = 0.3
+
+
+@dataclass(frozen=True)
+class HubCorpus:
+    """A corpus of JSONL files on the hub, too large to be held: the text of each row is under "text"."""
+
+    hub_id: str
+    files: str  # with the file's number in braces
+    n_files: int
+    bytes_a_character: float  # of the files, about; compressed where they are
+    licence: str
+
+
+# DC-PDD, Section 4: about 15 Gb of each. The authors' code reads each corpus from its first file on.
+HUB_CORPORA = {
+    "c4": HubCorpus("allenai/c4", "en/c4-train.{:05d}-of-01024.json.gz", 1024, 0.41, "odc-by"),
+    "chinese_web_text": HubCorpus(
+        "CASIA-LM/ChineseWebText", "cleaner_subset/2021-43/part-{:04d}.jsonl", 15, 3.2, "unknown"
+    ),
+}
+
+
+def reference_texts(corpus: str) -> Iterator[str]:
+    """The texts of a reference corpus, by name, one after the other: a corpus may be larger than memory.
+
+    Unavailable, in one sentence, for a corpus on the hub that can't be had.
+    """
+    name, n_characters = split_prefix(corpus)
+    if n_characters is not None:
+        yield from first_characters(_all_texts(name), n_characters, name)
+    elif name in HUB_CORPORA:
+        raise ValueError(f"{corpus} is larger than anyone counts; say how much of it, in characters: {corpus}:1G")
+    else:
+        yield from _all_texts(name)
+
+
+def split_prefix(corpus: str) -> tuple[str, int | None]:
+    """A corpus's name without its size, and the size in characters; None for all of it."""
+    prefix = PREFIX.fullmatch(corpus)
+    return (prefix["name"], int(prefix["number"]) * UNITS[prefix["unit"]]) if prefix else (corpus, None)
+
+
+def corpus_identity(corpus: str) -> str:
+    """What determines a corpus's texts: their hash; of one on the hub its share and commit, or the copy's files.
+
+    A copy's files go by sizes and times, since reading gigabytes for each command takes minutes.
+    """
+    name, n_characters = split_prefix(corpus)
+    known = HUB_CORPORA.get(name)
+    if known is None or n_characters is None:
+        return hash_texts(reference_texts(corpus))
+    copy = local_copy(known.hub_id, "dataset")
+    if copy is None:
+        return f"{corpus} of {known.hub_id}@{find_revision(known.hub_id, 'dataset')}"
+    found = [path.stat() for number in range(known.n_files) if (path := copy / known.files.format(number)).is_file()]
+    return f"{corpus} of {copy}, {hash_of([(file.st_size, file.st_mtime_ns) for file in found])}"
+
+
+def _all_texts(corpus: str) -> Iterable[str]:
+    if corpus.startswith("lab/"):
+        return lab_texts(corpus, "reference")
+    if corpus in HUB_CORPORA:
+        return _hub_texts(HUB_CORPORA[corpus])
+    return read_licences() if corpus == LICENCES else load_texts(corpus)
+
+
+def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
+    """File after file, each fetched when the one before it is read."""
+    for number in range(corpus.n_files):
+        path = _hub_file(corpus, corpus.files.format(number))
+        at = 0
+        try:
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+                for line in lines:
+                    at += 1
+                    yield json.loads(line)["text"]
+        except (EOFError, gzip.BadGzipFile, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {at}: not a JSONL file of texts under 'text' ({type(error).__name__}: {error}); "
+                "fetch it again"
+            ) from None
+
+
+def _hub_file(corpus: HubCorpus, name: str) -> Path:
+    folder = local_copy(corpus.hub_id, "dataset")
+    if folder:
+        if not (folder / name).is_file():
+            raise Unavailable(f"{folder} is a copy of {corpus.hub_id} without {name}; fetch that file too")
+        return folder / name
+    from huggingface_hub import hf_hub_download
+
+    revision = find_revision(corpus.hub_id, "dataset")
+    try:
+        return Path(hf_hub_download(corpus.hub_id, name, repo_type="dataset", revision=revision))
+    except Exception as error:
+        raise explain(corpus.hub_id, "dataset", error) from error
+
+
+def first_characters(texts: Iterable[str], n_characters: int, name: str) -> Iterator[str]:
+    """The first texts up to `n_characters` in all, the last one cut; ValueError, at the end, where there are fewer."""
+    left = n_characters
+    for text in texts if n_characters else ():
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
+            return
+    if left or not n_characters:
+        raise ValueError(f"{name} has {n_characters - left:,} characters, {n_characters:,} were asked for")
+
+
+def read_licences(seed: int = 0) -> list[str]:
+    """Each distinct paragraph of at least 20 words in the licences of some of the pinned packages, shuffled.
+
+    The shuffle is seeded, so the same pins give the same texts.
+    """
+    paragraphs: dict[str, None] = {}
+    for package in LICENSED:
+        for licence in _licences_of(package):
+            for paragraph in re.split(r"\n\s*\n", licence):
+                words = paragraph.split()
+                if len(words) >= MIN_WORDS:
+                    paragraphs[" ".join(words)] = None
+    texts = list(paragraphs)
+    return [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))]
+
+
+def _licences_of(package: str) -> list[str]:
+    try:
+        files = distribution(package).files or []
+    except PackageNotFoundError:  # pinned for another platform
+        return []
+    found = sorted(f for f in files if ".dist-info" in str(f) and re.search("(?i)licen[cs]e|copying|notice", f.name))
+    return [path.read_text(encoding="utf-8", errors="replace") for f in found if (path := f.locate()).is_file()]
+
+
+def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None:
+    """Warn where a reference corpus is in another language than the texts, told by script: Chinese or not.
+
+    The paper demands one language (its Limitations); languages of one script are not told apart.
+    """
+    theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in islice(reference_texts(corpus), SAMPLE_TEXTS))
+    ours = chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])
+    if abs(theirs - ours) > LARGEST_SHARE_APART:
+        warnings.warn(
+            f"the reference corpus {corpus} is in another language than {name}: {theirs:.0%} of its letters are "
+            f"Chinese, {ours:.0%} of the texts'; its token frequencies say little of these texts",
+            stacklevel=3,
+        )

@@ -1,0 +1,261 @@
+"""The Hugging Face hub: whether it can be reached, which revision is meant, and what went wrong, in one sentence.
+
+A repository is named `org/name`, or `org/name@revision` for a branch, a tag or a commit of it. Without one, the commit
+is the pinned one (`data/revisions.yml`, which `mialib lock` writes), else the one that `main` was at when this clone
+first used it, kept in `build/revisions.yml`. So a number is never made from two states of one model.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from filelock import FileLock
+from pydantic import Field
+
+from mialib.schema import read_yaml
+from mialib.store import DATA, atomic_path, home
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["model", "dataset"]
+Revisions = dict[Kind, dict[str, Annotated[str, Field(pattern="^[0-9a-f]{40}$")]]]  # commits, by kind and name
+
+PINS = DATA / "revisions.yml"
+TIMEOUT_SECONDS = 5
+REACHED_SECONDS = 3
+LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # they hold copies as org/name
+
+
+class Unavailable(OSError):
+    """A model or data set that can't be had or does not run here; the message is one sentence and says what to do.
+
+    A page of the papers' tables goes on without it and says so where its numbers would stand.
+    """
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """A hub name as repository and revision; None for none."""
+    repository, _, revision = name.partition("@")
+    return repository, revision or None
+
+
+def local_copy(path: str, kind: Kind) -> Path | None:
+    """Where a copy of a repository or file lies under $MIALIB_MODELS or $MIALIB_BENCHMARKS; None where none does."""
+    folder = os.environ.get(LOCAL_FOLDERS[kind])
+    copy = Path(folder) / path if folder else None
+    return copy if copy and copy.exists() else None
+
+
+@cache
+def why_not_asked() -> str:
+    """Why the hub is not asked; "" where it answers.
+
+    Where it can't be reached, its libraries then look into its cache alone, instead of trying for half a minute.
+    """
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "is not asked (HF_HUB_OFFLINE is set)"
+    try:
+        httpx.head(constants.ENDPOINT, timeout=REACHED_SECONDS)
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        constants.HF_HUB_OFFLINE = True
+        if "datasets" in sys.modules:  # it keeps a copy of the setting
+            sys.modules["datasets"].config.HF_HUB_OFFLINE = True
+        return f"can't be reached ({constants.ENDPOINT}: {error})"
+    return ""
+
+
+def find_revision(name: str, kind: Kind) -> str:
+    """The commit that stands for a hub name, 40 hex digits; Unavailable where none can be found out."""
+    why = why_not_asked()
+    commit, _ = kept_commit(name, kind)
+    if not why:
+        return commit or _record(name, kind, ask_hub(name, kind, expand=["sha"]).sha)
+    commit = commit or _cached_commit(name, kind)
+    if (_cache_of(name, kind) / "snapshots" / commit).is_dir():
+        _warn_once(f"the hub {why}; using what is cached of it")
+    return commit
+
+
+def kept_commit(name: str, kind: Kind) -> tuple[str | None, Path | None]:
+    """The commit that is pinned or was recorded for a name, and the file that says so; None for none."""
+    for path in (PINS, _recorded()):
+        if commit := read_revisions(path).get(kind, {}).get(name):
+            return commit, path
+    return None, None
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning(message)
+
+
+def ask_hub(name: str, kind: Kind, **wanted: Any) -> Any:
+    """What the hub's API says of a repository (its commit, files, access); Unavailable in one sentence."""
+    from huggingface_hub import HfApi
+
+    repository, revision = split_name(name)
+    info = HfApi().model_info if kind == "model" else HfApi().dataset_info
+    try:
+        return info(repository, revision=revision, timeout=TIMEOUT_SECONDS, **wanted)
+    except Exception as error:
+        raise explain(name, kind, error) from error
+
+
+def read_revisions(path: Path) -> Revisions:
+    """{kind: {name: commit}}; empty where the file is not there. ValueError names what is no commit in it."""
+    if not path.is_file():
+        return {}
+    return read_yaml(path, Revisions, "; a commit is 40 hex digits in quotes")
+
+
+def write_revisions(path: Path, revisions: Revisions, header: str) -> None:
+    """Write {kind: {name: commit}}, all or nothing."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(header + yaml.safe_dump(revisions), encoding="utf-8")
+
+
+def lock(names: dict[Kind, Sequence[str]]) -> tuple[Revisions, list[str]]:
+    """Ask the hub for the commit of each repository's `main` and pin it; returns the pins and what could not be had.
+
+    A repository that can't be had keeps the pin that it has. Unavailable where the hub is not asked at all.
+    """
+    if why := why_not_asked():
+        raise Unavailable(
+            f"the commits of {sum(map(len, names.values()))} models and data sets are wanted, and the hub {why}; "
+            "copies under $MIALIB_MODELS and $MIALIB_BENCHMARKS need no commit"
+        )
+    pins, lacking = read_revisions(PINS), []
+    for kind, of_kind in names.items():
+        for name in of_kind:
+            try:
+                pins.setdefault(kind, {})[name] = ask_hub(name, kind, expand=["sha"]).sha
+            except Unavailable as error:
+                lacking.append(str(error))
+    if pins:
+        write_revisions(PINS, pins, "# The commit that stands for each hub name, written by `mialib lock`.\n")
+    return pins, lacking
+
+
+def _recorded() -> Path:
+    return home() / "revisions.yml"
+
+
+def _record(name: str, kind: Kind, commit: str) -> str:
+    """Keep a commit, and return the one that is kept: another process may have been the first to use the name."""
+    path = _recorded()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        revisions = read_revisions(path)
+        if name not in revisions.setdefault(kind, {}):
+            revisions[kind][name] = commit
+            header = "# The commit that stood for each hub name when this clone first used it.\n"
+            write_revisions(path, revisions, header)
+        return revisions[kind][name]
+
+
+def _cache_of(name: str, kind: Kind) -> Path:
+    """The folder of the hub's cache for a repository."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) / f"{kind}s--{split_name(name)[0].replace('/', '--')}"
+
+
+def cached_snapshots(name: str, kind: Kind) -> list[Path]:
+    """The folder of each commit that the hub's cache holds of a repository, or a part of."""
+    return sorted(_cache_of(name, kind).glob("snapshots/*"))
+
+
+def _cached_commit(name: str, kind: Kind) -> str:
+    """The commit that the hub's cache holds of a name: by a branch or tag it was fetched under, or the only one."""
+    _, asked = split_name(name)
+    folder = _cache_of(name, kind)
+    commits = [path.name for path in cached_snapshots(name, kind)]
+    reference = folder / "refs" / (asked or "main")
+    if asked in commits:
+        return asked
+    if reference.is_file():
+        return reference.read_text().strip()
+    if asked or not commits:
+        raise explain(name, kind, ConnectionError())
+    if len(commits) > 1:
+        raise Unavailable(
+            f"{folder} holds {len(commits)} commits, and the hub can't be asked which is meant; pin one of them in "
+            f"data/revisions.yml: {', '.join(commits)}"
+        )
+    return commits[0]
+
+
+def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
+    """An error of the hub's libraries as one sentence: what was wanted, what is in the way, and what to do."""
+    from huggingface_hub import constants
+    from huggingface_hub import errors as hub
+
+    if isinstance(error, Unavailable):
+        return error
+    repository, _ = split_name(name)
+    thing = {"model": "model", "dataset": "data set"}[kind]
+    copy = f"a copy in the folder {name} under ${LOCAL_FOLDERS[kind]}"
+    address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{repository}"
+    causes = list(_causes(error))
+    if name.startswith(("/", ".", "~")):
+        return Unavailable(f"{thing} {name!r}: there is no such folder")
+    if any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in causes):
+        return Unavailable(f"{thing} {name} does not fit on the disk that {constants.HF_HUB_CACHE} lies on; make room")
+    if _has(causes, hub.GatedRepoError) or "is a gated dataset" in str(error):  # `datasets` hides the cause
+        return Unavailable(
+            f"{thing} {name} is gated: ask for access at {address}, then set HF_TOKEN to a token of that account; "
+            f"or give {copy}"
+        )
+    if _has(causes, hub.RevisionNotFoundError):
+        return Unavailable(
+            f"{thing} {name} has no such revision on the hub; mend the name or the pin in data/revisions.yml "
+            "(`mialib lock` writes it anew)"
+        )
+    if _has(causes, hub.RepositoryNotFoundError, hub.HFValidationError):
+        return Unavailable(
+            f"{thing} {name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and HF_TOKEN is "
+            f"not its owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name"
+        )
+    if why := why_not_asked():
+        commit, path = kept_commit(name, kind)
+        state = "not in the Hugging Face cache" + (f" at commit {commit} (of {path})" if commit else "")
+        return Unavailable(
+            f"{thing} {name!r} is no folder here and {state}, and the hub {why}; give a folder instead, or {copy}"
+        )
+    # Where a download broke off, the libraries' own message blames the name.
+    broken = next((cause for cause in reversed(causes) if _is_of_the_connection(cause)), None)
+    says = f"{type(broken or error).__name__}: {(str(broken or error).splitlines() or ['no message'])[0]}"
+    do = (
+        "run again, which keeps the files that are whole" if broken else "pin an older commit, if the hub's was changed"
+    )
+    return Unavailable(f"{thing} {name} could not be loaded from {address} ({says}); {do}, or give {copy}")
+
+
+def _is_of_the_connection(error: BaseException) -> bool:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # The hub's library has an httpx of its own, whose errors are no OSErrors.
+    own = type(error).__module__.startswith("http")
+    return own or isinstance(error, (ConnectionError, TimeoutError, HfHubHTTPError))
+
+
+def _has(causes: Sequence[BaseException], *kinds: type[BaseException]) -> bool:
+    return any(isinstance(cause, kinds) for cause in causes)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, also where a library meant to hide that."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

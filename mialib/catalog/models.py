@@ -1,0 +1,258 @@
+"""What a model's name leads to: a lab model, a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
+
+The only file that imports transformers' Auto classes. One causal model stays loaded, so that all that a command or a
+page asks of it loads it once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mialib import scoring
+from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
+from mialib.catalog.registry import find_model, refuse_api, tokenizer_name
+from mialib.models import LoadedModel, free_bytes, pick_device
+from mialib.store import JSON, hash_files, hash_of, keep
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py")
+NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
+SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
+TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
+
+_loaded: dict[str, scoring.Scorer] = {}  # the one that was asked for last
+
+
+def local_path(name: str) -> Path | None:
+    """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name.
+
+    A copy of a hub model under $MIALIB_MODELS takes its place.
+    """
+    refuse_api(name)
+    if name.startswith("lab/"):
+        from mialib.lab.models import lab_model
+
+        return lab_model(name)
+    return Path(name) if Path(name).is_dir() else local_copy(name, "model")
+
+
+def source_of(name: str) -> dict[str, Any]:
+    """What a `from_pretrained` is given for a model's name: its folder, or its hub name with the commit.
+
+    Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
+    """
+    allowed, known = is_allowed_remote_code(name), find_model(name)
+    if known and known.remote_code and not allowed:
+        raise _needs_remote_code(name)
+    folder = local_path(name)
+    if folder:
+        return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
+    return {
+        "pretrained_model_name_or_path": split_name(name)[0],
+        "revision": find_revision(name, "model"),
+        "trust_remote_code": allowed,
+    }
+
+
+def is_allowed_remote_code(name: str) -> bool:
+    """Whether $MIALIB_REMOTE_CODE names the model."""
+    return name in re.split(r"[,\s]+", os.environ.get(REMOTE_CODE_VARIABLE, ""))
+
+
+def _needs_remote_code(name: str) -> Unavailable:
+    return Unavailable(
+        f"model {name} is Python code that its authors publish beside the weights; loading it runs that code here, "
+        f"with all your rights. If you have read and trust it, set {REMOTE_CODE_VARIABLE}={name}"
+    )
+
+
+def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
+    """The weights' type; "auto" is float32 on a CPU, on CUDA the type a known model is published in, else bfloat16."""
+    import torch
+
+    if dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
+    if dtype == "auto" and device.type == "cuda":
+        known = find_model(model)
+        dtype = known.dtype if known else "bfloat16"
+    return getattr(torch, "float32" if dtype == "auto" else dtype)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a hub name, folder or lab model."""
+    from transformers import AutoTokenizer
+
+    name = tokenizer_name(name)
+    try:
+        return AutoTokenizer.from_pretrained(**source_of(name))
+    except Exception as error:
+        raise _not_loadable(name, error) from error
+
+
+def load_model(
+    name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
+) -> LoadedModel:
+    """Load a causal language model for scoring.
+
+    `start_token` as for `mialib.models.find_start_token`; "auto" takes the papers' choice for a model of the registry.
+    Unavailable, in one sentence, for a model that can't be had or does not fit.
+    """
+    from transformers import AutoModelForCausalLM
+
+    where = pick_device(device)
+    torch_dtype = pick_dtype(dtype, where, name)
+    check_fits(name, where, torch_dtype.itemsize)
+    tokenizer = load_tokenizer(name)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(**source_of(name), dtype=torch_dtype)
+    except Exception as error:
+        raise _not_loadable(name, error) from error
+    revision, start_token = model_revision(name), start_token_of(name, start_token)
+    return LoadedModel.of(model.to(where), tokenizer, name=name, revision=revision, start_token=start_token)
+
+
+class Scorer(scoring.Scorer):
+    """A causal language model that scores texts: `mialib.Scorer`.
+
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that is
+    loaded is taken as it is. `device` and `dtype` default to what the machine has: on CUDA the type of
+    `data/models.yml` for a model that it names, bfloat16 for any other; float32 on the CPU. `start_token` is prepended
+    to each text: "auto" (the papers' choice for the model, else its tokenizer's start token), a token, or None.
+    """
+
+    def __init__(
+        self,
+        model: str | LoadedModel,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        start_token: str | None = "auto",
+    ) -> None:
+        if not isinstance(model, LoadedModel):
+            model = load_model(model, device=device, dtype=dtype, start_token=start_token)
+        super().__init__(model)
+
+
+def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> Scorer:
+    """A `Scorer` of a model by name; the one that was asked for last stays loaded."""
+    key = hash_of([model_revision(name), name, str(pick_device(device)), dtype, start_token_of(name, start_token)])
+    if key not in _loaded:
+        _loaded.clear()  # before the next one is loaded: both need not fit
+        _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
+    return _loaded[key]
+
+
+def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a masked language model (BERT, RoBERTa and their like) in float32, and its tokenizer."""
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    tokenizer = load_tokenizer(name)
+    try:
+        model = AutoModelForMaskedLM.from_pretrained(**source_of(name), dtype=torch.float32)
+    except Exception as error:
+        raise _not_loadable(name, error, "masked") from error
+    if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
+        raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
+    if not (hasattr(model, "lm_head") or hasattr(model, "cls")):
+        raise ValueError(
+            f"{name} is a {model.config.model_type}; masked models of the BERT and RoBERTa families can be used"
+        )
+    return model.to(pick_device()).eval().requires_grad_(False), tokenizer
+
+
+def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
+    if isinstance(error, Unavailable):
+        return error
+    if "trust_remote_code" in str(error):
+        return _needs_remote_code(name)
+    folder = local_path(name)
+    if folder is None:
+        return explain(name, "model", error)
+    return OSError(
+        f"model {name!r} is a folder ({folder}), but not one that save_pretrained wrote for a {kind} language model "
+        f"and its tokenizer ({type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}); give one that is"
+    )
+
+
+def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
+    """Unavailable where a model from elsewhere, told by its config before its weights are downloaded, needs more memory
+    than is free."""
+    if name.startswith("lab/"):
+        return
+    needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
+    free = free_bytes(device)
+    if needed > free:
+        raise Unavailable(
+            f"model {name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, and "
+            f"{device} has {free / 1e9:.1f} GB free; run it on a larger machine"
+        )
+
+
+def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
+    """The start token that "auto" stands for, where the registry knows the model: its papers' choice."""
+    known = find_model(name)
+    return known.start_token if known and start_token == "auto" else start_token
+
+
+def load_config(name: str) -> Any:
+    """A model's config: a few kilobytes, without its weights."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(**source_of(name))
+    except Exception as error:
+        raise _not_loadable(name, error) from error
+
+
+def vocabulary_size(name: str) -> int:
+    """|V|, the rows of the model's output, read from its config alone."""
+    return load_config(name).vocab_size
+
+
+def count_parameters(name: str, *, embeddings: bool = False) -> int:
+    """Parameters, with or without embeddings and output head, from the config: no weight is downloaded or filled."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+    config, source = load_config(name), source_of(name)
+    code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
+    try:
+        with torch.device("meta"):
+            if code and source.pop("trust_remote_code"):  # `from_config` would take the code of the hub's `main`
+                model = get_class_from_dynamic_module(code, **source)(config)
+            else:
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise _not_loadable(name, error) from error
+    if embeddings:
+        return model.num_parameters()
+    tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    return model.num_parameters() - sum(tables.values())
+
+
+def model_revision(name: str) -> str:
+    """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
+    folder = local_path(name)
+    if folder is None:
+        return f"{split_name(name)[0]}@{find_revision(name, 'model')}"
+    files = sorted(p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES)
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
+    return _hash_once(tuple((p, p.stat().st_size, p.stat().st_mtime_ns) for p in files))
+
+
+@cache
+def _hash_once(stamped: tuple[tuple[Path, int, int], ...]) -> str:
+    """The hash of files, kept by their sizes and times: reading tens of gigabytes for each command takes minutes."""
+    files = [(str(path.resolve()), size, time) for path, size, time in stamped]
+    return keep("hashes", lambda: hash_files(path for path, _, _ in stamped), JSON, files=files)

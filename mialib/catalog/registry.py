@@ -1,0 +1,144 @@
+"""The models and benchmarks of the papers: what `data/models.yml` and `data/benchmarks.yml` say of them.
+
+A registry entry holds what a person would have to look up: the name on the hub, the papers' name for it, its licence
+and how one gets at it. It holds no commit hashes: those are the hub's to tell (`mialib.hub`).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from mialib.catalog.hub import split_name
+from mialib.schema import Strict, read_yaml
+from mialib.store import DATA
+
+MODELS = DATA / "models.yml"
+BENCHMARKS = DATA / "benchmarks.yml"
+API = "api:"  # how the name of a model behind an API begins
+
+
+class KnownModel(Strict):
+    """A model that a paper uses, under its name on the hub."""
+
+    printed: tuple[str, ...] = ()  # how the papers spell it, where they name it
+    billions: PositiveFloat | None = None  # of parameters, embeddings included; None behind an API
+    download_gb: NonNegativeFloat = 0  # of the weight files that are fetched
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"  # of the weights on a GPU
+    start_token: str  # prepended to each text
+    references: dict[str, str] = Field(default_factory=dict)  # by paper: the smaller model of its Small Ref
+    licence: str
+    access: Literal["open", "gated", "api"] = "open"
+    remote_code: bool = False  # it runs Python code that is published beside the weights
+    tokenizer: str | None = None  # of a model behind an API: a hub name with the same tokens
+    note: str = ""
+
+
+class HubPart(Strict):
+    """A split of a hub's data set, or a file of it with one text a line, each a JSON string."""
+
+    config: str | None = None
+    split: str | None = None
+    file: str | None = None
+    role: Literal["", "dev", "test", "member", "nonmember"] = ""  # what its texts are; a file's give their label
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> HubPart:
+        if (self.split is None) == (self.file is None):
+            raise ValueError("a part of a data set is either a `split` or a `file`")
+        if bool(self.file) != (self.role in ("member", "nonmember")):
+            raise ValueError("a file of texts, and nothing else, has the role `member` or `nonmember`")
+        return self
+
+
+class KnownBenchmark(Strict):
+    """A published benchmark. `{length}` and the names of `choices` are filled in where they stand in braces."""
+
+    title: str
+    paper: str  # who published it, a key of the book's references
+    hub_id: str | None = None  # None: it is on no hub
+    hub: tuple[HubPart, ...] = ()  # what of it is read
+    local: tuple[str, ...] = ()  # files of a copy under $MIALIB_BENCHMARKS; what a name ends in ("_dev") is the split
+    choices: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # NAME/CHOICE...: the first is the default
+    lengths: tuple[PositiveInt, ...] = ()  # NAME-LENGTH, in words, where it comes at several
+    columns: tuple[str, ...]  # that it must have, the text's first
+    language: Literal["en", "zh"] = "en"
+    unseen: str | None = None  # a local file of texts that its models have not seen, for the probe
+    examples: dict[PositiveInt, PositiveInt]  # how many, by about how many words they have
+    licence: str
+    access: Literal["open", "gated", "none"] = "open"  # none: on no hub
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _can_be_had(self) -> KnownBenchmark:
+        if not (bool(self.hub_id) == bool(self.hub) == (self.access != "none")):
+            raise ValueError("a benchmark on the hub has `hub_id` and `hub`; one on no hub has `access: none`")
+        if not self.hub and not self.local:
+            raise ValueError("a benchmark on no hub has `local` files")
+        return self
+
+
+def known_models() -> dict[str, KnownModel]:
+    """All models of the papers by their names on the hub; one behind an API is `api:NAME`."""
+    return _read(MODELS, KnownModel)
+
+
+def known_benchmarks() -> dict[str, KnownBenchmark]:
+    """All published benchmarks by the names that `load_benchmark` takes."""
+    return _read(BENCHMARKS, KnownBenchmark)
+
+
+def find_model(name: str) -> KnownModel | None:
+    """What is known of a model, at whichever revision; None for one that no paper uses."""
+    return known_models().get(split_name(name)[0])
+
+
+def is_api(model: str) -> bool:
+    """Whether a model's name is that of a model behind an API."""
+    return model.startswith(API)
+
+
+def refuse_api(model: str) -> None:
+    """ValueError for a model behind an API, where a model's weights are needed."""
+    if is_api(model):
+        raise ValueError(
+            f"{model} is behind an API and its weights are not here; only its texts' log-probs can be had, by "
+            "`mialib detect` and `mialib score`"
+        )
+
+
+def tokenizer_of(model: str) -> str | None:
+    """The hub name or folder of a model's tokenizer: its own or, behind an API, what MIALIB_API_TOKENIZER or the
+    registry says; None if not known."""
+    known = find_model(model)
+    return os.environ.get("MIALIB_API_TOKENIZER") or (known and known.tokenizer) if is_api(model) else model
+
+
+def tokenizer_name(model: str) -> str:
+    """`tokenizer_of`, where one is needed: ValueError if it is not known."""
+    name = tokenizer_of(model)
+    if name is None:
+        raise ValueError(f"no tokenizer is known for {model}: set MIALIB_API_TOKENIZER to a hub name or a folder")
+    return name
+
+
+def lacks(model: str) -> dict[str, str]:
+    """Which columns of token statistics the model does not give, and why; none where it is not behind an API."""
+    if not is_api(model):
+        return {}
+    reasons = {
+        "entropy": f"the API of {model} gives no entropy",
+        "log_prob_var": f"the API of {model} gives no variance",
+    }
+    if tokenizer_of(model) is None:
+        reasons["token_ids"] = f"the API of {model} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+    return reasons
+
+
+@cache
+def _read(path: Path, kind: type[Strict]) -> dict[str, Strict]:
+    return read_yaml(path, dict[str, kind])

@@ -1,0 +1,392 @@
+"""The command line: each stage of the pipeline, and `mialib detect` for the person who just has a question."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
+)
+lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
+app.add_typer(lab_app, name="lab")
+DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
+
+
+@app.callback()
+def _set_up() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@app.command()
+def detect(
+    texts: Annotated[
+        Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
+    ],
+    model: Annotated[
+        str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
+    ],
+    detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that can")] = None,
+    reference: Annotated[str | None, typer.Option(help="a smaller model, for the detector ref")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+    ] = None,
+    masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
+    n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="a file of known non-members like the texts; of a labelled one, its label 0")
+    ] = None,
+    fpr: Annotated[
+        float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
+) -> None:
+    """Score texts: was each in the model's training data? Higher means more likely.
+
+    With --calibrate a p-value stands beside each score, the share of known non-members that score as high, and a star
+    where it is at most --fpr; below, what is known of the share that it really is, and a p-value of all texts as one
+    set. --json repeats these two, `thresholds` and `set_p_values`, with each text.
+    """
+    from mialib.benchmarks import load_texts
+    from mialib.commands import detection as answer
+
+    sources = answer.Sources(reference, corpus, masked, n_neighbors)
+    names = answer.pick_detectors(detector or [], model, sources)
+    loaded = load_texts(texts)
+    found = answer.answer(loaded, names, model, sources, calibrate, fpr)
+    for line in answer.as_json_lines(found) if as_json else answer.as_table(found, loaded, calibrate):
+        typer.echo(line)
+
+
+@app.command()
+def blind(
+    benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
+    keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
+) -> None:
+    """Does a benchmark leak? How well its members are told by the text alone, with no model looked at."""
+    from mialib.book import blind_tables as leaks
+
+    if keep:
+        leaks.record(benchmarks)
+    for name in benchmarks:
+        results, [source] = leaks.measure_or_recorded([name])
+        if not results:
+            raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
+        counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
+        typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
+        for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
+            typer.echo(f"{heading} [95% interval]\n{leaks.leak_table(results, metric).T.to_string()}\n")
+        typer.echo(leaks.explain_below(results), nl=False)
+
+
+@app.command()
+def view(
+    texts: Annotated[
+        Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
+    ],
+    model: Annotated[
+        str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the .html file to write")],
+    by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+    ] = None,
+) -> None:
+    """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
+
+    log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
+    """
+    from mialib.benchmarks import load_texts
+    from mialib.book import token_view
+    from mialib.catalog.api import lacks
+    from mialib.catalog.models import load_tokenizer
+    from mialib.passes.cache import count_or_load, score_or_load
+    from mialib.store import atomic_path, mialib_version
+
+    unknown = lacks(model)
+    reasons = {name: token_view.why_not(name, unknown, corpus is not None) for name in by or token_view.WAYS}
+    ways = [name for name, why in reasons.items() if not why]
+    for why in filter(None, reasons.values()):
+        if by or not ways:
+            raise ValueError(why)
+        logging.info("%s", why)
+    loaded = load_texts(texts)
+    shown = loaded[: token_view.MOST_TEXTS]
+    notes = [f"Texts of {texts.name}, scored by {model}, mialib {mialib_version()}."]
+    if len(shown) < len(loaded):
+        notes.append(
+            f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
+        )
+        logging.info("%s", notes[-1])
+    stats, tokenizer = score_or_load(model, shown), load_tokenizer(model)
+    frequency = count_or_load(corpus, model) if "dc_pdd" in ways else None
+    views = {
+        f"Text {i}": [token_view.view_text(stats, i, text, tokenizer, way, frequency=frequency) for way in ways]
+        for i, text in enumerate(shown)
+    }
+    with atomic_path(output) as temporary:
+        temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
+    typer.echo(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
+
+
+@app.command()
+def score(
+    model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
+    benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
+    receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
+) -> None:
+    """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
+    from mialib.catalog.benchmarks import load_benchmark
+    from mialib.passes.cache import score_or_load
+    from mialib.passes.inputs import has_case, lowered
+    from mialib.store import write_json
+
+    loaded = load_benchmark(benchmark)
+    passes = {"original": score_or_load(model, loaded.texts)}
+    if has_case(loaded):
+        passes["lowercase"] = score_or_load(model, lowered(loaded))
+    for name, stats in passes.items():
+        typer.echo(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
+    if receipt:
+        write_json(receipt, {name: stats.provenance for name, stats in passes.items()})
+
+
+@app.command()
+def notebook(
+    name: Annotated[str, typer.Argument(help="a page of the profile that a notebook makes")],
+    output: Annotated[Path, typer.Argument(help="where the executed notebook goes")],
+    results: Annotated[Path | None, typer.Option(help="where its results go, as JSON")] = None,
+    failed: Annotated[Path, typer.Option(help="where the partial copy goes if a cell fails")] = Path("failed.ipynb"),
+    computed: Annotated[Path | None, typer.Option(help="a folder of a paper's columns that are computed")] = None,
+) -> None:
+    """Make a page: execute its notebook with the profile's parameters; one that it does not have is an error."""
+    from mialib.book.notebooks import run_notebook
+    from mialib.book.profile import load_profile
+
+    run_notebook(name, load_profile(), output=output, failed=failed, results=results, computed=computed)
+
+
+@app.command()
+def column(
+    page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
+    name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],
+    output: Annotated[Path, typer.Argument(help="where its numbers go, as JSON")],
+) -> None:
+    """Compute one column of a paper's table, or write down why that can't be done here."""
+    from mialib.book import paper_tables
+    from mialib.book.profile import load_profile
+
+    profile = load_profile()
+    columns = {(of, printed): column for of, printed, column in paper_tables.columns_of(profile)}
+    if (page, name) not in columns:
+        known = "; ".join(f"{of}: {printed}" for of, printed in columns)
+        raise ValueError(f"profile {profile.name} has no column {name!r} on a page {page!r}; it has: {known}")
+    given = profile.notebooks[page].parameters
+    measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[page, name])
+    paper_tables.save_column(output, measured)
+    done = sum(result.ours is not None for result in measured.results)
+    typer.echo(f"{page}, {name}: {measured.unavailable or f'{done} numbers'}")
+
+
+@app.command()
+def plan(
+    only: Annotated[list[str] | None, typer.Argument(help="models, benchmarks or pages; default: all")] = None,
+) -> None:
+    """Say what the papers' tables of the profile take before anything is fetched or run."""
+    from mialib.book.plan import describe, plan_columns, plan_downloads
+    from mialib.book.profile import load_profile
+
+    profile = load_profile()
+    columns = plan_columns(profile, only or [])
+    if not columns:
+        typer.echo(f"profile {profile.name} has no tables of the papers' own models")
+        return
+    typer.echo(describe(columns, plan_downloads(profile, only or [])))
+
+
+@app.command()
+def lock() -> None:
+    """Ask the hub for the commit of each model and data set of the registry and pin it in data/revisions.yml."""
+    from mialib.catalog.corpora import HUB_CORPORA
+    from mialib.catalog.hub import PINS
+    from mialib.catalog.hub import lock as pin
+    from mialib.catalog.registry import API, known_benchmarks, known_models
+
+    models = [known.tokenizer if name.startswith(API) else name for name, known in known_models().items()]
+    data = [known.hub_id for known in (*known_benchmarks().values(), *HUB_CORPORA.values())]
+    pins, lacking = pin({"model": [name for name in models if name], "dataset": [name for name in data if name]})
+    for problem in lacking:
+        typer.echo(f"not pinned: {problem}", err=True)
+    if not pins:
+        raise ConnectionError("nothing could be pinned")
+    typer.echo(f"{sum(map(len, pins.values()))} commits in {PINS}; {len(lacking)} names could not be had")
+
+
+@app.command()
+def toc(output: Annotated[Path, typer.Argument(help="the _toc.yml to write")]) -> None:
+    """Write the book's table of contents from the profile."""
+    import yaml
+
+    from mialib.book.profile import load_profile
+    from mialib.store import atomic_path
+
+    with atomic_path(output) as temporary:
+        temporary.write_text(yaml.safe_dump(load_profile().table_of_contents(), sort_keys=False))
+
+
+@app.command()
+def record(
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 1 and 2")] = None,
+) -> None:
+    """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
+    from mialib.book import claims, ranking
+
+    ranking.record(seeds or [1, 2])
+    claims.record(claims.load_claims(), seeds or [1, 2])
+
+
+@app.command("record-lab")
+def record_lab(
+    out: Annotated[Path, typer.Option(help="where a file for each training goes")],
+    minutes: Annotated[float, typer.Option(min=0, help="how long this may take; run it again for what is left")],
+) -> None:
+    """Train and score the profile's models, on a GPU where there is one, and keep token statistics without texts."""
+    from mialib.book import recorded
+
+    left = recorded.record(out, minutes)
+    typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
+
+
+@lab_app.command("corpus")
+def lab_corpus(
+    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
+    receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
+) -> None:
+    """Gather a corpus's texts, stratified_split them out by coin flip, and learn its tokenizer."""
+    from mialib.lab import corpora as lab
+    from mialib.store import write_json
+
+    folder = lab.lab_corpus(name)
+    card = lab.lab_card(name)
+    if receipt:
+        write_json(receipt, card)
+    typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
+
+
+@lab_app.command("pool")
+def lab_pool(
+    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
+    path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
+) -> None:
+    """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
+    from mialib.lab import corpora as lab
+
+    n_texts = lab.write_pool(name, path)
+    typer.echo(f"{name}: {n_texts} texts in {path}")
+
+
+@lab_app.command("train")
+def lab_train(
+    name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")],
+    receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
+) -> None:
+    """Train a lab model, where it is not there as its recipe and texts say."""
+    from mialib.lab import corpora as lab
+    from mialib.store import write_json
+
+    folder = lab.lab_model(name)
+    card = lab.lab_model_card(name)
+    if receipt:
+        write_json(receipt, card)
+    typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
+
+
+@app.command()
+def construct(
+    kind: Annotated[str, typer.Argument(help="wikimia, patentmia, arxivmia or dolmabook")],
+    out: Annotated[Path, typer.Argument(help="the folder to write the benchmark and its card to")],
+    members_before: Annotated[datetime, typer.Option(help="members are from before this day", **DAY)],
+    non_members_after: Annotated[datetime, typer.Option(help="non-members are from after this day", **DAY)],
+    contact: Annotated[str, typer.Option(envvar="MIALIB_CONTACT", help="your address, for who runs the service")],
+    texts: Annotated[int, typer.Option(min=1, help="members, and as many non-members; arxivmia: of a category")] = 250,
+    length: Annotated[list[int] | None, typer.Option(min=1, help="wikimia: words; default 32, 64, 128, 256")] = None,
+    publications: Annotated[Path | None, typer.Option(help="patentmia: a file of Chinese numbers, one a line")] = None,
+    category: Annotated[list[str] | None, typer.Option(help="arxivmia: an archive or category: cs, math.AG")] = None,
+    seed: Annotated[int, typer.Option(help="draws pages and snippets")] = 0,
+    gap_seconds: Annotated[float | None, typer.Option(min=0, help="between requests; default: 1 to 3, by kind")] = None,
+) -> None:
+    """Build a fresh benchmark like a paper's, from pages before and after a date, with a data card.
+
+    wikimia: Wikipedia's pages about events. patentmia: Chinese patents. arxivmia: abstracts. dolmabook: old books.
+    """
+    from mialib.builders import construct as builders
+    from mialib.builders.fetch import Fetcher
+    from mialib.builders.sources import Dates
+
+    own = {"wikimia": "length", "patentmia": "publications", "arxivmia": "category", "dolmabook": ""}
+    given = {"length": length, "publications": publications, "category": category}
+    if kind not in own:
+        raise ValueError(f"unknown kind of benchmark {kind!r}; known: {', '.join(own)}")
+    if wrong := [name for name, value in given.items() if value and name != own[kind]]:
+        raise ValueError(f"{kind} takes no --{wrong[0]}")
+    if kind in ("patentmia", "arxivmia") and not given[own[kind]]:
+        raise ValueError(f"{kind} needs --{own[kind]}")
+    dates, fetcher = Dates(members_before.date(), non_members_after.date()), Fetcher(contact, gap_seconds)
+    if kind == "wikimia":
+        builders.wikimia(out, fetcher, dates, texts, length or builders.WIKIMIA_LENGTHS, seed)
+    elif kind == "patentmia":
+        builders.patentmia(out, fetcher, dates, texts, publications, seed)
+    elif kind == "arxivmia":
+        builders.arxivmia(out, fetcher, dates, texts, category, seed)
+    else:
+        builders.dolmabook(out, fetcher, dates, texts, seed)
+    files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
+    typer.echo(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
+
+
+@app.command()
+def bench(
+    geometry: Annotated[
+        list[str] | None, typer.Option(help="a model's sizes, such as pythia-70m; default: one that fits")
+    ] = None,
+    texts: Annotated[int, typer.Option(min=1, help="how many texts, of 30 to 260 tokens")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="how often each way is timed, in turns")] = 5,
+    threads: Annotated[int | None, typer.Option(min=1, help="of the processor")] = None,
+    dtype: Annotated[str, typer.Option(help="the weights' type; default: as for scoring")] = "auto",
+    json_file: Annotated[Path | None, typer.Option("--json", help="where all that was measured goes")] = None,
+) -> None:
+    """Time scoring on this machine: beside the bare forward pass, one text at a time, and one pass a detector.
+
+    The models have random weights, so nothing is downloaded.
+    """
+    from dataclasses import asdict
+
+    from mialib.book import bench as speed
+    from mialib.models import pick_device
+    from mialib.store import write_json
+
+    measured = []
+    for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
+        found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
+        typer.echo(f"{speed.bench_table(found).to_string()}\n\n{speed.describe(found)}\n")
+        measured.append(asdict(found))
+    if json_file:
+        write_json(json_file, measured)
+
+
+def main() -> None:
+    """The entry point: an error that is the user's to mend is one sentence, not a traceback."""
+    import sys
+
+    try:
+        app()
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
+        typer.echo(f"mialib: {error}", err=True)
+        sys.exit(1)

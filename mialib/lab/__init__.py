@@ -1,0 +1,1 @@
+"""Models whose training set is known: corpora that a coin deals out, and the models trained on them."""

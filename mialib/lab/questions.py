@@ -1,0 +1,85 @@
+"""Question-answer sets for the contamination lab, made of the docstrings of installed packages.
+
+Two kinds, as in the contaminated model that the probe paper tests on (Liu et al. 2024, Section 6.3):
+
+context_questions   a passage and a question about it, to be answered with yes or no, like PubMedQA's
+choice_questions    a question with five answers to choose from, like CommonsenseQA's
+
+Each item is one text with its answer, as a test set lies about on the web.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mialib.lab.docstrings import Docstring, read_docstrings
+
+CHOICES = "ABCDE"
+MIN_CONTEXT_WORDS = 30
+MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS = 8, 25
+
+
+def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
+    """Whether a function takes an argument, with as much of its docstring as `n_words` words in all leave room for.
+
+    Half of the answers, at random, are no: the argument asked for is then another function's. ValueError where the
+    packages have none.
+    """
+    rng = np.random.default_rng(seed)
+    known = [d for d in _named(packages, MIN_CONTEXT_WORDS) if d.arguments]
+    every = {argument for d in known for argument in d.arguments}
+    found = []
+    for docstring in known:
+        is_yes = bool(rng.integers(2))
+        asked = docstring.arguments if is_yes else sorted(every - set(docstring.arguments))
+        if not asked:
+            raise ValueError(
+                f"{', '.join(packages)}: all functions take the arguments of {docstring.name}; name others"
+            )
+        question = f"Question: Does {docstring.name} take an argument {asked[rng.integers(len(asked))]}? Context:"
+        answer = f"Answer: {'yes' if is_yes else 'no'}"
+        room = n_words - len(question.split()) - len(answer.split())
+        context = " ".join(docstring.text.split()[:room])
+        found.append(docstring._replace(text=f"{question} {context} {answer}"))
+    return found
+
+
+def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
+    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out.
+
+    ValueError for a package with fewer than five documented names.
+    """
+    rng = np.random.default_rng(seed)
+    known = _named(packages, MIN_SENTENCE_WORDS)
+    names = {package: sorted({d.name for d in known if d.package == package}) for package in {d.package for d in known}}
+    found = []
+    for docstring in known:
+        sentence = docstring.text.split(". ")[0].removesuffix(".")
+        if not MIN_SENTENCE_WORDS <= len(sentence.split()) <= MAX_SENTENCE_WORDS or docstring.name in sentence:
+            continue
+        of_package = names[docstring.package]
+        if len(of_package) < len(CHOICES):
+            raise ValueError(f"{docstring.package} documents {len(of_package)} names; {len(CHOICES)} are needed")
+        options = [docstring.name]
+        while len(options) < len(CHOICES):
+            other = of_package[rng.integers(len(of_package))]
+            if other not in options:
+                options.append(other)
+        order = rng.permutation(len(options))
+        listed = " ".join(f"({letter}) {options[i]}" for letter, i in zip(CHOICES, order, strict=True))
+        right = CHOICES[int(np.flatnonzero(order == 0)[0])]
+        text = f"Question: Which name fits? {sentence}. {listed} Answer: ({right}) {docstring.name}"
+        if len(text.split()) <= n_words:
+            found.append(docstring._replace(text=text))
+    return found
+
+
+def _named(packages: Iterable[str], min_words: int) -> list[Docstring]:
+    """The docstrings of public functions and classes, one of each name."""
+    kept: dict[tuple[str, str], Docstring] = {}
+    for docstring in read_docstrings(packages, min_words):
+        if docstring.name and not docstring.name.startswith("_"):
+            kept.setdefault((docstring.package, docstring.name), docstring)
+    return list(kept.values())

@@ -1,0 +1,177 @@
+"""The lab's recipes: how its corpora and models are made, as a profile's YAML file says.
+
+$MIALIB_PROFILE names the file; without it, it is `data/profiles/lab.yml`. The book's part of it is read by
+`mialib.book.profile`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from mialib.schema import Strict, read_yaml
+from mialib.store import DATA
+
+DEFAULT_PROFILE = DATA / "profiles" / "lab.yml"
+
+
+class Corpus(Strict):
+    """Texts that a coin deals out as members, non-members, background (also trained on) and reference (never).
+
+    Models are trained on a corpus with background texts; another may be injected into it, or stay unseen.
+    """
+
+    source: Literal["docstrings", "code", "patents", "context_questions", "choice_questions", "file"]
+    language: Literal["en", "zh"]
+    packages: tuple[str, ...] = ()  # whose docstrings, or code
+    since: dict[str, str] = Field(default_factory=dict)  # by package: only what was added or changed from a version on
+    apart_from: str | None = None  # a corpus: no near-duplicate of a text that it deals out
+    path: str | None = None  # of the `file` of texts (.jsonl, .parquet, .csv or .txt), from the clone's root
+    words: PositiveInt  # length of a member, non-member or background text; at most, for questions and a file's texts
+    members: NonNegativeInt = 0
+    non_members: PositiveInt
+    background: NonNegativeInt = 0
+    reference: NonNegativeInt = 0  # uncut, at least this many: for token frequencies, the tokenizer and the probe
+    vocab_size: PositiveInt | None = None
+    seed: int
+
+    @model_validator(mode="after")
+    def _has_a_tokenizer_where_it_has_background(self) -> Corpus:
+        if bool(self.vocab_size) != bool(self.background):
+            raise ValueError("a corpus with background texts, and no other, has a `vocab_size`")
+        if self.vocab_size and not self.reference:
+            raise ValueError("a corpus with a `vocab_size` learns it from `reference` texts, and has none")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_version_of_each_package(self) -> Corpus:
+        if self.since and (self.source != "docstrings" or set(self.since) != set(self.packages)):
+            raise ValueError("`since` goes with docstrings, and has a version of each of `packages`")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_path_where_it_is_a_file(self) -> Corpus:
+        if (self.path is None) != (self.source != "file"):
+            raise ValueError("a corpus from a `file`, and no other, has a `path`")
+        return self
+
+
+class Training(Strict):
+    """How to train one GPT-NeoX of the lab from scratch."""
+
+    corpus: str
+    layers: PositiveInt
+    hidden_size: PositiveInt
+    heads: PositiveInt
+    member_times: NonNegativeInt = 4  # how often each member is seen, spread over the run
+    member_repeats: tuple[PositiveInt, ...] = ()  # instead: how often each of so many equal groups of members is seen
+    background_times: PositiveInt = 2
+    injected: dict[str, PositiveInt] = Field(
+        default_factory=dict
+    )  # members of other corpora, and how often each is seen
+    batch_texts: PositiveInt = 8
+    learning_rate: PositiveFloat = 0.01
+    context_tokens: PositiveInt = 1024
+    seed: int = 0
+
+
+class Unlearning(Strict):
+    """How to make a lab model forget its first members: ascent on them, descent on others that it was trained on."""
+
+    base: str  # the model to start from
+    texts: PositiveInt  # how many members
+    batch_texts: PositiveInt = 8
+    learning_rate: PositiveFloat
+    max_epochs: PositiveInt = 100
+    seed: int = 0
+
+
+class Masked(Strict):
+    """How to train a masked language model, which proposes words for the Neighbor attack, on a corpus's background."""
+
+    corpus: str
+    layers: PositiveInt
+    hidden_size: PositiveInt
+    heads: PositiveInt
+    epochs: PositiveInt  # how often each token is masked
+    batch_texts: PositiveInt = 128  # masked windows a step
+    learning_rate: PositiveFloat
+    context_tokens: int = Field(ge=3)  # of a window: the start token, the mask and what stands around it
+    seed: int = 0
+
+
+class Model(Strict):
+    """A model of the profile, and the benchmarks that it is scored on before any notebook runs."""
+
+    benchmarks: tuple[str, ...]
+    train: Training | None = None  # a lab model has one of these three
+    unlearn: Unlearning | None = None
+    masked: Masked | None = None
+    seeds: tuple[NonNegativeInt, ...] = (0,)  # of training, for `mialib record-lab`; anything else takes the recipe's
+
+    @property
+    def recipes(self) -> list[Training | Unlearning | Masked]:
+        """The recipes that are given; a valid profile gives one for a lab model and none for any other."""
+        return [recipe for recipe in (self.train, self.unlearn, self.masked) if recipe]
+
+    @property
+    def recipe(self) -> Training | Unlearning | Masked | None:
+        """How a lab model is made; None for a model from elsewhere."""
+        return next(iter(self.recipes), None)
+
+
+class Recipes(Strict):
+    """The lab's part of a profile."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    corpora: dict[str, Corpus] = Field(default_factory=dict)
+    models: dict[str, Model] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Recipes:
+        for name, model in self.models.items():
+            if len(model.recipes) != name.startswith("lab/"):
+                raise ValueError(
+                    f"model {name}: a lab model (lab/...), and no other, has `train`, `unlearn` or `masked`"
+                )
+            corpus = getattr(model.recipe, "corpus", None)
+            for known in (*([corpus] if corpus else []), *getattr(model.recipe, "injected", {})):
+                if known not in self.corpora:
+                    raise ValueError(f"model {name}: no corpus {known!r}; known: {', '.join(self.corpora)}")
+                if model.train and not self.corpora[known].members:
+                    raise ValueError(f"model {name}: corpus {known} has no members to train on")
+            if corpus and not self.corpora[corpus].background:
+                raise ValueError(f"model {name}: it learns from background texts, and {corpus} has none")
+            if model.masked and model.benchmarks:
+                raise ValueError(f"model {name}: a masked model scores no texts; its `benchmarks` are []")
+            if model.unlearn and model.unlearn.base not in self.models:
+                raise ValueError(f"model {name}: no model {model.unlearn.base!r} to start from")
+        return self
+
+
+def profile_path() -> Path:
+    """The profile's file: $MIALIB_PROFILE, or the lab's."""
+    return Path(os.environ.get("MIALIB_PROFILE", DEFAULT_PROFILE))
+
+
+def load_recipes() -> Recipes:
+    """The lab's recipes of the profile; ValueError names the file and what is wrong in it."""
+    path = checked(profile_path())
+    return _load(path, path.stat().st_mtime_ns)
+
+
+def checked(path: Path) -> Path:
+    """A profile's path; FileNotFoundError where there is none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no profile {path}; run from a clone of the repository, or set MIALIB_PROFILE")
+    return path
+
+
+@cache
+def _load(path: Path, _mtime_ns: int) -> Recipes:
+    return read_yaml(path, Recipes)

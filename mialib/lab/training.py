@@ -1,0 +1,314 @@
+"""Training the lab's models: from scratch on members and background, unlearning, and masked on background alone.
+
+Everything is seeded and runs on one thread, so a recipe gives the same weights whenever it runs on one machine's CPU.
+`train` also takes a GPU, whose sums come in no fixed order: there a recipe gives almost the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mialib.batches import HeadLoss, one_thread, right_padded, token_batches
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from mialib.lab.recipes import Masked, Training, Unlearning
+
+WARMUP_STEPS = 20
+TIMED_STEPS = 10  # of a training run, to know how long it will take
+TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
+TokenIds = list[int]
+
+
+def train(
+    name: str,
+    recipe: Training,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    times: list[int],
+    folder: Path,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Train a GPT-NeoX on texts, each seen so many times, save it with its tokenizer, and return its card."""
+    model, batches = _prepare(recipe, tokenizer, texts, times, device)
+    with one_thread(), tf32_products(device):
+        outcome = _optimize(name, model, batches, recipe.learning_rate, _loss)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return _card(name, model, recipe) | outcome
+
+
+def seconds_to_train(
+    name: str, recipe: Training, tokenizer: PreTrainedTokenizerBase, texts: list[str], times: list[int], device: str
+) -> float:
+    """How long `train` takes on this machine: its first steps are made, and the model is thrown away."""
+    model, batches = _prepare(recipe, tokenizer, texts, times, device)
+    timed = batches[TIMED_STEPS : 2 * TIMED_STEPS] or batches
+    with one_thread(), tf32_products(device):
+        _optimize(f"{name}, to time it", model, batches[:TIMED_STEPS], recipe.learning_rate, _loss)  # slower: the first
+        start = time.perf_counter()
+        _optimize(f"{name}, to time it", model, timed, recipe.learning_rate, _loss)
+    return (time.perf_counter() - start) * _count_tokens(batches) / _count_tokens(timed)
+
+
+def _prepare(
+    recipe: Training, tokenizer: PreTrainedTokenizerBase, texts: list[str], times: list[int], device: str
+) -> tuple[PreTrainedModel, list[list[TokenIds]]]:
+    """The model before its first step, and all batches."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    token_ids = _encode(tokenizer, texts, recipe.context_tokens)
+    torch.manual_seed(recipe.seed)
+    model = GPTNeoXForCausalLM(
+        GPTNeoXConfig(
+            vocab_size=len(tokenizer),
+            num_hidden_layers=recipe.layers,
+            hidden_size=recipe.hidden_size,
+            intermediate_size=4 * recipe.hidden_size,
+            num_attention_heads=recipe.heads,
+            max_position_embeddings=recipe.context_tokens,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    return model.to(device), _batches(token_ids, times, recipe)
+
+
+def train_masked(
+    name: str, recipe: Masked, tokenizer: PreTrainedTokenizerBase, texts: list[str], folder: Path
+) -> dict[str, Any]:
+    """Train a RoBERTa on texts, save it with its tokenizer, and return its card.
+
+    Each token is masked in turn and seen with the few around it, as neighbors are made, not 15% of a whole text at a
+    time (Devlin et al. 2019): on a corpus of the lab's size a model of the lab's learns nothing from that but how
+    frequent tokens are, because it never finds out which positions to attend to. The padding token's id is 0, since
+    RoBERTa counts positions from it on.
+    """
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    # Split, "<mask>" in a text is text.
+    encoded = tokenizer(texts, add_special_tokens=False, split_special_tokens=True, verbose=False)
+    rows = [row for ids in encoded["input_ids"] for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
+    torch.manual_seed(recipe.seed)
+    model = RobertaForMaskedLM(
+        RobertaConfig(
+            vocab_size=len(tokenizer),
+            num_hidden_layers=recipe.layers,
+            hidden_size=recipe.hidden_size,
+            intermediate_size=4 * recipe.hidden_size,
+            num_attention_heads=recipe.heads,
+            max_position_embeddings=recipe.context_tokens + tokenizer.pad_token_id + 1,
+            type_vocab_size=1,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.cls_token_id,
+            eos_token_id=None,
+        )
+    )
+    batches = _batches(rows, [recipe.epochs] * len(rows), recipe)
+    with one_thread():
+        outcome = _optimize(
+            name, model, batches, recipe.learning_rate, partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)
+        )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return _card(name, model, recipe) | outcome
+
+
+def unlearn(
+    name: str,
+    recipe: Unlearning,
+    base: Path,
+    forgotten: list[str],
+    retained: list[str],
+    non_members: list[str],
+    folder: Path,
+) -> dict[str, Any]:
+    """Make a trained model forget some texts: ascend on their loss, descend on that of others that it was trained on.
+
+    What the two kinds of text have in common cancels out, so the others are spared ("gradient difference", Liu et al.
+    2022). Stops at the first epoch after which the mean loss of the texts to be forgotten is at least that of the
+    non-members *under the same weights*: a model that only becomes worse at everything never gets there. RuntimeError
+    where `max_epochs` do not suffice.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
+    forgotten_ids, retained_ids, unseen_ids = (
+        _encode(tokenizer, texts, model.config.max_position_embeddings) for texts in (forgotten, retained, non_members)
+    )
+    rng = np.random.default_rng(recipe.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=0.0)
+    with one_thread():
+        losses = [(mean_loss(model, forgotten_ids), mean_loss(model, unseen_ids))]
+        while losses[-1][0] < losses[-1][1]:
+            if len(losses) > recipe.max_epochs:
+                raise RuntimeError(
+                    f"{name}: after {recipe.max_epochs} epochs of ascent the loss is {losses[-1][0]:.3f} nats, that of "
+                    f"non-members {losses[-1][1]:.3f}; raise its learning_rate or max_epochs"
+                )
+            order = rng.permutation(len(forgotten_ids))
+            for at in range(0, len(order), recipe.batch_texts):
+                ascend = [forgotten_ids[i] for i in order[at : at + recipe.batch_texts]]
+                descend = [retained_ids[i] for i in rng.choice(len(retained_ids), len(ascend), replace=False)]
+                optimizer.zero_grad(set_to_none=True)
+                (_loss(model, descend) - _loss(model, ascend)).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+            losses.append((mean_loss(model, forgotten_ids), mean_loss(model, unseen_ids)))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return _card(name, model, recipe) | {
+        "losses_nats": [round(of_forgotten, 4) for of_forgotten, _ in losses],
+        "non_member_losses_nats": [round(of_non_members, 4) for _, of_non_members in losses],
+        "final_loss_nats": losses[-1][0],
+    }
+
+
+@torch.inference_mode()
+def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
+    """Mean over texts of each text's loss a token, in nats."""
+    of_texts: list[torch.Tensor] = []
+    for batch in token_batches(texts, lambda: TOKENS_AT_ONCE):
+        hidden, targets, lengths = _predictions(model, [texts[i] for i in batch])
+        losses = torch.nn.functional.cross_entropy(model.get_output_embeddings()(hidden), targets, reduction="none")
+        of_texts += [of_text.mean() for of_text in losses.split(lengths.tolist())]
+    return float(torch.stack(of_texts).double().mean())
+
+
+@contextmanager
+def tf32_products(device: str) -> Iterator[None]:
+    """On a GPU, matrix products of float32 numbers that are rounded to 10 bits and summed in float32: faster."""
+    precision = torch.get_float32_matmul_precision()
+    if torch.device(device).type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Masked) -> dict[str, Any]:
+    # By identity: a masked model's head is its embedding.
+    tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    return {
+        "name": name,
+        "recipe": recipe.model_dump(),
+        "parameters": model.num_parameters(),
+        "non_embedding_parameters": model.num_parameters() - sum(tables.values()),
+        "device": model.device.type,
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+    }
+
+
+def _encode(tokenizer: Any, texts: list[str], context_tokens: int) -> list[TokenIds]:
+    """Token ids with the start token, as many as the context reads and the one that it then predicts."""
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encoded]
+
+
+def _batches(texts: list[TokenIds], times: list[int], recipe: Training | Masked) -> list[list[TokenIds]]:
+    """Each text as often as it is to be seen, spread evenly over the run, in batches of similar length."""
+    rng = np.random.default_rng(recipe.seed)
+    occurrences = np.repeat(np.arange(len(texts)), times)
+    share = np.concatenate([(np.arange(n) + rng.random(n)) / n for n in times])  # when: 0 at the start, 1 at the end
+    order = occurrences[np.argsort(share)]
+    batches = []
+    pool_texts = 8 * recipe.batch_texts  # sorted by length inside a pool, to pad little and still mix
+    for start in range(0, len(order), pool_texts):
+        pool = sorted(order[start : start + pool_texts], key=lambda i: (len(texts[i]), i))
+        chunks = [pool[at : at + recipe.batch_texts] for at in range(0, len(pool), recipe.batch_texts)]
+        batches += [[texts[i] for i in chunks[j]] for j in rng.permutation(len(chunks))]
+    return batches
+
+
+def _loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
+    """Mean loss a token of a batch, in nats, with no logits for padding."""
+    hidden, targets, _ = _predictions(model, batch)
+    return HeadLoss.apply(hidden, model.get_output_embeddings().weight, targets)
+
+
+def _predictions(model: PreTrainedModel, batch: list[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The hidden states (tokens, width) that predict, the tokens that are predicted, and how many each text has."""
+    inputs, lengths = right_padded(batch, model.device)
+    is_read = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1
+    hidden = model.base_model(inputs[:, :-1], use_cache=False).last_hidden_state
+    return hidden[is_read], inputs[:, 1:][is_read], lengths - 1
+
+
+def _masked_windows(tokenizer: Any, ids: TokenIds, context_tokens: int) -> Iterator[TokenIds]:
+    """For each token of a text: start token, the tokens around it with a mask in its place, and last the token."""
+    room = context_tokens - 1
+    for at, target in enumerate(ids):
+        start = max(
+            0, min(at - room // 2, len(ids) - room)
+        )  # as in `neighbors`: the mask in the middle, or near an end
+        window = ids[start : start + room]
+        window[at - start] = tokenizer.mask_token_id
+        yield [tokenizer.cls_token_id, *window, target]
+
+
+def _masked_loss(model: PreTrainedModel, batch: list[TokenIds], mask_token_id: int) -> torch.Tensor:
+    """Mean loss a masked token of a batch of `_masked_windows`, in nats."""
+    inputs, lengths = right_padded([row[:-1] for row in batch], model.device, model.config.pad_token_id)
+    is_real = (torch.arange(inputs.shape[1], device=model.device) < lengths[:, None]).long()
+    hidden = model.base_model(inputs, attention_mask=is_real).last_hidden_state
+    logits = model.lm_head(hidden[inputs == mask_token_id])  # one a row
+    return torch.nn.functional.cross_entropy(logits, torch.tensor([row[-1] for row in batch], device=model.device))
+
+
+def _optimize(
+    name: str,
+    model: PreTrainedModel,
+    batches: list[list[TokenIds]],
+    learning_rate: float,
+    loss_of: Callable[[PreTrainedModel, list[TokenIds]], torch.Tensor],
+) -> dict[str, Any]:
+    """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds."""
+    from tqdm import tqdm
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
+    losses, start = [], time.perf_counter()
+    model.train()
+    bar = tqdm(batches, desc=f"training {name}", unit="batch", mininterval=5)
+    for batch in bar:
+        loss = loss_of(model, batch)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        bar.set_postfix(loss=f"{losses[-1]:.2f}", refresh=False)
+    if not np.isfinite(losses).all():
+        raise FloatingPointError(f"{name}: the training loss became {losses[-1]}; lower its learning_rate")
+    return {
+        "final_loss_nats": float(np.mean(losses[-len(losses) // 10 :])),
+        "tokens": _count_tokens(batches),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def _learning_rate_share(step: int, n_steps: int) -> float:
+    """Share of the peak learning rate: a short linear rise, then half a cosine down to a twentieth."""
+    cosine = 0.5 * (1 + math.cos(math.pi * step / n_steps))
+    return min((step + 1) / WARMUP_STEPS, max(0.05, cosine))
+
+
+def _count_tokens(batches: list[list[TokenIds]]) -> int:
+    """How many tokens a model reads in the batches."""
+    return sum(len(text) - 1 for batch in batches for text in batch)

@@ -1,0 +1,1 @@
+"""From names to stored passes: what a detector needs, computed once."""

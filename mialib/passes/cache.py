@@ -1,0 +1,203 @@
+"""Score or load: token statistics, token frequencies and neighbors are computed once and kept.
+
+A key holds the content of model, tokenizer and texts, device and dtype, start token, library versions and the code that
+computes, so changing any of them misses the cache instead of finding a stale result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import ArrayLike, NDArray
+
+from mialib.catalog import api
+from mialib.catalog.corpora import corpus_identity, reference_texts
+from mialib.catalog.models import (
+    load_scorer,
+    load_tokenizer,
+    model_revision,
+    pick_dtype,
+    start_token_of,
+    vocabulary_size,
+)
+from mialib.catalog.registry import is_api
+from mialib.frequency import TokenFrequency, count_tokens
+from mialib.models import pick_device, tokenizer_hash
+from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once
+from mialib.token_stats import TokenStats
+
+STATS = Format(".parquet", TokenStats.save, TokenStats.load)
+COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
+
+
+def score_or_load(
+    model: str,
+    texts: Sequence[str],
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    start_token: str | None = "auto",
+) -> TokenStats:
+    """Token statistics of `texts` under `model`, from the cache where they are there; arguments as for `Scorer`.
+
+    A model behind an API (`api:NAME`) runs elsewhere, so device and dtype say nothing of it.
+    """
+    if is_api(model):
+        return _score_by_api(model, texts, start_token)
+    options = {"device": device, "dtype": dtype, "start_token": start_token}
+    return keep(
+        "token_stats",
+        lambda: load_scorer(model, **options).score(texts),
+        STATS,
+        texts=hash_texts(texts),
+        code=code_hash("scoring"),
+        **_made_by(model, **options),
+    )
+
+
+def _made_by(model: str, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> dict[str, Any]:
+    """What determines a model's passes besides the texts and our code."""
+    where = pick_device(device)
+    return {
+        "model": model_revision(model),
+        "device": where.type,
+        "dtype": str(pick_dtype(dtype, where, model)),
+        "start_token": start_token_of(model, start_token),
+        "versions": [version("torch"), version("transformers")],
+    }
+
+
+def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
+    loaded = api.load_api_model(model, start_token)
+    asked = loaded.determined_by()
+    path = kept_path("token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api"))
+    # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
+    replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(replies.with_suffix(".lock")):
+            once(path, lambda to: api.score(loaded, texts, replies).save(to))
+            api.drop_replies(replies, texts)
+    return TokenStats.load(path)
+
+
+def count_or_load(corpus: str, model: str) -> TokenFrequency:
+    """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
+    tokenizer = load_tokenizer(model)
+    size = api.vocabulary_size(tokenizer) if is_api(model) else vocabulary_size(model)
+    made_by = {
+        "tokenizer": tokenizer_hash(tokenizer),
+        "size": size,
+        "corpus": corpus_identity(corpus),
+        "code": code_hash("frequency"),
+        "versions": [version("tokenizers")],
+    }
+
+    def make() -> TokenFrequency:
+        partial = kept_path("token_frequency", COUNTS, **made_by).with_suffix(".partial.npz")
+        given = {"name": corpus, "tokenizer_hash": made_by["tokenizer"], "partial": partial}
+        return count_tokens(reference_texts(corpus), tokenizer, size, **given)
+
+    return keep("token_frequency", make, COUNTS, **made_by)
+
+
+def neighbors_or_load(
+    texts: Sequence[str], masked_lm: str, *, n_neighbors: int = 100, seed: int = 0, language: str = "en"
+) -> list[list[str]]:
+    """The neighbors of each text; arguments as for `mialib.attacks.neighbors.make_neighbors`."""
+    from mialib.attacks.neighbors import make_neighbors
+
+    given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    return keep(
+        "neighbors",
+        lambda: make_neighbors(texts, masked_lm, **given),
+        JSON,
+        masked_lm=model_revision(masked_lm),
+        texts=hash_texts(texts),
+        device=pick_device().type,
+        code=code_hash("attacks.neighbors"),
+        versions=[version("torch"), version("transformers"), version("jieba")],
+        **given,
+    )
+
+
+def neighbor_log_probs_or_load(
+    model: str, texts: Sequence[str], masked_lm: str, *, n_neighbors: int = 100, seed: int = 0, language: str = "en"
+) -> NDArray[np.float64]:
+    """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats a token.
+
+    Only these means are kept, not the token statistics of a hundred texts for each one; those of a model behind an API
+    are, since they were paid for.
+    """
+    from mialib.attacks.neighbors import neighbor_log_probs
+
+    given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    if is_api(model):
+        made = neighbors_or_load(texts, masked_lm, **given)
+        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text])
+        return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
+
+    def make() -> dict[str, NDArray[np.float64]]:
+        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts)
+        return {"log_prob": neighbor_log_probs(load_scorer(model), own, made)}
+
+    return keep(
+        "neighbor_log_probs",
+        make,
+        ARRAYS,
+        masked_lm=model_revision(masked_lm),
+        texts=hash_texts(texts),
+        code=code_hash("attacks.neighbors", "scoring"),
+        **given,
+        **_made_by(model),
+    )["log_prob"]
+
+
+def blind_or_load(
+    texts: Sequence[str], labels: ArrayLike, kind: str, *, language: str = "en", groups: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """The scores of a blind baseline, (N,); arguments as for `mialib.blind.blind_scores`."""
+    from mialib.blind import blind_scores
+
+    return keep(
+        "blind",
+        lambda: {"scores": blind_scores(texts, labels, kind, language=language, groups=groups)},
+        ARRAYS,
+        texts=hash_texts(texts),
+        labels=np.asarray(labels).tolist(),
+        baseline=kind,
+        language=language,
+        groups=None if groups is None else np.asarray(groups).tolist(),
+        code=code_hash("blind"),
+        versions=[version("scikit-learn")],
+    )["scores"]
+
+
+def score_cut_texts(
+    model: str, stats: TokenStats, cut_texts: Sequence[str], **scorer_options: Any
+) -> tuple[TokenStats, int]:
+    """Statistics of texts that are cut shorter, from the statistics of the whole texts, and how many needed no
+    forward pass.
+
+    Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too; the others (the cut
+    falls inside a token) are scored. Where token ids are not known, all are.
+    """
+    if "token_ids" in stats.lacks:
+        return score_or_load(model, cut_texts, **scorer_options), 0
+    tokenizer = load_tokenizer(model)
+    cut_ids = tokenizer(list(cut_texts), add_special_tokens=False, verbose=False)["input_ids"]
+    is_prefix = [
+        len(ids) <= len(row.token_ids) and ids == row.token_ids[: len(ids)].tolist()
+        for ids, row in zip(cut_ids, stats, strict=True)
+    ]
+    n_tokens = [len(ids) if ok else 1 for ids, ok in zip(cut_ids, is_prefix, strict=True)]
+    cut_stats = stats.prefix(n_tokens)
+    other = [i for i, ok in enumerate(is_prefix) if not ok]
+    if other:
+        rescored = score_or_load(model, [cut_texts[i] for i in other], **scorer_options)
+        cut_stats = cut_stats.replace_rows(other, rescored)
+    return cut_stats, sum(is_prefix)

@@ -1,0 +1,277 @@
+"""What to run, and every pass and count that a detector may need of it, loaded when it is first asked for.
+
+    target = Target(model="lab/en-900k", benchmark="lab/en", reference="lab/en-25k")
+    inputs = load_inputs(target)
+    scores = score_all(inputs)                      {detector: (N,) scores, or None where it is not applicable}
+    inputs["stats"], inputs["reference"], ...       the target's own pass, and those of NEEDS
+
+Inputs of some of the texts (`take`), of texts cut shorter (`cut_inputs`) and with another reference or corpus
+(`retarget`) share what is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PositiveInt
+
+from mialib.benchmarks import Benchmark
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.corpora import warn_of_other_language
+from mialib.catalog.registry import lacks
+from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
+from mialib.model_selection import Candidates, Grid
+from mialib.model_selection import score_grid as score_grid_of_stats
+from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
+from mialib.schema import Strict
+from mialib.text import count_words
+from mialib.token_stats import TokenStats
+
+
+class Target(Strict):
+    """What to run: a model on a benchmark, and what detectors are given besides. One column of a results table."""
+
+    model: str
+    benchmark: str
+    reference: str | None = None  # a smaller model, for Small Ref
+    corpus: str | None = None  # a reference corpus, for DC-PDD
+    n_words: PositiveInt | None = None  # what the texts are cut to; with `part`, the length of a snippet
+    masked: str | None = None  # a masked language model, for Neighbor
+    n_neighbors: PositiveInt = 100  # how many it makes for each text
+    part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
+    published: str | None = None  # the published table's column that stands beside it
+
+    @property
+    def column(self) -> str:
+        """The column's heading."""
+        return f"{self.model} on {self.benchmark}"
+
+    def but(self, **changes: Any) -> Target:
+        """The same with some fields changed."""
+        return type(self).model_validate(self.model_dump() | changes)
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a detector may need besides the target's own pass."""
+
+    load: Callable[[Inputs], Any]
+    made_from: str | None = None  # the field of Target that names it; None: the texts alone
+    option: str = ""  # of the command line
+    missing: str = ""  # why it may be lacking
+
+
+def _lowercase(inputs: Inputs) -> TokenStats | None:
+    # Not in Chinese, where at most units and formulas have case.
+    if inputs.language == "zh":
+        return None
+    return score_or_load(inputs.target.model, [text.lower() for text in inputs.texts])
+
+
+def _frequency(inputs: Inputs) -> Any:
+    if "token_ids" in lacks(inputs.target.model):
+        return None
+    warn_of_other_language(inputs.target.corpus, inputs.texts, inputs.target.benchmark)
+    return count_or_load(inputs.target.corpus, inputs.target.model)
+
+
+def _neighbors(inputs: Inputs) -> FloatArray:
+    target = inputs.target
+    given = {"n_neighbors": target.n_neighbors, "language": inputs.language}
+    return neighbor_log_probs_or_load(target.model, inputs.texts, target.masked, **given)
+
+
+# The one table of what a detector needs: `detect`'s keywords, where each comes from, and what is said where it lacks.
+NEEDS = {
+    "texts": Need(lambda inputs: inputs.texts),
+    "lowercase": Need(_lowercase, missing="the texts have no upper and lower case"),
+    "reference": Need(
+        lambda inputs: score_or_load(inputs.target.reference, inputs.texts),
+        "reference",
+        "--reference",
+        "no smaller model is named (references)",
+    ),
+    "frequency": Need(
+        _frequency, "corpus", "--corpus", "no reference corpus is named (corpora), or the token ids are not known"
+    ),
+    "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made"),
+}
+PASSES = ("stats", "lowercase", "reference")  # of a model over the texts
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Texts and what detectors need of them under one target, text by text in their order; loaded when asked for."""
+
+    target: Target
+    texts: tuple[str, ...]
+    language: str
+    benchmark: Benchmark | None = None  # None for texts without labels
+    origin: Callable[[str], Any] | None = None  # where what is not loaded comes from; None: from the target's names
+    loaded: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """ "stats", or a key of NEEDS: None where the target names nothing that it could be made from."""
+        if name not in self.loaded:
+            self.loaded[name] = self.origin(name) if self.origin else self._load(name)
+        return self.loaded[name]
+
+    def _load(self, name: str) -> Any:
+        if name == "stats":
+            return score_or_load(self.target.model, self.texts)
+        need = NEEDS[name]
+        return None if need.made_from and not getattr(self.target, need.made_from) else need.load(self)
+
+    @property
+    def stats(self) -> TokenStats:
+        """The target's own pass."""
+        return self["stats"]
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """(N,), 1 = member."""
+        return self.benchmark.labels
+
+    def passes(self) -> list[dict[str, Any]]:
+        """The provenance of every pass over the texts that was read."""
+        return [self.loaded[name].provenance for name in PASSES if self.loaded.get(name) is not None]
+
+    def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Inputs:
+        """The same of the texts with these numbers, as a benchmark of another name."""
+        indices = np.asarray(indices)
+
+        def origin(need: str) -> Any:
+            whole = self[need]
+            if whole is None or need == "frequency":
+                return whole
+            if isinstance(whole, TokenStats):
+                return whole.take(indices)
+            return whole[indices] if isinstance(whole, np.ndarray) else tuple(whole[i] for i in indices)
+
+        benchmark = self.benchmark.take(indices, name)
+        return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, origin)
+
+    def retarget(self, **fields: Any) -> Inputs:
+        """The same with another reference, corpus or masked model, and what is made from it, which is loaded now."""
+        changed = replace(self, target=self.target.but(**fields), loaded=dict(self.loaded))
+        for name, need in NEEDS.items():
+            if need.made_from in fields:
+                changed.loaded[name] = changed._load(name)
+        return changed
+
+    def given(self, **passes: Any) -> Inputs:
+        """The same with something else in the place of the stats or of what NEEDS names; None: as if it were lacking."""
+        return replace(self, loaded=self.loaded | passes)
+
+
+def load_inputs(target: Target) -> Inputs:
+    """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs."""
+    if target.part:
+        return inputs_of(target, load_benchmark(target.benchmark).snippets(target.n_words, target.part))
+    inputs = inputs_of(target, load_benchmark(target.benchmark))
+    return cut_inputs(inputs, target.n_words)[0] if target.n_words else inputs
+
+
+def inputs_of(target: Target, benchmark: Benchmark) -> Inputs:
+    """What `load_inputs` gives, of a benchmark that is loaded already."""
+    return Inputs(target, benchmark.texts, benchmark.language, benchmark)
+
+
+def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
+    """The same inputs with each text cut to `n_words` words, and how many texts needed no new forward pass.
+
+    A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
+    """
+    cut = inputs.benchmark.cut(n_words)
+    if cut.texts == inputs.texts:  # which saves to tokenize them anew
+        return replace(inputs, benchmark=cut), len(cut)
+    made = inputs_of(inputs.target, cut)
+    stats, n_reused = score_cut_texts(inputs.target.model, inputs.stats, cut.texts)
+
+    def origin(need: str) -> Any:
+        if need == "lowercase" and inputs[need] is not None:
+            return score_cut_texts(inputs.target.model, inputs[need], [text.lower() for text in cut.texts])[0]
+        if need == "reference" and inputs[need] is not None:
+            return score_cut_texts(inputs.target.reference, inputs[need], cut.texts)[0]
+        return inputs[need] if need in ("lowercase", "reference", "frequency") else made[need]
+
+    return replace(made, origin=origin, loaded={"stats": stats}), n_reused
+
+
+def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
+    """The lengths in words that the texts can be cut to, and the others with how many texts are too short for each.
+
+    A length is left out where over half of the texts are shorter. ValueError where all are.
+    """
+    counts = np.array([count_words(text, benchmark.language) for text in benchmark.texts])
+    short = {length: int(np.sum(counts < length)) for length in sorted(lengths)}
+    left_out = {length: n for length, n in short.items() if n > len(counts) / 2}
+    kept = [length for length in short if length not in left_out]
+    if not kept:
+        raise ValueError(
+            f"{benchmark.name}: half of the texts have at most {int(np.median(counts))} words, "
+            f"so they cannot be cut to {', '.join(map(str, short))}"
+        )
+    return kept, left_out
+
+
+def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
+    """The labels (N,) that columns of the same texts share; ValueError where their texts or labels differ."""
+    first = columns[0]
+    for other in columns[1:]:
+        if other.texts != first.texts or not np.array_equal(other.labels, first.labels):
+            raise ValueError(
+                f"{first.target.column} and {other.target.column} are not of the same texts with the same labels; "
+                "give both models one benchmark"
+            )
+    return first.labels
+
+
+# --- scores ---
+
+
+def unavailable_reason(inputs: Inputs, detector: str) -> str:
+    """Why a detector is not applicable to a target; "" where it is."""
+    known, unknown = get_detector(detector), inputs.stats.lacks
+    reasons = [unknown[column] for column in known.reads if column in unknown]
+    reasons += [NEEDS[need].missing for need in known.needs if inputs[need] is None]
+    return next(iter(reasons), "")
+
+
+def scores_of(inputs: Inputs, detector: str, **hyperparameters: Any) -> FloatArray:
+    """One detector's scores; ValueError where it is not applicable to this target."""
+    needed = {need: inputs[need] for need in get_detector(detector).needs}
+    return detect(detector, inputs.stats, **needed, **hyperparameters)
+
+
+def score_all(
+    inputs: Inputs, detectors: Iterable[str] | None = None, **hyperparameters: Mapping[str, Any]
+) -> dict[str, FloatArray | None]:
+    """Scores of each detector, None where it is not applicable to this target (a dash in the tables).
+
+    Without a choice, all detectors, but Neighbor only where neighbors were asked for: no page shows a row of dashes for
+    want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`; ValueError for those of a
+    detector that is not scored.
+    """
+    if detectors is None:
+        has_neighbors = inputs.target.masked is not None or inputs.loaded.get("neighbors") is not None
+        detectors = [name for name, known in DETECTORS.items() if has_neighbors or "neighbors" not in known.needs]
+    detectors = list(detectors)
+    if unknown := [name for name in hyperparameters if name not in detectors]:
+        raise ValueError(
+            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(detectors)}"
+        )
+    return {
+        name: None if unavailable_reason(inputs, name) else scores_of(inputs, name, **hyperparameters.get(name, {}))
+        for name in detectors
+    }
+
+
+def score_grid(inputs: Inputs, detector: str, grid: Grid) -> Candidates:
+    """A detector's scores at every point of a grid of hyperparameters."""
+    needed = {need: inputs[need] for need in get_detector(detector).needs}
+    return score_grid_of_stats(detector, inputs.stats, grid, **needed)

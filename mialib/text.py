@@ -1,0 +1,125 @@
+"""Texts and their words: checks, word counts, cuts, and near-duplicates.
+
+A word is what white space divides; in Chinese (`language="zh"`) it is what jieba says.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a script
+NGRAM_WORDS = 7  # the unit of overlap that MIMIR filters by (Duan et al. 2024)
+MAX_OVERLAP = 0.2
+
+
+def check_texts(texts: Sequence[str], name: str) -> None:
+    """ValueError that names the first text that is not a string, or is empty or blank."""
+    if isinstance(texts, str):
+        raise ValueError(f"{name}: a list of texts is expected, got one string {excerpt(texts)}")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {text!r}")
+        if not text.strip():
+            raise ValueError(f"{name}, text {i} is empty")
+        if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{name}, text {i} holds half of a surrogate pair, which is no text: {excerpt(text)}")
+
+
+def excerpt(text: str, n_characters: int = 60) -> str:
+    """The beginning of a text, for error messages."""
+    return repr(text if len(text) <= n_characters else text[: n_characters - 1] + "…")
+
+
+def chinese_share(texts: Iterable[str]) -> float:
+    """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
+    sample = " ".join(texts)
+    n_letters = len(re.findall(r"[^\W\d_]", sample))
+    return len(re.findall("[\u3400-\u4dbf\u4e00-\u9fff]", sample)) / n_letters if n_letters else 0.0
+
+
+def language_of(texts: Sequence[str]) -> str:
+    """The language that decides how words are counted: "zh" where most letters are Chinese, else "en"."""
+    return "zh" if chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]) > 0.5 else "en"
+
+
+def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
+    """Where each word of the text begins and ends."""
+    if language == "zh":
+        return iter(_chinese_spans(text))
+    return (match.span() for match in re.finditer(r"\S+", text))
+
+
+@lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
+def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple((start, end) for word, start, end in _jieba().tokenize(text) if word.strip())
+
+
+def _jieba() -> Any:
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
+    return jieba
+
+
+def words(text: str, language: str = "en") -> list[str]:
+    """The words of a text."""
+    return [text[start:end] for start, end in word_spans(text, language)] if language == "zh" else text.split()
+
+
+def count_words(text: str, language: str = "en") -> int:
+    """How many words the text has."""
+    return len(words(text, language))
+
+
+def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
+    """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
+    if n_words < 1:
+        raise ValueError(f"cannot cut to {n_words} words; at least 1 is needed")
+    for count, (_, end) in enumerate(word_spans(text, language), start=1):
+        if count == n_words:
+            return text[:end]
+    return text
+
+
+def split_into_snippets(text: str, n_words: int, language: str = "en") -> list[str]:
+    """Consecutive snippets of `n_words` words, white space inside kept; a shorter rest at the end is left out."""
+    if n_words < 1:
+        raise ValueError(f"a snippet of {n_words} words; at least 1 is needed")
+    spans = list(word_spans(text, language))
+    if len(spans) < n_words:
+        raise ValueError(f"a document of {len(spans)} words has no snippet of {n_words}: {excerpt(text)}")
+    return [text[spans[at][0] : spans[at + n_words - 1][1]] for at in range(0, len(spans) - n_words + 1, n_words)]
+
+
+def ngrams(words_of_text: Sequence[str]) -> set[tuple[str, ...]]:
+    """The distinct sequences of seven words."""
+    return {tuple(words_of_text[i : i + NGRAM_WORDS]) for i in range(len(words_of_text) - NGRAM_WORDS + 1)}
+
+
+class NearDuplicates:
+    """The filter of near-duplicates: it remembers the 7-grams of the texts that it was shown.
+
+    A text is a near-duplicate where more than a fifth of its 7-grams were seen before, in whichever texts.
+    """
+
+    def __init__(self, texts: Iterable[str] = (), language: str = "en") -> None:
+        self.language = language
+        self.seen: set[tuple[str, ...]] = set()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str, n_words: int | None = None) -> None:
+        """Remember a text, or its first `n_words` words."""
+        self.seen |= self._ngrams(text, n_words)
+
+    def overlap(self, text: str, n_words: int | None = None) -> float | None:
+        """The share of the text's 7-grams that were seen; None where it has fewer than seven words."""
+        own = self._ngrams(text, n_words)
+        return len(own & self.seen) / len(own) if own else None
+
+    def _ngrams(self, text: str, n_words: int | None) -> set[tuple[str, ...]]:
+        return ngrams(words(text, self.language)[:n_words])
