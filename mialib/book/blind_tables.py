@@ -16,50 +16,37 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import ALL_ALIKE, BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
 from mialib.book.published import best_printed
-from mialib.book.results import DASH, Result, load_results, save_results
+from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, save
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
-from mialib.metrics import at_level, document_auc_interval
+from mialib.metrics import at_level
 from mialib.passes.cache import blind_or_load
-from mialib.passes.inputs import METRICS
-from mialib.store import ROOT, code_hash
+from mialib.store import DATA, code_hash
 
 LEAKS = "†"
 # A baseline is one of several, and the highest is looked at: what it is sure to be above holds for all of them at once
 # (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
 CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
-RECORDED = ROOT / "data" / "recorded" / "blind.json"
+RECORDED = DATA / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
 
 logger = logging.getLogger(__name__)
 
 
 def measure(
-    benchmark: Benchmark,
-    column: str,
-    metrics: Iterable[str] = METRICS,
-    *,
-    kinds: Iterable[str] = BLIND,
-    texts: ArrayLike | None = None,
-    document: ArrayLike | None = None,
+    benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
-    """Blind baselines on a benchmark, a row each, with intervals that know of the folds.
-
-    `texts`: the numbers of those to take, where not all are; `document`: what each text is a snippet of, (N,).
-    """
-    at = np.arange(len(benchmark)) if texts is None else np.asarray(texts)
-    labels = benchmark.labels[at]
-    groups = None if document is None else np.asarray(document)[at]
-    given = {"language": benchmark.language, "groups": groups}
-    taken = [benchmark.texts[i] for i in at]
+    """Blind baselines on a benchmark, a row each, with intervals that know of the folds and of its documents."""
+    labels, document = benchmark.labels, benchmark.document
+    given = {"language": benchmark.language, "groups": document}
     try:
-        scores = {kind: blind_or_load(taken, labels, kind, **given) for kind in kinds}
+        scores = {kind: blind_or_load(benchmark.texts, labels, kind, **given) for kind in kinds}
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
         logger.warning("%s has no blind baselines: %s", column, error)
@@ -70,32 +57,25 @@ def measure(
             why = "too few texts"
         elif np.ptp(values) == 0:
             why = ALL_ALIKE  # no text mentions a year, say
-        elif groups is None:
-            interval = widen(METRICS[metric](labels, values))
-        elif metric == "auc":
-            interval = widen(document_auc_interval(labels, values, groups))
-        else:
+        elif document is not None and metric != "auc":
             why = "not of snippets"  # there is no interval of it that knows of documents
+        else:
+            interval = widen(interval_of(metric, labels, values, document))
         return Result.of(row=PREFIX + BLIND[kind].label, column=column, metric=metric, interval=interval, why=why)
 
     return [of(metric, kind, values) for metric in metrics for kind, values in scores.items()]
 
 
-def beside(
-    detected: Iterable[Result],
-    benchmarks: Mapping[str, Benchmark],
-    documents: Mapping[str, NDArray[np.int64]] | None = None,
-) -> list[Result]:
+def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchmark]) -> list[Result]:
     """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
 
     Marked where one's estimate is above the best detector's of its column and it is surely above chance, at `LEVEL`.
-    `documents`: by column, what each text is a snippet of.
     """
-    detected, told = list(detected), []
+    detected, found = list(detected), []
     for column, benchmark in benchmarks.items():
-        metrics = [name for name in METRICS if any(r.column == column and r.metric == name for r in detected)]
-        told += measure(benchmark, column, metrics, document=(documents or {}).get(column)) if metrics else []
-    return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in told]
+        metrics = [name for name in BOTH if any(r.column == column and r.metric == name for r in detected)]
+        found += measure(benchmark, column, metrics) if metrics else []
+    return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in found]
 
 
 def _beats(result: Result, detected: Sequence[Result]) -> bool:
@@ -109,16 +89,16 @@ def _best(results: Iterable[Result]) -> Result | None:
     return max((r for r in results if r.ours is not None), key=lambda r: r.ours, default=None)
 
 
-def say(detected: Iterable[Result], told: Iterable[Result], metric: str = "auc") -> str:
+def summarize(detected: Iterable[Result], baselines: Iterable[Result], metric: str = "auc") -> str:
     """In how many columns a blind baseline beats the best detector, and by how much, in Markdown."""
-    detected, told = ([r for r in results if r.metric == metric] for results in (detected, told))
-    columns = list(dict.fromkeys(r.column for r in told if r.ours is not None))
+    detected, baselines = ([r for r in of if r.metric == metric] for of in (detected, baselines))
+    columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
     if not columns:
         return "No blind baseline could be fitted: there are too few texts."
-    leaking = {name: _best(r for r in told if r.column == name and r.marker == LEAKS) for name in columns}
+    leaking = {name: _best(r for r in baselines if r.column == name and r.marker == LEAKS) for name in columns}
     leaking = {name: blind for name, blind in leaking.items() if blind}
     if not leaking:
-        highest = _best(told)
+        highest = _best(baselines)
         return (
             f"**In none of {len(columns)} columns does a blind baseline beat every detector and lie surely above "
             f"chance.** The highest is {name_of(highest)} with {highest.interval} (`{highest.column}`)."
@@ -160,7 +140,7 @@ def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
     results = measure(benchmark, name)
     for part in parts:
         of_part = [i for i, domain in enumerate(benchmark.domains) if domain == part]
-        results += measure(benchmark, f"{name}, {part}", texts=of_part)
+        results += measure(benchmark.take(of_part, f"{name}, {part}"), f"{name}, {part}")
     return results, {
         "benchmark": name,
         "revision": benchmark.revision,
@@ -202,7 +182,7 @@ def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
     results = [r for r in (load_results(path) if kept else []) if r.column.split(", ")[0] not in found]
     results += [result for of, _ in found.values() for result in of]
     provenance = kept | {name: source for name, (_, source) in found.items()}
-    save_results(path, results, paper="none", item="blind baselines", provenance=provenance.values())
+    save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
 
 
 def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:

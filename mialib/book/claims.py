@@ -23,7 +23,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from mialib.attacks.probe import EPOCHS, LEARNING_RATES, N_TRAINING, PROMPT, collect, fit_probes, probe_candidates
 from mialib.attacks.unseen import APART, SAMPLED, load_unseen
-from mialib.benchmarks import last_of_each, document_means
+from mialib.benchmarks import document_means, last_of_each
 from mialib.book.results import Result, verdict
 from mialib.book.seeds import describe_recorded as describe
 from mialib.book.seeds import of_seed, read_recorded, recipes, write_recorded

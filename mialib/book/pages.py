@@ -66,6 +66,8 @@ def targets(models: Any, benchmarks: Any, references: Any = None, corpora: Any =
     return made
 
 
-def load_columns(models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any) -> list[Inputs]:
+def load_columns(
+    models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any
+) -> list[Inputs]:
     """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
     return [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]

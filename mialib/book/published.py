@@ -20,15 +20,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mialib.book.results import DASH, Result
+from mialib.store import DATA
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED_CSV = Path(__file__).parents[1] / "data" / "published.csv"
+PUBLISHED_CSV = DATA / "published.csv"
 
 
 def load_published(paper: str | None = None, item: str | None = None) -> pd.DataFrame:
@@ -38,11 +38,6 @@ def load_published(paper: str | None = None, item: str | None = None) -> pd.Data
     """
     import pandas as pd
 
-    if not PUBLISHED_CSV.is_file():
-        raise FileNotFoundError(
-            f"{PUBLISHED_CSV} is missing: the published numbers live in the repository's data folder, "
-            "so mialib must run from a clone (pip install -e .)"
-        )
     # Only an empty `value` is missing; an empty `marker` is the empty string.
     published = pd.read_csv(
         PUBLISHED_CSV,
@@ -82,6 +77,23 @@ def _along(paper: str, item: str, name: str, metric: str, field: str) -> dict[st
             return dict(zip(found[other], found[field], strict=True))
     known = [*cells["column"].unique(), *cells["row"].unique()]
     raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")
+
+
+def printed(paper: str, items: Mapping[str, str], name: str | None) -> dict[str, dict[str, tuple[float | None, str]]]:
+    """What `results.measure` takes: value and marker by metric and row, of a printed column; nothing for None.
+
+    `items` says which item of the paper prints each metric: {"auc": "table-2"}.
+    """
+    if name is None:
+        return {}
+    return {
+        metric: {
+            row: (value, markers[row])
+            for markers in [markers_along(paper, item, name, metric)]
+            for row, value in published_along(paper, item, name, metric).items()
+        }
+        for metric, item in items.items()
+    }
 
 
 # One method's rows in the papers' own spellings, the first being this book's.

@@ -25,8 +25,8 @@ from mialib.metrics import (
     auc_interval,
     aucs,
     compare_auc,
-    resamples,
     document_auc_interval,
+    resamples,
     tpr_at_fpr_interval,
 )
 from mialib.model_selection import GRIDS, HELD_OUT, Candidates, Gap, describe_options, gap, score_grid, stratified_split
