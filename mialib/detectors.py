@@ -11,13 +11,15 @@ from __future__ import annotations
 import inspect
 import zlib as zlib_library
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.frequency import TokenFrequency
+from mialib.model_selection import Candidates, Grid
 from mialib.token_stats import TokenRow, TokenStats, check_known
 
 FloatArray = NDArray[np.float64]
@@ -44,13 +46,14 @@ class Detector:
     needs: tuple[str, ...]  # keys of INPUTS
     hyperparameters: dict[str, Any]
     reads: tuple[str, ...] = ()  # columns of TokenRow, besides log_prob
+    grid: Grid = field(default_factory=dict)  # its paper's candidates for the hyperparameters; empty for none
 
 
 DETECTORS: dict[str, Detector] = {}
 
 
 def detector(
-    name: str, label: str, reads: tuple[str, ...] = ()
+    name: str, label: str, reads: tuple[str, ...] = (), grid: Grid | None = None
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Register a function of one text under `name`."""
 
@@ -64,6 +67,7 @@ def detector(
             needs=tuple(given[p.name] for p in keywords if p.name in given),
             hyperparameters={p.name: p.default for p in keywords if p.name not in given},
             reads=reads,
+            grid=grid or {},
         )
         return score_text
 
@@ -216,7 +220,8 @@ def ref(row: TokenRow, *, reference: TokenRow) -> float:
     return -ppl(row) / ppl(reference)
 
 
-@detector("min_k", "Min-K% Prob")
+# The paper says "the best parameter value" and not of which.
+@detector("min_k", "Min-K% Prob", grid={"k": list(range(10, 101, 10))})
 def min_k(row: TokenRow, *, k: float = 20) -> float:
     """Min-K% Prob: mean log p of the k% of tokens with the lowest log p (Shi et al. 2024)."""
     return lowest_mean(row.log_prob, k)
@@ -256,7 +261,10 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
     return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
 
 
-@detector("surp", "SURP", reads=("entropy",))
+SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), "k": list(range(10, 101, 10))}
+
+
+@detector("surp", "SURP", reads=("entropy",), grid=SURP_GRID)  # Section 5.2
 def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
     """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
 
@@ -322,3 +330,13 @@ def surp_grid(
         counts[:, :, i] = low_entropy.astype(np.float64) @ low_prob.T.astype(np.float64)
     scores = np.divide(totals, counts, out=np.zeros(shape), where=counts > 0)
     return scores, counts.astype(np.int64)
+
+
+def score_grid(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Candidates:
+    """A detector's scores at every point of a grid, the last hyperparameter varying fastest; `given` as for `detect`."""
+    options = tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    if detector == "surp" and list(grid) == ["entropy_threshold", "k"]:
+        return Candidates(options, surp_grid(stats, *grid.values())[0].reshape(len(options), -1))
+    if detector == "min_k" and list(grid) == ["k"]:
+        return Candidates(options, min_k_grid(stats, grid["k"]))
+    return Candidates(options, np.stack([detect(detector, stats, **given, **point) for point in options]))

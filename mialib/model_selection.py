@@ -9,26 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.detectors import FloatArray, detect, min_k_grid, surp_grid
-from mialib.metrics import aucs
-from mialib.token_stats import TokenStats
+from mialib.metrics import FloatArray, aucs
 
 Indices = NDArray[np.int64]
 Grid = Mapping[str, Sequence[float]]
 
 HELD_OUT = 0.2  # the share of the texts that hyperparameters are chosen on
 GAP_SPLITS = 10
-# SURP's is the paper's (Section 5.2); of Min-K% Prob it says "the best parameter value" and not of which.
-GRIDS: dict[str, Grid] = {
-    "surp": {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), "k": list(range(10, 101, 10))},
-    "min_k": {"k": list(range(10, 101, 10))},
-}
 
 
 @dataclass(frozen=True)
@@ -76,16 +68,6 @@ def stratified_split(
         first.append(own[: math.ceil(round(share * len(own), 9))])  # 0.14 * 50 is a little over 7
     is_first = np.isin(document, np.concatenate(first))
     return np.flatnonzero(is_first), np.flatnonzero(~is_first)
-
-
-def score_grid(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Candidates:
-    """A detector's scores at every point of a grid, the last hyperparameter varying fastest; `given` as for `detect`."""
-    options = tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
-    if detector == "surp" and list(grid) == ["entropy_threshold", "k"]:
-        return Candidates(options, surp_grid(stats, *grid.values())[0].reshape(len(options), -1))
-    if detector == "min_k" and list(grid) == ["k"]:
-        return Candidates(options, min_k_grid(stats, grid["k"]))
-    return Candidates(options, np.stack([detect(detector, stats, **given, **point) for point in options]))
 
 
 def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:

@@ -167,22 +167,23 @@ def hash_files(paths: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def code_hash(*modules: str) -> str:
+def code_hash(*modules: str, apart: tuple[str, ...] = ()) -> str:
     """A hash of modules ("scoring", "lab.training") and of all of mialib that they import, directly or not.
 
-    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale.
+    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale. `apart`
+    names modules or folders whose work is in a key by its content already, such as a model's weights.
     """
-    closure = sorted(set().union(*(import_closure(module) for module in modules)))
+    closure = sorted(set().union(*(import_closure(module, apart) for module in modules)))
     return hash_of([[module, _code(_source(module))] for module in closure])
 
 
 @cache
-def import_closure(module: str) -> frozenset[str]:
+def import_closure(module: str, apart: tuple[str, ...] = ()) -> frozenset[str]:
     """A module and all of mialib's modules that it imports, directly or not, by their names inside the package."""
     found, left = set(), [module]
     while left:
         found.add(name := left.pop())
-        left += _imports(_source(name)) - found
+        left += [m for m in _imports(_source(name)) - found if not {m, m.partition(".")[0]} & set(apart)]
     return frozenset(found)
 
 

@@ -454,7 +454,7 @@ def _once(
         device=where.type,
         dtype=str(pick_dtype(dtype, where, model)),
         start_token=start_token_of(model),
-        code=code_hash("attacks.probe"),
+        code=code_hash("attacks.probe", apart=("catalog", "lab")),
         versions=[version("torch"), version("transformers")],
         **made_by,
     )

@@ -289,7 +289,7 @@ def sample_or_load(
         n=n,
         device=pick_device().type,
         known=hash_texts(known),
-        code=code_hash("attacks.synthetic"),
+        code=code_hash("attacks.synthetic", apart=("catalog", "lab")),
         versions=[version("torch"), version("transformers")],
         **given,
     )

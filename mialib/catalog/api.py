@@ -181,7 +181,7 @@ def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) 
         "n_texts": len(texts),
         "lacks": lacks(model.name),
         "mialib": mialib_version(),
-        "code": code_hash("catalog.api"),
+        "code": code_hash("catalog.api", apart=("lab",)),
     }
 
 

@@ -30,6 +30,7 @@ from mialib.models import pick_device, tokenizer_hash
 from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once
 from mialib.token_stats import TokenStats
 
+NAMES = ("catalog", "lab")  # what they lead to is in a key by its content
 STATS = Format(".parquet", TokenStats.save, TokenStats.load)
 COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 
@@ -74,7 +75,7 @@ def _made_by(model: str, device: str = "auto", dtype: str = "auto", start_token:
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
     loaded = api.load_api_model(model, start_token)
     asked = loaded.determined_by()
-    path = kept_path("token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api"))
+    path = kept_path("token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api", apart=("lab",)))
     # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
     replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
     if not path.is_file():
@@ -119,7 +120,7 @@ def neighbors_or_load(
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
         device=pick_device().type,
-        code=code_hash("attacks.neighbors"),
+        code=code_hash("attacks.neighbors", apart=NAMES),
         versions=[version("torch"), version("transformers"), version("jieba")],
         **given,
     )
@@ -151,7 +152,7 @@ def neighbor_log_probs_or_load(
         ARRAYS,
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
-        code=code_hash("attacks.neighbors", "scoring"),
+        code=code_hash("attacks.neighbors", "scoring", apart=NAMES),
         **given,
         **_made_by(model),
     )["log_prob"]

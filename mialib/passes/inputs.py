@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
+from mialib import detectors
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import warn_of_other_language
 from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
-from mialib.model_selection import score_grid as score_grid_of_stats
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
 from mialib.schema import Strict
 from mialib.text import count_words
@@ -271,7 +271,7 @@ def score_all(
     }
 
 
-def score_grid(inputs: Inputs, detector: str, grid: Grid) -> Candidates:
-    """A detector's scores at every point of a grid of hyperparameters."""
+def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candidates:
+    """A detector's scores at every point of a grid of hyperparameters, by default its paper's."""
     needed = {need: inputs[need] for need in get_detector(detector).needs}
-    return score_grid_of_stats(detector, inputs.stats, grid, **needed)
+    return detectors.score_grid(detector, inputs.stats, grid or DETECTORS[detector].grid, **needed)
