@@ -31,13 +31,10 @@ class Interval:
     level: float = 0.95
 
     def __str__(self) -> str:
-        ends = (self.low, self.high)
-
-        def tells(digits: int) -> bool:  # an end that is not 0 or 1 does not look like it
-            return all(abs(x) in (0, 1) or round(abs(x), digits) not in (0, 1) for x in ends)
-
-        digits = next(filter(tells, (3, 4, 5)), 4)
-        estimate, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in (self.estimate, *ends))  # no -0.000
+        """With three digits, or as many as keep an end that is not 0 or 1 from looking like it."""
+        ends = [abs(end) for end in (self.low, self.high)]
+        digits = next((d for d in (3, 4, 5) if all(x in (0, 1) or round(x, d) not in (0, 1) for x in ends)), 4)
+        estimate, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in (self.estimate, self.low, self.high))
         return f"{estimate} [{low}, {high}]"
 
 
@@ -58,7 +55,7 @@ def at_level(interval: Interval, level: float) -> Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of two detectors' AUCs on the same texts, a minus b, with its two-sided p-value."""
+    """Difference of two detectors' metrics on the same texts, a minus b, with its two-sided p-value."""
 
     difference: Interval
     p_value: float
@@ -80,6 +77,9 @@ def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, Floa
     return members, non_members
 
 
+# --- AUC ---
+
+
 def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
     """For each member the share of non-members below it, for each non-member the share of members above it.
 
@@ -89,9 +89,7 @@ def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray
 
     m, n = len(members), len(non_members)
     ranks = rankdata(np.concatenate([members, non_members]))
-    above_non_members = (ranks[:m] - rankdata(members)) / n
-    below_members = 1 - (ranks[m:] - rankdata(non_members)) / m
-    return above_non_members, below_members
+    return (ranks[:m] - rankdata(members)) / n, 1 - (ranks[m:] - rankdata(non_members)) / m
 
 
 def auc(labels: ArrayLike, scores: ArrayLike) -> float:
@@ -176,23 +174,16 @@ def compare_auc_over_seeds(
     above, below = (np.array([a[side] - b[side] for a, b in pairs]) for side in (0, 1))
     by_run = np.nanmean(above, axis=2)  # (seeds, folds)
     difference = float(by_run.mean())
-    of_texts = sum(_variance(np.nanmean(part, axis=(0, 1))) for part in (above, below))
-    parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
     n_texts = int((labels == 1).sum()), int((labels == 0).sum())
-    if not difference and _are_certain(pairs) and not _are_equal(scores_a, scores_b):
+    placed = np.concatenate([side.ravel() for pair in pairs for of_one in pair for side in of_one])
+    are_certain = np.isin(placed[~np.isnan(placed)], (0, 1)).all()  # each has one class wholly above the other
+    are_equal = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(scores_a, scores_b, strict=True))
+    if not difference and are_certain and not are_equal:
         reach = certain_within(min(n_texts), level)  # two certainties that so few texts cannot give
         return Comparison(Interval(0.0, -reach, reach, level), 1.0)
+    of_texts = sum(_variance(np.nanmean(part, axis=(0, 1))) for part in (above, below))
+    parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
     return compared(difference, of_texts, parts, n_texts, level)
-
-
-def _are_certain(pairs: Sequence[tuple[tuple[FloatArray, ...], ...]]) -> bool:
-    """Whether each side of each pair has one class wholly above the other."""
-    values = np.concatenate([placed.ravel() for pair in pairs for side in pair for placed in side])
-    return bool(np.isin(values[~np.isnan(values)], (0, 1)).all())
-
-
-def _are_equal(scores_a: Sequence[ArrayLike], scores_b: Sequence[ArrayLike]) -> bool:
-    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(scores_a, scores_b, strict=True))
 
 
 def compared(
@@ -231,13 +222,11 @@ def _placed(labels: NDArray[Any], scores: ArrayLike) -> tuple[FloatArray, FloatA
     if np.isinf(rows).any():
         fold, i = np.argwhere(np.isinf(rows))[0]
         raise ValueError(f"score {rows[fold, i]} of text {i} is not finite")
-    above = np.full((len(rows), int((labels == 1).sum())), np.nan)
-    below = np.full((len(rows), int((labels == 0).sum())), np.nan)
+    above, below = (np.full((len(rows), int((labels == label).sum())), np.nan) for label in (1, 0))
     for f, row in enumerate(rows):
         judged = ~np.isnan(row) if len(rows) > 1 else np.full(len(row), True)
-        above[f, judged[labels == 1]], below[f, judged[labels == 0]] = placements(
-            *split_scores(labels[judged], row[judged])
-        )
+        placed = placements(*split_scores(labels[judged], row[judged]))
+        above[f, judged[labels == 1]], below[f, judged[labels == 0]] = placed
     return above, below
 
 
@@ -246,86 +235,15 @@ def _variance(values: FloatArray) -> float:
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else np.inf
 
 
+# --- TPR at an FPR ---
+
+
 def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """FPR, TPR and threshold (predict member where score >= threshold), from (0, 0) to (1, 1), all corners kept."""
     from sklearn.metrics import roc_curve
 
     split_scores(labels, scores)
     return roc_curve(labels, scores, drop_intermediate=False)
-
-
-def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
-    """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%."""
-    members, non_members = split_scores(labels, scores)
-    return float(_tpr_at_fpr(members[None], non_members[None], fpr)[0])
-
-
-def tpr_at_fpr_interval(
-    labels: ArrayLike,
-    scores: ArrayLike,
-    fpr: float = 0.05,
-    level: float = 0.95,
-    n_resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
-    """TPR at an FPR with a percentile bootstrap interval, members and non-members resampled apart.
-
-    The threshold is found anew in each resample, so the interval covers its uncertainty too. Where all members lie on
-    one side of it in every one, the interval reaches as far as `auc_interval`'s does.
-    """
-    members, non_members = split_scores(labels, scores)
-    rng = np.random.default_rng(seed)
-    resampled = _tpr_at_fpr(
-        rng.choice(members, (n_resamples, len(members))),
-        rng.choice(non_members, (n_resamples, len(non_members))),
-        fpr,
-    )
-    return percentile_interval(tpr_at_fpr(labels, scores, fpr), resampled, len(members), level)
-
-
-def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: float) -> Interval:
-    """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
-    alone do not make certain, it reaches as far as they could not exclude."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    if low == high and estimate in (0.0, 1.0):
-        reach = certain_within(n, level)
-        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
-    return Interval(estimate, float(low), float(high), level)
-
-
-def compare_tpr_at_fpr(
-    labels: ArrayLike,
-    scores_a: ArrayLike,
-    scores_b: ArrayLike,
-    fpr: float = 0.05,
-    level: float = 0.95,
-    n_resamples: int = 2000,
-    seed: int = 0,
-) -> Comparison:
-    """TPR at an FPR of `scores_a` minus that of `scores_b`, paired: a bootstrap in which both keep the same texts.
-
-    The p-value is twice the smaller share of resampled differences on either side of 0, at least 2 / (resamples + 1).
-    """
-    rng = np.random.default_rng(seed)
-    labels = np.asarray(labels)
-    drawn = [rng.choice(int(np.sum(labels == label)), (n_resamples, int(np.sum(labels == label)))) for label in (1, 0)]
-
-    def of(scores: ArrayLike) -> FloatArray:
-        """On these texts, then on each resample."""
-        members, non_members = split_scores(labels, scores)
-        resampled = _tpr_at_fpr(members[drawn[0]], non_members[drawn[1]], fpr)
-        return np.append(_tpr_at_fpr(members[None], non_members[None], fpr), resampled)
-
-    estimate, *resampled = of(scores_a) - of(scores_b)
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    smaller = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
-    p_value = min(1.0, 2 * (smaller + 1) / (n_resamples + 1))
-    return Comparison(Interval(float(estimate), float(low), float(high), level), float(p_value))
-
-
-def _tpr_at_fpr(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
-    """(R,) for R sets of members (R, m) and non-members (R, n)."""
-    return (members > threshold_at_fpr(non_members, fpr)[:, None]).mean(axis=1)
 
 
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
@@ -344,7 +262,83 @@ def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     return np.partition(non_members, n - n_accepted - 1, axis=-1)[..., n - n_accepted - 1]
 
 
+def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
+    """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%."""
+    return float(_tprs(*split_scores(labels, scores), fpr))
+
+
+def tpr_at_fpr_interval(
+    labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """TPR at an FPR with a percentile bootstrap interval, members and non-members resampled apart.
+
+    The threshold is found anew in each resample, so the interval covers its uncertainty too. Where all members lie on
+    one side of it in every one, the interval reaches as far as `auc_interval`'s does.
+    """
+    members, non_members = split_scores(labels, scores)
+    rng = np.random.default_rng(seed)
+    drawn = (rng.choice(of_class, (RESAMPLES, len(of_class))) for of_class in (members, non_members))
+    return percentile_interval(tpr_at_fpr(labels, scores, fpr), _tprs(*drawn, fpr), len(members), level)
+
+
+def compare_tpr_at_fpr(
+    labels: ArrayLike,
+    scores_a: ArrayLike,
+    scores_b: ArrayLike,
+    fpr: float = 0.05,
+    level: float = 0.95,
+    n_resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Comparison:
+    """TPR at an FPR of `scores_a` minus that of `scores_b`, paired: a bootstrap in which both keep the same texts.
+
+    The p-value is twice the smaller share of resampled differences on either side of 0, at least 2 / (resamples + 1).
+    """
+    rng, labels = np.random.default_rng(seed), np.asarray(labels)
+    counts = [int(np.sum(labels == label)) for label in (1, 0)]
+    drawn = [rng.choice(n, (n_resamples, n)) for n in counts]
+
+    def of(scores: ArrayLike) -> FloatArray:
+        """On these texts, then on each resample."""
+        members, non_members = split_scores(labels, scores)
+        return np.append(_tprs(members, non_members, fpr), _tprs(members[drawn[0]], non_members[drawn[1]], fpr))
+
+    estimate, *resampled = of(scores_a) - of(scores_b)
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    smaller = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
+    p_value = min(1.0, 2 * (smaller + 1) / (n_resamples + 1))
+    return Comparison(Interval(float(estimate), float(low), float(high), level), float(p_value))
+
+
+def _tprs(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
+    """The TPR of members (..., m) and non-members (..., n), shape (...)."""
+    return (members > threshold_at_fpr(non_members, fpr)[..., None]).mean(axis=-1)
+
+
 # --- bootstrap ---
+
+
+@lru_cache(maxsize=8)
+def resamples(n: int, seed: int) -> FloatArray:
+    """How often each of n things is drawn in each bootstrap resample, (RESAMPLES, n)."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
+
+
+def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: float = 0.95) -> Interval:
+    """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
+    alone do not make certain, it reaches as far as they could not exclude."""
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    if low == high and estimate in (0.0, 1.0):
+        reach = certain_within(n, level)
+        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
+    return Interval(estimate, float(low), float(high), level)
+
+
+def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
+    """A mean over texts or documents with its percentile bootstrap interval."""
+    values = np.asarray(values, float)
+    resampled = resamples(len(values), seed) @ values / len(values)
+    return percentile_interval(float(values.mean()), resampled, len(values), level)
 
 
 def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray:
@@ -357,9 +351,8 @@ def document_auc_interval(
 ) -> Interval:
     """AUC of single snippets, with a percentile bootstrap interval that resamples whole documents.
 
-    The snippets of one document are alike, so an interval that took them for independent would be too short. Where all
-    resamples agree on 0 or 1 it reaches as far as `auc_interval`'s of so many documents does. ValueError for fewer than
-    two documents of a class.
+    The snippets of one document are alike, so an interval that took them for independent would be too short.
+    ValueError for fewer than two documents of a class.
     """
     labels, document = np.asarray(labels), np.asarray(document)
     sides = []
@@ -373,23 +366,6 @@ def document_auc_interval(
     wins = (np.sign(a[:, None] - b) + 1) / 2  # of single snippets; then summed over each pair of documents
     wins = np.add.reduceat(np.add.reduceat(wins, first_a, axis=0), first_b, axis=1)
     pairs = np.outer(np.diff([*first_a, len(a)]), np.diff([*first_b, len(b)])).astype(np.float64)
-
-    def of(times_a: FloatArray, times_b: FloatArray) -> FloatArray:
-        return ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
-
-    resampled = of(resamples(len(first_a), seed), resamples(len(first_b), seed + 1))
+    times_a, times_b = resamples(len(first_a), seed), resamples(len(first_b), seed + 1)
+    resampled = ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
     return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n), level)
-
-
-def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
-    """A mean over texts or documents with its percentile bootstrap interval; of shares that are all 0 or all 1 it
-    reaches as far as so many could not exclude."""
-    values = np.asarray(values, float)
-    resampled = resamples(len(values), seed) @ values / len(values)
-    return percentile_interval(float(values.mean()), resampled, len(values), level)
-
-
-@lru_cache(maxsize=8)
-def resamples(n: int, seed: int) -> FloatArray:
-    """How often each of n things is drawn in each bootstrap resample, (RESAMPLES, n)."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
