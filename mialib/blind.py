@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.metrics import Interval
+from mialib.model_selection import stratified_split
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -75,26 +76,22 @@ def _compressed_bytes(texts: Sequence[str], language: str) -> NDArray[np.float64
     return np.log([[len(zlib.compress(text.encode()))] for text in texts])
 
 
-def _chosen(classifier: ClassifierMixin, folds: FoldsFor, **values: Sequence[float]) -> ClassifierMixin:
-    """The classifier with the values of the highest AUC over folds of the texts that it is given."""
-    from sklearn.model_selection import GridSearchCV
-
-    return GridSearchCV(classifier, values, scoring="roc_auc", cv=folds())
-
-
 def _tfidf(folds: FoldsFor) -> ClassifierMixin:
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
     from sklearn.pipeline import make_pipeline
 
-    regression = _chosen(LogisticRegression(max_iter=1000), folds, C=[1.0, 10.0, 100.0])
+    grid = {"C": [1.0, 10.0, 100.0]}
+    regression = GridSearchCV(LogisticRegression(max_iter=1000), grid, scoring="roc_auc", cv=folds())
     return make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
 
 
 def _naive_bayes(folds: FoldsFor) -> ClassifierMixin:
+    from sklearn.model_selection import GridSearchCV
     from sklearn.naive_bayes import MultinomialNB
 
-    return _chosen(MultinomialNB(), folds, alpha=[0.01, 0.1, 1.0])
+    return GridSearchCV(MultinomialNB(), {"alpha": [0.01, 0.1, 1.0]}, scoring="roc_auc", cv=folds())
 
 
 def _trees(folds: FoldsFor) -> ClassifierMixin:
@@ -162,11 +159,10 @@ def blind_scores(
 
 
 def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """A fold's scores with the middle between its two classes' means at 0, and their mean square distance from it 1.
+    """A fold's scores, centred at the midpoint of its two class means and scaled to unit root mean square.
 
-    What is compared across folds is then how far a fold's members and non-members lie apart, whatever its share of
-    members. A fold's mean would do where all have one share; where a document of many snippets makes a fold mostly
-    members, that would take what tells them apart away. A fold of one class, which tells nothing, has its mean at 0.
+    Folds then compare by how far their members and non-members lie apart, whatever their share of members. Centring at
+    the mean would hide that where one long document makes a fold mostly members. A fold of one class has its mean at 0.
     """
     if np.ptp(scores) <= 1e-12 * max(1.0, np.abs(scores).max()):  # all alike, but for rounding
         return np.zeros(len(scores))
@@ -213,12 +209,10 @@ def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:
     """The interval of a metric of out-of-fold scores, given the one that takes them for independent.
 
     They are not: the folds' classifiers share most of what they learned from. Nadeau and Bengio (2003) count that in by
-    a variance larger by 1 + K / (K - 1) for K folds, 1 / K + 1 / (K - 1) in place of 1 / K: 1.45 times the width for
-    ten. It is a rule of thumb, and on the wide side where the classifier is sure. Clipped to [0, 1].
+    a variance larger by 1 + K / (K - 1) for K folds: 1.45 times the width for ten. A rule of thumb; clipped to [0, 1].
     """
     factor = sqrt(1 + n_folds / (n_folds - 1))
-    low = interval.estimate - factor * (interval.estimate - interval.low)
-    high = interval.estimate + factor * (interval.high - interval.estimate)
+    low, high = (interval.estimate + factor * (end - interval.estimate) for end in (interval.low, interval.high))
     return replace(interval, low=max(0.0, low), high=min(1.0, high))
 
 
@@ -227,13 +221,10 @@ def held_out_scores(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
 
-    Equal texts are in one half. One classifier judged on texts that it has nothing to do with: its interval needs no
+    Equal texts are in one half. The classifier is judged on texts that it has not seen, so its interval needs no
     widening.
     """
-    from mialib.model_selection import stratified_split
-
-    labels = np.asarray(labels)
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    labels, places = np.asarray(labels), {text: place for place, text in enumerate(dict.fromkeys(texts))}
     groups = np.array([places[text] for text in texts])
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))

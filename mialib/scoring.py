@@ -17,11 +17,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from mialib.batches import right_padded, token_batches
@@ -29,9 +29,6 @@ from mialib.models import LoadedModel, find_head, free_bytes
 from mialib.store import code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +42,6 @@ TEXTS_AT_ONCE = 1024  # tokenized ahead
 # them of a model that runs whole, and else by columns.
 LOGITS_AT_ONCE_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20, "mps": 128 * 2**20}
 CPU_COLUMNS_AT_ONCE = 2048  # of the vocabulary: the logits of a batch then stay in the cache until nobody needs them
-
-
-@dataclass(frozen=True)
-class EncodedTexts:
-    """Token ids of each text, start token first, cut to the context and the one token that it predicts."""
-
-    token_ids: list[list[int]]
-    n_cut: list[int]
 
 
 def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -77,8 +66,6 @@ def head_statistics(
     and s_2 become s_0, s_1 - r s_0 and s_2 - 2 r s_1 + r^2 s_0, each times e^(-r), all of them sums of terms of one
     sign.
     """
-    import torch
-
     weight, bias = head.weight, head.bias
     rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)
     of_target = torch.empty(len(hidden))
@@ -107,8 +94,6 @@ def head_statistics(
 
 def _power_sums(d: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The sums of e^d, d e^d and d^2 e^d over each row, (R,); `out` is memory to work in, like `d`."""
-    import torch
-
     weighted = torch.exp(d, out=out)
     return weighted.sum(-1), weighted.mul_(d).sum(-1), weighted.mul_(d).sum(-1)
 
@@ -123,8 +108,6 @@ def _from_sums(
 @cache
 def one_pass_kernel() -> Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]] | None:
     """`mialib.kernels.one_pass_statistics`, or None where it doesn't run on this machine's GPU, with a warning why."""
-    import torch
-
     try:
         from mialib.kernels import one_pass_statistics
 
@@ -162,8 +145,6 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error of torch's says that memory was too small; on a processor it is no class of its own."""
-    import torch
-
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
@@ -192,10 +173,9 @@ class Scorer:
         rows: list[TokenRow | None] = [None] * len(texts)
         n_cut = np.zeros(len(texts), np.int64)
         with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=not progress) as bar:
-            for numbers, encoded in self._encode_ahead(texts):
-                n_cut[numbers] = encoded.n_cut
-                for batch in token_batches(encoded.token_ids, lambda: self.tokens_per_batch):
-                    for at, row in zip(batch, self._score_batch([encoded.token_ids[i] for i in batch]), strict=True):
+            for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts):
+                for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
+                    for at, row in zip(batch, self._score_batch([token_ids[i] for i in batch]), strict=True):
                         self._check_finite(numbers[at], row, texts[numbers[at]])
                         rows[numbers[at]] = row
                     bar.update(len(batch))
@@ -224,7 +204,7 @@ class Scorer:
         encoded = self.loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)
         return encoded["input_ids"]
 
-    def _encode_ahead(self, texts: Sequence[str]) -> Iterator[tuple[list[int], EncodedTexts]]:
+    def _encode_ahead(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
         """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
         blocks = [order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE)]
@@ -233,24 +213,21 @@ class Scorer:
             for i, numbers in enumerate(blocks):
                 encoded = ahead.popleft().result()
                 ahead.extend(pool.submit(self._encode, texts, following) for following in blocks[i + 1 : i + 2])
-                yield numbers, encoded
+                yield numbers, *encoded
 
-    def _encode(self, texts: Sequence[str], numbers: Sequence[int] | None = None) -> EncodedTexts:
-        """The texts with these numbers, or all of them."""
-        numbers = range(len(texts)) if numbers is None else numbers
+    def _encode(self, texts: Sequence[str], numbers: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+        """Token ids of the texts with these numbers, start token first, cut to the context and the one token that it
+        predicts; and how many tokens each lost."""
         start = [] if self.loaded.start_token_id is None else [self.loaded.start_token_id]
-        token_ids, n_cut = [], []
-        for i, ids in zip(numbers, self.token_ids([texts[i] for i in numbers]) if numbers else [], strict=True):
-            ids = start + ids
+        longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
+        encoded = [start + ids for ids in self.token_ids([texts[i] for i in numbers])] if numbers else []
+        for i, ids in zip(numbers, encoded, strict=True):
             if len(ids) < 2:
                 raise ValueError(
                     f"text {i} has {len(ids)} token and no start token is prepended, so nothing can be scored: "
                     f"{excerpt(texts[i])}"
                 )
-            longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
-            token_ids.append(ids[:longest])
-            n_cut.append(max(0, len(ids) - longest))
-        return EncodedTexts(token_ids, n_cut)
+        return [ids[:longest] for ids in encoded], [max(0, len(ids) - longest) for ids in encoded]
 
     def _warn_of_cut(self, n_cut: Sequence[int] | NDArray[np.integer]) -> None:
         if np.any(n_cut):
@@ -271,10 +248,10 @@ class Scorer:
         statistics, so nothing is known to be shared.
         """
         check_texts(variants, "texts to score")
-        encoded = self._encode(variants)
-        self._warn_of_cut(encoded.n_cut)
+        token_ids, n_cut = self._encode(variants, range(len(variants)))
+        self._warn_of_cut(n_cut)
         begins = []
-        for ids in encoded.token_ids:
+        for ids in token_ids:
             if self.loaded.start_token_id is None:
                 begins.append(0)
                 continue
@@ -282,8 +259,8 @@ class Scorer:
             differs = own.token_ids[:shared] != np.asarray(ids[1 : 1 + shared])
             begins.append(int(differs.argmax()) if differs.any() else shared)
         found: list[FloatArray] = [np.empty(0)] * len(variants)
-        for batch in token_batches(encoded.token_ids, lambda: self.tokens_per_batch):
-            rows = self._score_batch([encoded.token_ids[i] for i in batch], [begins[i] for i in batch])
+        for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
+            rows = self._score_batch([token_ids[i] for i in batch], [begins[i] for i in batch])
             for i, row in zip(batch, rows, strict=True):
                 self._check_finite(i, row, variants[i])
                 found[i] = np.concatenate([own.log_prob[: begins[i]], row.log_prob])
@@ -318,15 +295,11 @@ class Scorer:
         self.tokens_per_batch = max(1, half * len(token_ids[0]))
         logger.warning("%s: out of memory; %d tokens a batch from here on", self.loaded.name, self.tokens_per_batch)
         if self.device.type == "cuda":
-            import torch
-
             torch.cuda.empty_cache()
         return self._score_batch(token_ids[:half], begins[:half]) + self._score_batch(token_ids[half:], begins[half:])
 
     def _forward(self, token_ids: list[list[int]], begins: list[int]) -> list[TokenRow]:
         """Statistics of texts from one forward pass."""
-        import torch
-
         inputs, lengths = right_padded([ids[:-1] for ids in token_ids], "cpu")
         targets = [ids[1 + begin :] for ids, begin in zip(token_ids, begins, strict=True)]
         place = torch.arange(inputs.shape[1])
@@ -342,8 +315,6 @@ class Scorer:
 
     def _statistics(self, inputs: torch.Tensor, is_wanted: torch.Tensor, targets: torch.Tensor) -> FloatArray:
         """(3, tokens) float32: log-prob, entropy, variance at each wanted position, text after text."""
-        import torch
-
         if self._head is None:
             hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]
         else:
@@ -363,8 +334,6 @@ class Scorer:
         They are never rounded to a narrower type of the weights'. Where the model runs whole, the rows are its logits
         already.
         """
-        import torch
-
         head = self._head
         if head is None:
             return rows.to(torch.float32, copy=True)
