@@ -26,7 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from mialib.benchmarks import Benchmark
-from mialib.passes.inputs import Inputs, Target
+from mialib.passes.inputs import Target, inputs_of, load_inputs
 from mialib.token_stats import TokenRow, TokenStats
 
 atexit.register(shutil.rmtree, os.environ["HF_MODULES_CACHE"], ignore_errors=True)
@@ -55,6 +55,7 @@ TEXTS = [
     "Naïve café 🙂",
     SENTENCES[3],
 ]
+NOUNS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
 CONTEXT = 96  # tokens
 
 # What differs between the families' configurations; the rest is in `tiny_model`.
@@ -221,23 +222,18 @@ def masked_folder(tmp_path_factory):
 @pytest.fixture
 def inputs(model_folder, tmp_path):
     """Eight texts of seven words under the tiny model."""
-    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
-    rows = [{"text": f"The {noun} stands near the old Mill", "label": i % 2} for i, noun in enumerate(nouns)]
+    rows = [{"text": f"The {noun} stands near the old Mill", "label": i % 2} for i, noun in enumerate(NOUNS)]
     path = tmp_path / "texts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    from mialib.passes import inputs as evaluate
-
-    [target] = evaluate.targets(model_folder, str(path))
-    return evaluate.load_inputs(target)
+    return load_inputs(Target(model=model_folder, benchmark=str(path)))
 
 
 @pytest.fixture
 def benchmark_file(tmp_path):
     """Sixteen English texts of eight words, half of them members, none equal."""
-    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
     path = tmp_path / "texts.jsonl"
     with path.open("w") as file:
-        for i, noun in enumerate(nouns):
+        for i, noun in enumerate(NOUNS):
             for label in (0, 1):
                 text = f"The {noun} number {i} stands {'near' if label else 'behind'} the old Mill"
                 file.write(json.dumps({"text": text, "label": label}) + "\n")
@@ -256,16 +252,16 @@ def random_rows(seed, lengths):
 
 
 def made_inputs(rows, labels, *, lowercase=None, domains=(), name="made"):
-    """Inputs of made statistics: no model has been run."""
+    """Inputs of made statistics: no model has been run, and what is not given is lacking."""
     rows = [row if isinstance(row, TokenRow) else made_row(*row) for row in rows]
     texts = tuple(f"Text number {i}" for i in range(len(rows)))
-    return Inputs(
-        target=Target("made/model", name),
-        benchmark=Benchmark(name, texts, np.array(labels), "r", domains=tuple(domains)),
+    benchmark = Benchmark(name, texts, np.array(labels), "r", domains=tuple(domains))
+    return inputs_of(Target(model="made/model", benchmark=name), benchmark).given(
         stats=TokenStats.from_rows(rows, provenance={}),
         lowercase=None if lowercase is None else TokenStats.from_rows(lowercase, provenance={}),
         reference=None,
         frequency=None,
+        neighbors=None,
     )
 
 
@@ -273,9 +269,6 @@ def made_row(log_prob, entropy):
     """One text of these log-probs and entropies."""
     n = len(log_prob)
     return TokenRow(np.arange(n), np.array(log_prob, float), np.array(entropy, float), np.ones(n))
-
-
-NOUNS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
 
 
 def page_parameters(models, folder):
@@ -315,7 +308,7 @@ def page_parameters(models, folder):
         "probe_table_1": {"lengths": "-"},
         "probe_tables_2_3": {"lengths": "-"},
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
-        "shift_dial": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
+        "distribution_shift": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.01, 0.1", "set_sizes": "1, 5, 50"},
         "which_detector": {"shifted": shifted},

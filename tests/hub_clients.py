@@ -15,10 +15,10 @@ import json, os, sys, tempfile, time, traceback
 from pathlib import Path
 
 commands, pins = json.loads(sys.argv[1])
-import mialib.hub
-from mialib.cli import main
+import mialib.catalog.hub
+from mialib.commands.cli import main
 
-mialib.hub.PINS = Path(pins)
+mialib.catalog.hub.PINS = Path(pins)
 real = os.dup(1), os.dup(2)
 told = []
 for command in commands:
