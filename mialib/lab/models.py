@@ -36,12 +36,15 @@ def lab_model(name: str) -> Path:
 
 
 def _key(name: str) -> str:
-    """What determines a model: recipe, texts, code and libraries. Corpora count by their texts, not by who made them."""
+    """What determines a model: recipe, texts in their roles, code and libraries.
+
+    Corpora count by their texts: another way to gather the same ones trains nothing anew.
+    """
     recipe = lab_recipe(name)
     made_of = [_key(base_of(name, recipe))] if isinstance(recipe, Unlearning) else []
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab_card(corpus)
-        made_of.append([card["content_hash"], card["tokenizer_hash"]])
+        made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
     code = [code_hash("lab.training"), version("torch"), version("transformers")]
     return hash_of([recipe.model_dump(), made_of, code])
 

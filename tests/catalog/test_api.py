@@ -22,13 +22,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 import mialib
 from mialib import TokenStats
-from mialib.catalog import api
-from mialib.passes import inputs as evaluate
-from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, neighbors_or_load, score_cut_texts, score_or_load
-from mialib.detectors import DETECTORS
-from mialib.catalog.hub import Unavailable
-from mialib.store import hash_texts
 from mialib.book.tables import entropy_table, provenance_table
+from mialib.catalog import api
+from mialib.catalog.hub import Unavailable
+from mialib.detectors import DETECTORS
+from mialib.passes import inputs as evaluate
+from mialib.passes.cache import (
+    count_or_load,
+    neighbor_log_probs_or_load,
+    neighbors_or_load,
+    score_cut_texts,
+    score_or_load,
+)
+from mialib.store import hash_texts
 
 KEY = "sk-a-secret-key-of-the-tests"
 
@@ -758,8 +764,8 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
 
 @pytest.mark.slow
 def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
-    from mialib.book.profile import Profile
     from mialib.book.notebooks import run_notebook
+    from mialib.book.profile import Profile
     from mialib.store import ROOT
 
     def run(model):

@@ -1,17 +1,18 @@
 """The papers' benchmarks by name, in the layouts that the hub and people's copies have them in."""
 
 import shutil
+import warnings
 
 import published_data
 import pytest
 from published_data import rows, write_jsonl
 
-from mialib.catalog import hub
-from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.hub import Unavailable
-from mialib.catalog.benchmarks import find_part, is_published
-from mialib.catalog.registry import known_benchmarks
 from mialib.attacks.unseen import load_unseen
+from mialib.catalog import hub
+from mialib.catalog.benchmarks import find_part, is_published, load_benchmark
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.registry import known_benchmarks
+from mialib.text import count_words
 
 WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
 
@@ -64,6 +65,22 @@ def test_what_a_benchmark_does_not_come_in_is_an_error(name, message):
 @pytest.mark.parametrize("name", ["wiki-64", "wikimia64", "mimirs/github", "texts.jsonl"])
 def test_other_names_are_no_published_benchmarks(name):
     assert not is_published(name)
+
+
+@pytest.mark.parametrize("name", ["wikimai", "notes.docx"])
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
+    with pytest.raises(ValueError, match=rf"unknown benchmark '{name}'; known: wikimia, .*arxiv_mia, .*\.jsonl"):
+        load_benchmark(name)
+
+
+def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
+    whole = [{"text": "one two three", "label": 1}, {"text": "four five six", "label": 0}]
+    write_jsonl(path := tmp_path / "b.jsonl", whole)
+    assert load_benchmark(path, length=2).texts == ("one two", "four five")
+    text = "我来到北京清华大学，这条河流经三个村庄。"
+    chinese = [{"text": text, "label": 1}, {"text": text[1:], "label": 0}]
+    write_jsonl(path, chinese)
+    assert load_benchmark(path, length=2, language="zh").texts == ("我来到", "来到北京")
 
 
 # --- the hub's layouts ------------------------------------------------------------------------------------------------
@@ -220,3 +237,43 @@ def test_unseen_texts_come_with_arxiv_mia(copies):
     assert len(load_unseen("arxiv_mia", like, 4)) == 4
     with pytest.raises(Unavailable, match="unseen texts of bookmia: it comes with none"):
         load_unseen("bookmia", like, 2)
+
+
+# --- the copies that people have --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "n_texts"), [(32, 776), (64, 542), (128, 250), (256, 82)])
+def test_wikimia_has_as_many_texts_as_its_paper_says(length, n_texts, published_copy):
+    bench = load_benchmark("wikimia", length=length)
+    assert len(bench) == n_texts
+    assert set(bench.labels.tolist()) == {0, 1}
+    assert bench.name == f"wikimia-{length}"
+    assert max(map(count_words, bench.texts)) == length
+
+
+def test_arxiv_mia_loads_and_can_be_cut(published_copy):
+    bench = load_benchmark("arxiv_mia")
+    assert len(bench) == 2000 and bench.labels.sum() == 1000
+    assert [bench.domains.count(field) for field in ("cs", "math")] == [800, 1200]
+    assert len(bench.validation) == 400, "the published split is 2:8"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert max(map(count_words, load_benchmark("arxiv_mia", length=64).texts)) == 64
+
+
+@pytest.mark.parametrize("length", [None, 33])
+def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
+    asked = "; name one, such as" if length is None else f", not {length}; such as"
+    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256{asked} wikimia-32"):
+        load_benchmark("wikimia", length=length)
+
+
+def test_a_local_copy_is_read_without_the_hub(copies):
+    lines = rows("river", text="input")
+    write_jsonl(copies / "wikimia" / "64.jsonl", lines)
+    assert load_benchmark("wikimia", length=64).texts == tuple(row["input"] for row in lines)
+
+
+def test_without_hub_and_copy_the_error_says_where_a_copy_goes(copies):
+    with pytest.raises(Unavailable, match=r"swj0419/WikiMIA' .* folder swj0419/WikiMIA under \$MIALIB_BENCHMARKS"):
+        load_benchmark("wikimia", length=32)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import yaml
 
-from mialib.lab import corpora as lab
-from mialib.book import tables
+from mialib import Scorer, batches
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.book.profile import load_profile
+from mialib.lab import corpora, models, training
+from mialib.lab.corpora import drop_near_duplicates
 from mialib.lab.docstrings import Docstring, read_docstrings
-from mialib.text import drop_near_duplicates
-from mialib.scoring import Scorer
+from mialib.lab.recipes import Corpus, load_recipes
 
 TINY = {
     "name": "tiny",
@@ -108,54 +107,65 @@ def use_tiny_lab(tiny_lab, monkeypatch):
     monkeypatch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
 
 
+@pytest.fixture
+def use_empty_home(tiny_lab, tmp_path, monkeypatch):
+    """A function after which all is to be made anew, but for the reading of the packages' source files."""
+
+    def use():
+        for home in (tiny_lab / "home", tmp_path / "empty"):
+            (home / "cache").mkdir(parents=True, exist_ok=True)
+        sources = tiny_lab / "home" / "cache" / "sources"
+        sources.mkdir(exist_ok=True)
+        (tmp_path / "empty" / "cache" / "sources").symlink_to(sources, target_is_directory=True)
+        monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "empty"))
+
+    return use
+
+
 def test_corpus_deals_out_each_text_once_and_balanced():
-    texts = [text for role in lab.ROLES for text in lab.lab_texts("lab/tiny", role)]
+    texts = [text for role in corpora.ROLES for text in corpora.lab_texts("lab/tiny", role)]
     assert len(set(texts)) == len(texts)
-    assert [len(lab.lab_texts("lab/tiny", role)) for role in lab.ROLES[:3]] == [20, 20, 20]
-    assert all(len(text.split()) == 40 for text in lab.lab_texts("lab/tiny", "member"))
+    assert [len(corpora.lab_texts("lab/tiny", role)) for role in corpora.ROLES[:3]] == [20, 20, 20]
+    assert all(len(text.split()) == 40 for text in corpora.lab_texts("lab/tiny", "member"))
 
 
 def test_corpus_card_records_hash_and_counts_that_fit_the_texts():
-    card = lab.lab_card("lab/tiny")
+    card = corpora.lab_card("lab/tiny")
     assert sum(card["roles"].values()) == sum(card["packages"].values())
     assert card["sources"][0].startswith("networkx==")
     assert len(card["content_hash"]) == 16
 
 
-def test_corpus_is_the_same_when_made_twice(monkeypatch, tmp_path):
-    first = lab.lab_card("lab/tiny")["content_hash"]
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
-    assert lab.lab_card("lab/tiny")["content_hash"] == first
+def test_corpus_is_the_same_when_made_twice(use_empty_home):
+    first = corpora.lab_card("lab/tiny")["content_hash"]
+    use_empty_home()
+    assert corpora.lab_card("lab/tiny")["content_hash"] == first
 
 
 def test_benchmark_has_the_members_first_labelled_one():
-    benchmark = lab.lab_benchmark("lab/tiny")
+    benchmark = corpora.lab_benchmark("lab/tiny")
     assert Counter(benchmark.labels.tolist()) == {0: 20, 1: 20}
-    assert list(benchmark.texts[:20]) == lab.lab_texts("lab/tiny", "member")
+    assert list(benchmark.texts[:20]) == corpora.lab_texts("lab/tiny", "member")
 
 
 def test_chinese_corpus_counts_words_with_jieba():
     import jieba
 
-    benchmark = lab.lab_benchmark("lab/tiny-zh")
+    benchmark = corpora.lab_benchmark("lab/tiny-zh")
     assert benchmark.language == "zh"
     assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
 def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
-    card = lab.lab_card("lab/tiny-elsewhere")
+    card = corpora.lab_card("lab/tiny-elsewhere")
     assert card["roles"] == {"non_member": 15} and card["packages"] == {"typer": 15}
     assert card["tokenizer_hash"] is None and card["non_member_overlap"] == 0
-    assert sorted(p.name for p in lab.lab_corpus("lab/tiny-elsewhere").iterdir()) == ["card.json", "texts.parquet"]
-    assert lab.lab_texts("lab/tiny-elsewhere", "member") == lab.lab_texts("lab/tiny-elsewhere", "reference") == []
+    assert sorted(p.name for p in corpora.lab_corpus("lab/tiny-elsewhere").iterdir()) == ["card.json", "texts.parquet"]
+    assert (
+        corpora.lab_texts("lab/tiny-elsewhere", "member") == corpora.lab_texts("lab/tiny-elsewhere", "reference") == []
+    )
     with pytest.raises(ValueError, match="all 15 texts are non-members"):
-        lab.lab_benchmark("lab/tiny-elsewhere")
-
-
-def test_the_table_of_corpora_has_those_that_no_model_is_trained_on():
-    table = tables.corpus_table({name: lab.lab_card(name) for name in ("lab/tiny", "lab/tiny-elsewhere")})
-    assert table.loc["non-members"].astype(str).tolist() == ["20", "15"]
-    assert "None" not in table.loc["tokenizer", "lab/tiny-elsewhere"]
+        corpora.lab_benchmark("lab/tiny-elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -167,16 +177,16 @@ def test_the_table_of_corpora_has_those_that_no_model_is_trained_on():
     ],
 )
 def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(name, sides):
-    members, non_members = (lab.lab_texts(*side) for side in sides)
+    members, non_members = (corpora.lab_texts(*side) for side in sides)
     benchmark = load_benchmark(name)
     assert benchmark.name == name and list(benchmark.texts) == members + non_members
     assert benchmark.labels.tolist() == [1] * len(members) + [0] * len(non_members)
     package = {"lab/tiny": "networkx", "lab/tiny-elsewhere": "typer"}
     first, second = (package[corpus] for corpus, _ in sides)
     assert list(benchmark.domains) == [first] * len(members) + [second] * len(non_members)
-    corpora = list(dict.fromkeys(corpus for corpus, _ in sides))
-    assert benchmark.revision == "~".join(lab.lab_card(corpus)["content_hash"] for corpus in corpora)
-    assert lab.corpora_of(name) == corpora
+    of = list(dict.fromkeys(corpus for corpus, _ in sides))
+    assert benchmark.revision == "~".join(corpora.lab_card(corpus)["content_hash"] for corpus in of)
+    assert corpora.corpora_of(name) == of
 
 
 @pytest.mark.parametrize(
@@ -195,25 +205,23 @@ def test_a_benchmark_that_cannot_be_is_an_error_that_says_why(name, message):
 
 
 def test_overlaps_are_with_what_the_first_corpus_trains_its_models_on(benchmark_file):
-    found = lab.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
+    found = corpora.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
     assert found.shape == (40,) and (found[:20] == 1).all()
-    assert found[20:].mean() == pytest.approx(lab.lab_card("lab/tiny")["non_member_overlap"])
-    of_background = lab.training_overlaps(
+    assert found[20:].mean() == pytest.approx(corpora.lab_card("lab/tiny")["non_member_overlap"])
+    of_background = corpora.training_overlaps(
         "lab/tiny:background~lab/tiny-elsewhere", load_benchmark("lab/tiny:background~lab/tiny-elsewhere").texts
     )
     assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
-    assert lab.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
+    assert corpora.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
 
 
 def test_overlaps_by_hand():
     trained_on = ["a b c d e f g h", "x y"]
     texts = ["a b c d e f g h", "b c d e f g h i", "i j k l m n o", "a b c"]
-    assert lab.overlaps(texts, trained_on, "en").tolist() == [1, 0.5, 0, 0]
+    assert corpora.overlaps(texts, trained_on, "en").tolist() == [1, 0.5, 0, 0]
 
 
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
-    from mialib.lab import training
-
     seen = {}
     encode = training._encode
 
@@ -222,59 +230,60 @@ def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_
         return seen["ids"]
 
     monkeypatch.setattr(training, "_encode", spy)
-    recipe = lab.lab_recipe("lab/tiny-5k")
-    training.train("lab/tiny-5k", recipe, tmp_path)
-    assert seen["texts"] == lab.lab_texts("lab/tiny", "member") + lab.lab_texts("lab/tiny", "background")
+    recipe = models.lab_recipe("lab/tiny-5k")
+    texts, times = models.trained_on(recipe)
+    training.train("lab/tiny-5k", recipe, models.lab_tokenizer("lab/tiny"), texts, times, tmp_path)
+    assert seen["texts"] == corpora.lab_texts("lab/tiny", "member") + corpora.lab_texts("lab/tiny", "background")
     assert all(ids[0] == 0 for ids in seen["ids"]), "each text starts with <|endoftext|>, as in scoring"
 
 
 def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_never():
-    quiz = [lab.lab_texts("lab/tiny-quiz", role) for role in ("member", "non_member")]
-    recipe = lab.lab_recipe("lab/tiny-5k").model_copy(update={"injected": {"lab/tiny-quiz": 3}})
-    members, background = lab.lab_texts("lab/tiny", "member"), lab.lab_texts("lab/tiny", "background")
-    texts, times = lab.trained_on(recipe)
+    quiz = [corpora.lab_texts("lab/tiny-quiz", role) for role in ("member", "non_member")]
+    recipe = models.lab_recipe("lab/tiny-5k").model_copy(update={"injected": {"lab/tiny-quiz": 3}})
+    members, background = corpora.lab_texts("lab/tiny", "member"), corpora.lab_texts("lab/tiny", "background")
+    texts, times = models.trained_on(recipe)
     assert texts == members + background + quiz[0] and not set(texts) & set(quiz[1])
     assert times == [2] * len(members) + [1] * len(background) + [3] * len(quiz[0])
-    assert lab.member_corpora("lab/tiny-5k") == ["lab/tiny"] and lab.member_corpora("lab/tiny-masked") == []
-    alone, _ = lab.trained_on(recipe.model_copy(update={"member_times": 0}))
+    assert models.member_corpora("lab/tiny-5k") == ["lab/tiny"] and models.member_corpora("lab/tiny-masked") == []
+    alone, _ = models.trained_on(recipe.model_copy(update={"member_times": 0}))
     assert alone == background + quiz[0]
 
 
-def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, tmp_path):
+def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home):
     learned_from = []
-    train_tokenizer = lab._train_tokenizer
+    train_tokenizer = corpora._train_tokenizer
     monkeypatch.setattr(
-        lab, "_train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
+        corpora, "_train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
     )
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
-    assert lab.lab_texts("lab/tiny", "reference") == learned_from
+    use_empty_home()
+    assert corpora.lab_texts("lab/tiny", "reference") == learned_from
 
 
 def test_a_corpus_of_docstrings_holds_no_near_duplicates():
     found = read_docstrings(["networkx"], 40)
-    kept = drop_near_duplicates(found, 40)
-    card = lab.lab_card("lab/tiny")
+    kept = drop_near_duplicates(found, load_recipes().corpora["lab/tiny"], [])
+    card = corpora.lab_card("lab/tiny")
     assert card["near_duplicates_dropped"] == len(found) - len(kept) > 0
-    assert set(lab.lab_texts("lab/tiny", "reference")) <= {d.text for d in kept}
+    assert set(corpora.lab_texts("lab/tiny", "reference")) <= {d.text for d in kept}
     assert 0 <= card["non_member_overlap"] < 0.05
 
 
-def test_a_trained_model_knows_its_members_better(monkeypatch, tmp_path):
+def test_a_trained_model_knows_its_members_better(monkeypatch, tmp_path, use_empty_home):
     memorized = json.loads(json.dumps(TINY))
     memorized["models"]["lab/tiny-5k"]["train"] |= {"member_times": 60, "hidden_size": 32}
     (tmp_path / "memorized.yml").write_text(yaml.safe_dump(memorized))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "memorized.yml"))
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
-    benchmark = lab.lab_benchmark("lab/tiny")
+    use_empty_home()
+    benchmark = corpora.lab_benchmark("lab/tiny")
     stats = Scorer("lab/tiny-5k").score(benchmark.texts, progress=False)
     log_probs = np.array([row.log_prob.mean() for row in stats])
     assert log_probs[benchmark.labels == 1].mean() > log_probs[benchmark.labels == 0].mean() + 0.2
 
 
-def test_training_twice_gives_the_same_scores(monkeypatch, tmp_path):
-    texts = lab.lab_benchmark("lab/tiny").texts[:5]
+def test_training_twice_gives_the_same_scores(use_empty_home):
+    texts = corpora.lab_benchmark("lab/tiny").texts[:5]
     first = Scorer("lab/tiny-5k").score(texts, progress=False)
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
+    use_empty_home()
     second = Scorer("lab/tiny-5k").score(texts, progress=False)
     np.testing.assert_array_equal(first.log_prob, second.log_prob)
     assert first.provenance["revision"] == second.provenance["revision"]
@@ -283,16 +292,12 @@ def test_training_twice_gives_the_same_scores(monkeypatch, tmp_path):
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     import torch
 
-    from mialib.lab import training
-
-    monkeypatch.setattr(
-        training, "HEAD_ROWS_AT_ONCE", {"cpu": 7}
-    )  # so that there are several chunks, the last one short
+    monkeypatch.setattr(batches, "ROWS_AT_ONCE", {"cpu": 7})  # so that there are several chunks, the last one short
     torch.manual_seed(0)
     hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(30, 6, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(0, 30, (40,))
-    ours = training.HeadLoss.apply(hidden, weight, targets)
+    ours = batches.HeadLoss.apply(hidden, weight, targets)
     expected = torch.nn.functional.cross_entropy(hidden @ weight.T, targets)
     torch.testing.assert_close(ours, expected)
     for mine, theirs in zip(
@@ -307,9 +312,7 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM
 
-    from mialib.lab import training
-
-    model = AutoModelForCausalLM.from_pretrained(lab.lab_model("lab/tiny-5k"))
+    model = AutoModelForCausalLM.from_pretrained(models.lab_model("lab/tiny-5k"))
     texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
     monkeypatch.setattr(training, "TOKENS_AT_ONCE", 9)  # more than one batch, of more than one text
     with torch.no_grad():
@@ -320,38 +323,33 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
 def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
     import torch
 
-    from mialib.lab.training import tf32_products
-
     for device, inside in (("cpu", "highest"), ("cuda", "high")):
-        with pytest.raises(KeyError), tf32_products(device):
+        with pytest.raises(KeyError), training.tf32_products(device):
             assert torch.get_float32_matmul_precision() == inside
             raise KeyError
         assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_the_first_steps_say_how_long_a_training_takes(monkeypatch):
-    from mialib.lab import training
-
     steps, clock = [], iter([100.0, 103.0])
 
     def optimize(name, model, batches, *_):
         steps.append(batches)
         return {}
 
-    recipe = load_profile().models["lab/tiny-5k"].train.model_copy(update={"batch_texts": 1})
+    recipe = load_recipes().models["lab/tiny-5k"].train.model_copy(update={"batch_texts": 1})
     monkeypatch.setattr(training, "_optimize", optimize)
     monkeypatch.setattr(training.time, "perf_counter", lambda: next(clock))
-    seconds = training.seconds_to_train("lab/tiny-5k", recipe, "cpu")
-    _, _, batches = training._prepare(recipe, "cpu")
-    assert steps == [batches[:10], batches[10:20]]
-    lengths = [len(batch[0]) - 1 for batch in batches]
+    given = models.lab_tokenizer("lab/tiny"), *models.trained_on(recipe), "cpu"
+    seconds = training.seconds_to_train("lab/tiny-5k", recipe, *given)
+    _, prepared = training._prepare(recipe, *given)
+    assert steps == [prepared[:10], prepared[10:20]]
+    lengths = [len(batch[0]) - 1 for batch in prepared]
     assert seconds == pytest.approx(3 * sum(lengths) / sum(lengths[10:20]))
 
 
 def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
-    from mialib.lab import training
-
-    recipe = load_profile().models["lab/tiny-5k"].train
+    recipe = load_recipes().models["lab/tiny-5k"].train
     texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]
     seen = [text[0] for batch in training._batches(texts, times, recipe) for text in batch]
     assert [seen.count(i) for i in range(40)] == times
@@ -359,10 +357,10 @@ def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
 
 
 def test_repeats_divide_the_members_into_equal_groups():
-    recipe = load_profile().models["lab/tiny-5k"].train
-    assert lab.member_times(recipe, 3) == [2, 2, 2]
+    recipe = load_recipes().models["lab/tiny-5k"].train
+    assert models.member_times(recipe, 3) == [2, 2, 2]
     repeated = recipe.model_copy(update={"member_repeats": (1, 2, 4)})
-    assert lab.member_times(repeated, 7) == [1, 1, 1, 2, 2, 4, 4]
+    assert models.member_times(repeated, 7) == [1, 1, 1, 2, 2, 4, 4]
 
 
 @pytest.fixture
@@ -380,13 +378,13 @@ def unlearned(monkeypatch, tmp_path):
 
 
 def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_same_weights(unlearned):
-    card = lab.lab_model_card("lab/tiny-forgets")
+    card = models.lab_model_card("lab/tiny-forgets")
     losses, of_non_members = card["losses_nats"], card["non_member_losses_nats"]
     assert len(losses) == len(of_non_members) > 1
     assert all(own < other for own, other in zip(losses[:-1], of_non_members[:-1], strict=True)), "not before"
     assert losses[-1] >= of_non_members[-1]
-    assert lab.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
-    texts = [*lab.lab_benchmark("lab/tiny").texts, *lab.lab_texts("lab/tiny", "background")]
+    assert models.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
+    texts = [*corpora.lab_benchmark("lab/tiny").texts, *corpora.lab_texts("lab/tiny", "background")]
     before, after = (
         np.array([-row.log_prob.mean() for row in Scorer(model).score(texts, progress=False)])
         for model in ("lab/tiny-knows", "lab/tiny-forgets")
@@ -402,65 +400,65 @@ def test_unlearning_that_does_not_get_there_is_an_error_with_both_losses(unlearn
     with pytest.raises(
         RuntimeError, match=r"lab/tiny-remembers: after 2 epochs .* is \d\.\d+ nats, that of non-members"
     ):
-        lab.lab_model("lab/tiny-remembers")
+        models.lab_model("lab/tiny-remembers")
 
 
 def test_a_name_with_a_seed_is_the_same_recipe_with_that_seed():
-    assert lab.lab_recipe("lab/tiny-5k@3") == lab.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
-    assert lab.lab_model("lab/tiny-5k@3").name == "tiny-5k@3"
+    assert models.lab_recipe("lab/tiny-5k@3") == models.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
+    assert models.lab_model("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
     with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
-        lab.lab_model("lab/tiny-5k@x")
+        models.lab_model("lab/tiny-5k@x")
 
 
 def test_a_trained_model_is_an_ordinary_hugging_face_folder():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = lab.lab_model("lab/tiny-5k")
+    folder = models.lab_model("lab/tiny-5k")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.model_type == "gpt_neox"
     assert tokenizer.decode(tokenizer("Return the graph.")["input_ids"]) == "Return the graph."
-    card = lab.lab_model_card("lab/tiny-5k")
+    card = models.lab_model_card("lab/tiny-5k")
     tables = 2 * model.config.vocab_size * model.config.hidden_size
     assert card["parameters"] == model.num_parameters() == card["non_embedding_parameters"] + tables
 
 
-def test_a_masked_model_learns_from_background_alone(monkeypatch, tmp_path):
-    from mialib.lab import training
-
-    read, lab_texts = [], lab.lab_texts
-    monkeypatch.setattr(lab, "lab_texts", lambda name, role: read.append(role) or lab_texts(name, role))
-    training.train_masked("lab/tiny-masked", lab.lab_recipe("lab/tiny-masked"), tmp_path)
-    assert read == ["background"]
+def test_a_masked_model_learns_from_background_alone(monkeypatch, use_empty_home):
+    read = []
+    monkeypatch.setattr(
+        training, "train_masked", lambda name, recipe, tokenizer, texts, folder: read.extend(texts) or {}
+    )
+    background = corpora.lab_texts("lab/tiny", "background")
+    use_empty_home()
+    models.lab_model("lab/tiny-masked")
+    assert read == background
 
 
 def test_a_masked_model_is_a_roberta_that_reads_its_corpus_tokens_and_two_more():
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    folder = lab.lab_model("lab/tiny-masked")
+    folder = models.lab_model("lab/tiny-masked")
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    causal = AutoTokenizer.from_pretrained(lab.lab_model("lab/tiny-5k"))
+    causal = AutoTokenizer.from_pretrained(models.lab_model("lab/tiny-5k"))
     assert model.config.model_type == "roberta" and model.config.vocab_size == len(causal) + 2
-    text = lab.lab_texts("lab/tiny", "member")[0]
+    text = corpora.lab_texts("lab/tiny", "member")[0]
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == causal(text)["input_ids"]
-    card = lab.lab_model_card("lab/tiny-masked")
+    card = models.lab_model_card("lab/tiny-masked")
     table = model.config.vocab_size * model.config.hidden_size  # the head is the embedding
     assert card["parameters"] == model.num_parameters() == card["non_embedding_parameters"] + table
-    assert lab.lab_model_corpus("lab/tiny-masked") == "lab/tiny"
+    assert models.lab_model_corpus("lab/tiny-masked") == "lab/tiny"
     assert 0 < card["final_loss_nats"] < np.log(len(tokenizer))
 
 
-def test_masked_training_twice_gives_the_same_weights(monkeypatch, tmp_path):
+def test_masked_training_twice_gives_the_same_weights(use_empty_home):
     from mialib.catalog.models import model_revision
 
     first = model_revision("lab/tiny-masked")
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
+    use_empty_home()
     assert model_revision("lab/tiny-masked") == first
 
 
 def test_each_token_is_masked_in_turn_and_seen_with_what_is_around_it():
     from types import SimpleNamespace
-
-    from mialib.lab import training
 
     tokenizer = SimpleNamespace(cls_token_id=90, mask_token_id=91)
     rows = list(training._masked_windows(tokenizer, [1, 2, 3, 4, 5], 4))
@@ -472,9 +470,7 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
     import torch
     from transformers import AutoModelForMaskedLM
 
-    from mialib.lab import training
-
-    model = AutoModelForMaskedLM.from_pretrained(lab.lab_model("lab/tiny-masked"))
+    model = AutoModelForMaskedLM.from_pretrained(models.lab_model("lab/tiny-masked"))
     mask = model.config.vocab_size - 1
     batch = [[mask - 1, 5, mask, 7, 8, 6], [mask - 1, mask, 9, 4]]
     with torch.no_grad():
@@ -483,23 +479,28 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
     torch.testing.assert_close(loss, -(alone[0] + alone[1]) / 2)
 
 
-def test_a_changed_recipe_trains_anew(monkeypatch, tiny_lab, tmp_path):
-    before = json.loads((lab.lab_model("lab/tiny-5k") / "lab.json").read_text())["key"]
+def test_a_changed_recipe_trains_anew(monkeypatch, tmp_path):
+    before = models.lab_model("lab/tiny-5k")
     changed = json.loads(json.dumps(TINY))
     changed["models"]["lab/tiny-5k"]["train"]["seed"] = 7
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(changed))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "changed.yml"))
-    assert lab.lab_model_card("lab/tiny-5k")["key"] != before
+    assert models.lab_model("lab/tiny-5k") != before
+    assert models.lab_model_card("lab/tiny-5k")["recipe"]["seed"] == 7
 
 
 @pytest.fixture
-def trainings(monkeypatch, tmp_path):
+def trainings(monkeypatch, use_empty_home):
     """The names of the models that are trained, by a stub that trains nothing, in an empty home."""
-    from mialib.lab import training
-
     trained = []
-    monkeypatch.setattr(training, "train", lambda name, *_: trained.append(name) or {})
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
+
+    def train(name, recipe, tokenizer, texts, times, folder):
+        trained.append(name)
+        folder.mkdir()
+        return {}
+
+    monkeypatch.setattr(training, "train", train)
+    use_empty_home()
     return trained
 
 
@@ -512,39 +513,46 @@ def use_corpus(monkeypatch, tmp_path, **changes):
     monkeypatch.setenv("MIALIB_PROFILE", str(path))
 
 
+def edit(monkeypatch, module, *modules):
+    """As if the code of these modules, which `module` makes a key of, had been edited."""
+    code_hash = module.code_hash
+    monkeypatch.setattr(
+        module, "code_hash", lambda *names: "edited" if set(names) & set(modules) else code_hash(*names)
+    )
+
+
 def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
-    lab.lab_model("lab/tiny-5k")
-    gathered, code_hash, make_corpus = [], lab.code_hash, lab._make_corpus
-    monkeypatch.setattr(lab, "code_hash", lambda *names: "edited" if "lab" in names else code_hash(*names))
-    monkeypatch.setattr(lab, "_make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
-    lab.lab_model("lab/tiny-5k")
+    models.lab_model("lab/tiny-5k")
+    gathered, make_corpus = [], corpora._make_corpus
+    edit(monkeypatch, corpora, "lab.corpora")
+    monkeypatch.setattr(corpora, "_make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
+    models.lab_model("lab/tiny-5k")
     assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
 
 
 @pytest.mark.parametrize("changes", [{"seed": 7}, {"vocab_size": 600}])
 def test_other_texts_or_another_tokenizer_train_anew(monkeypatch, trainings, tmp_path, changes):
-    lab.lab_model("lab/tiny-5k")
+    models.lab_model("lab/tiny-5k")
     use_corpus(monkeypatch, tmp_path, **changes)
-    lab.lab_model("lab/tiny-5k")
-    lab.lab_model("lab/tiny-5k")
+    models.lab_model("lab/tiny-5k")
+    models.lab_model("lab/tiny-5k")
     assert trainings == ["lab/tiny-5k"] * 2
 
 
 def test_the_same_texts_in_other_roles_train_anew(monkeypatch, trainings, tmp_path):
-    lab.lab_model("lab/tiny-5k")
-    members = lab.lab_texts("lab/tiny", "member")
+    models.lab_model("lab/tiny-5k")
+    members = corpora.lab_texts("lab/tiny", "member")
     use_corpus(monkeypatch, tmp_path, members=15, non_members=25)
-    assert lab.lab_texts("lab/tiny", "member") == members[:15]
-    assert set(lab.lab_texts("lab/tiny", "non_member")) > set(members[15:]), "which the model was trained on"
-    lab.lab_model("lab/tiny-5k")
+    assert corpora.lab_texts("lab/tiny", "member") == members[:15]
+    assert set(corpora.lab_texts("lab/tiny", "non_member")) > set(members[15:]), "which the model was trained on"
+    models.lab_model("lab/tiny-5k")
     assert trainings == ["lab/tiny-5k"] * 2
 
 
 def test_another_training_code_trains_anew(monkeypatch, trainings):
-    lab.lab_model("lab/tiny-5k")
-    code_hash = lab.code_hash
-    monkeypatch.setattr(lab, "code_hash", lambda *names: "edited" if "training" in names else code_hash(*names))
-    lab.lab_model("lab/tiny-5k")
+    models.lab_model("lab/tiny-5k")
+    edit(monkeypatch, models, "lab.training")
+    models.lab_model("lab/tiny-5k")
     assert len(trainings) == 2
 
 
@@ -552,8 +560,13 @@ def test_near_duplicates_are_dropped_and_the_first_is_kept():
     words = [f"w{i}" for i in range(50)]
     first, other = " ".join(words), " ".join(reversed(words))
     nearly = " ".join([*words[:45], "a", "b", "c", "d", "e"])
-    kept = drop_near_duplicates([Docstring("p", t) for t in (first, nearly, other)], n_words=50)
-    assert [d.text for d in kept] == [first, other]
+    corpus = Corpus(source="docstrings", language="en", words=50, non_members=1, seed=0)
+    found = [Docstring("p", text) for text in (first, nearly, other, "too short for a seven")]
+    assert [d.text for d in drop_near_duplicates(found, corpus, [])] == [first, other]
+    assert [d.text for d in drop_near_duplicates(found, corpus, [first])] == [other]
+    at_20 = corpus.model_copy(update={"words": 20})
+    apart = Docstring("p", " ".join([*[f"v{i}" for i in range(20)], *words]))
+    assert drop_near_duplicates([found[0], apart], at_20, []) == [found[0], apart], "its first 20 words are its own"
 
 
 def test_docstrings_come_in_the_same_order_and_only_long_ones():
@@ -565,9 +578,9 @@ def test_docstrings_come_in_the_same_order_and_only_long_ones():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lab.lab_corpus("lab/nope"), "unknown lab corpus 'lab/nope'; known: lab/tiny"),
-        (lambda: lab.lab_model("lab/nope"), "unknown lab model 'lab/nope'; known: lab/tiny-5k"),
-        (lambda: lab.lab_texts("lab/tiny", "guest"), "unknown role 'guest'"),
+        (lambda: corpora.lab_corpus("lab/nope"), "unknown lab corpus 'lab/nope'; known: lab/tiny"),
+        (lambda: models.lab_model("lab/nope"), "unknown lab model 'lab/nope'; known: lab/tiny-5k"),
+        (lambda: corpora.lab_texts("lab/tiny", "guest"), "unknown role 'guest'"),
     ],
 )
 def test_unknown_names_are_named(call, message):
@@ -586,7 +599,7 @@ def test_a_corpus_larger_than_its_source_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "greedy.yml").write_text(yaml.safe_dump(greedy))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "greedy.yml"))
     with pytest.raises(ValueError, match="distinct texts of 40 words, but 1000100 are asked for"):
-        lab.lab_corpus("lab/tiny")
+        corpora.lab_corpus("lab/tiny")
 
 
 def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(monkeypatch, tmp_path):
@@ -600,39 +613,40 @@ def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(monkey
     write([*texts, texts[3]])
     settings = {"source": "file", "packages": [], "path": str(path), "members": 10, "non_members": 10}
     use_corpus(monkeypatch, tmp_path, **settings, background=10, reference=10, vocab_size=300)
-    card = lab.lab_card("lab/tiny")
+    card = corpora.lab_card("lab/tiny")
     assert card["near_duplicates_dropped"] == 1 and card["packages"] == {"hymns": 20, "odes": 20}
-    dealt = [text for role in lab.ROLES for text in lab.lab_texts("lab/tiny", role)]
+    dealt = [text for role in corpora.ROLES for text in corpora.lab_texts("lab/tiny", role)]
     assert set(dealt[:30]) <= {" ".join(text.split()[:40]) for text in texts} and set(dealt[30:]) <= set(texts)
     assert len(set(dealt)) == 40
-    assert lab.lab_card("lab/tiny") == card
+    assert corpora.lab_card("lab/tiny") == card
     write(texts)
-    assert lab.lab_card("lab/tiny")["near_duplicates_dropped"] == 0, "another file is another corpus"
+    assert corpora.lab_card("lab/tiny")["near_duplicates_dropped"] == 0, "another file is another corpus"
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"poems\.jsonl, which a corpus of the profile is read from"):
-        lab.lab_card("lab/tiny")
+        corpora.lab_card("lab/tiny")
 
 
 def test_a_plain_file_of_chinese_lines_is_a_corpus_too(monkeypatch, tmp_path):
     path = tmp_path / "patents.txt"
-    path.write_text("\n".join(lab.lab_texts("lab/tiny-zh", "reference")))
+    path.write_text("\n".join(corpora.lab_texts("lab/tiny-zh", "reference")))
     settings = {"source": "file", "packages": [], "path": str(path), "language": "zh", "words": 20}
     use_corpus(monkeypatch, tmp_path, **settings, members=5, non_members=5, background=5, reference=1, vocab_size=300)
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
-    assert lab.lab_card("lab/tiny")["packages"] == {"patents": lab.lab_card("lab/tiny")["roles"]["reference"] + 15}
+    assert corpora.lab_card("lab/tiny")["packages"] == {
+        "patents": corpora.lab_card("lab/tiny")["roles"]["reference"] + 15
+    }
 
 
 def test_the_pool_of_a_corpus_deals_out_the_same_texts_elsewhere(monkeypatch, tmp_path):
-    before = lab.lab_card("lab/tiny")
+    before = corpora.lab_card("lab/tiny")
     pool = tmp_path / "pool.parquet"
-    assert lab.write_pool("lab/tiny", pool) == sum(before["roles"].values())
+    assert corpora.write_pool("lab/tiny", pool) == sum(before["roles"].values())
     use_corpus(monkeypatch, tmp_path, source="file", packages=[], path=str(pool))
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
-    after = lab.lab_card("lab/tiny")
+    after = corpora.lab_card("lab/tiny")
     same = ("content_hash", "tokenizer_hash", "roles", "packages")
     assert [after[key] for key in same] == [before[key] for key in same]
     with pytest.raises(ValueError, match=r"pool\.jsonl: a pool is written as \.parquet"):
-        lab.write_pool("lab/tiny", tmp_path / "pool.jsonl")
+        corpora.write_pool("lab/tiny", tmp_path / "pool.jsonl")
 
 
 def with_corpus(**changes):
@@ -643,7 +657,6 @@ def with_corpus(**changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"surprise": 1}, "surprise"),
         ({"models": {"lab/x": {"benchmarks": []}}}, "a lab model"),
         (with_corpus(vocab_size=None), "a corpus with background texts, and no other, has a `vocab_size`"),
         (with_corpus(path="a.jsonl"), "a corpus from a `file`, and no other, has a `path`"),
@@ -665,19 +678,11 @@ def with_corpus(**changes):
             },
             "learns from background texts, and lab/tiny-quiz has none",
         ),
-        ({"landing": {"page": "index", "notebook": "index"}}, "either"),
-        ({"landing": {"page": "index", "parameters": {"a": 1}}}, "only a notebook takes parameters"),
     ],
 )
-def test_a_wrong_profile_is_an_error_that_names_file_and_key(tmp_path, change, message):
+def test_a_wrong_recipe_is_an_error_that_names_file_and_key(tmp_path, monkeypatch, change, message):
     (tmp_path / "wrong.yml").write_text(yaml.safe_dump(TINY | change))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "wrong.yml"))
     with pytest.raises(ValueError, match=message) as caught:
-        load_profile(tmp_path / "wrong.yml")
+        load_recipes()
     assert "wrong.yml" in str(caught.value)
-
-
-def test_the_table_of_models_says_how_often_each_text_was_seen():
-    card = lab.lab_model_card("lab/tiny-5k")
-    recipe = card["recipe"] | {"member_times": 0, "injected": {"lab/quiz": 2}}
-    seen = tables.model_table([card, card | {"name": "contaminated", "recipe": recipe}])["members / background seen"]
-    assert seen.tolist() == ["2 / 1 times", "0 / 1 times, lab/quiz 2"]

@@ -21,10 +21,10 @@ import mialib
 from mialib import frequency, models
 from mialib.catalog import hub
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.passes.cache import count_or_load, score_or_load
-from mialib.catalog.hub import Unavailable, find_revision, read_revisions
 from mialib.catalog.corpora import corpus_identity, reference_texts
+from mialib.catalog.hub import Unavailable, find_revision, read_revisions
 from mialib.catalog.registry import known_models
+from mialib.passes.cache import count_or_load, score_or_load
 
 PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
     "EleutherAI/pythia-70m",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mialib.catalog import registry
-from mialib.book.profile import load_profile
 from mialib.book.paper_tables import columns_of
+from mialib.book.profile import load_profile
 from mialib.book.published import load_published
+from mialib.catalog import registry
 from mialib.catalog.benchmarks import find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.registry import HubPart, KnownBenchmark, KnownModel, find_model, known_benchmarks, known_models

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mialib
 from mialib import scoring
-from mialib.models import find_start_token, tokenizer_hash
 from mialib.catalog.models import load_model
+from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
 from mialib.token_stats import COLUMNS
 
@@ -609,8 +609,8 @@ def test_columns_are_the_three_numbers_and_the_token(model_folder):
 def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     from huggingface_hub import constants
 
-    from mialib.catalog import hub
     from mialib import models
+    from mialib.catalog import hub
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_HUB_OFFLINE")

@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mialib import load_benchmark
-from mialib.benchmarks import Benchmark, load_texts
-from mialib.text import count_words, cut_to_words, words
-from mialib.catalog.hub import Unavailable
+from mialib.benchmarks import Benchmark, load_texts, read_benchmark
+from mialib.text import words
 
 ROWS = [
     {"text": "The river rises, and the mill stands in water.", "label": 1},
@@ -42,17 +40,17 @@ def benchmark(texts, labels, **fields):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_all_file_formats_hold_the_same_benchmark(suffix, tmp_path):
-    bench = load_benchmark(write(tmp_path / f"b{suffix}", ROWS))
+    bench = read_benchmark(write(tmp_path / f"b{suffix}", ROWS))
     assert bench.texts == tuple(row["text"] for row in ROWS)
     assert bench.labels.tolist() == [1, 0, 1, 0]
     assert bench.labels.dtype == np.int8
-    assert bench.revision == load_benchmark(write(tmp_path / "c.jsonl", ROWS)).revision
+    assert bench.revision == read_benchmark(write(tmp_path / "c.jsonl", ROWS)).revision
     assert len(bench) == 4
 
 
 def test_the_revision_changes_with_a_text_and_with_a_label(tmp_path):
     def revision(rows):
-        return load_benchmark(write(tmp_path / "b.jsonl", rows)).revision
+        return read_benchmark(write(tmp_path / "b.jsonl", rows)).revision
 
     first = revision(ROWS)
     assert revision([*ROWS[:3], ROWS[3] | {"text": "008"}]) != first
@@ -63,23 +61,23 @@ def test_the_revision_changes_with_a_text_and_with_a_label(tmp_path):
 @pytest.mark.parametrize("column", ["text", "input", "snippet"])
 def test_the_public_benchmarks_text_columns_are_known(column, tmp_path):
     rows = [{"id": i, column: row["text"], "label": row["label"]} for i, row in enumerate(ROWS)]
-    assert load_benchmark(write(tmp_path / "b.jsonl", rows)).texts == tuple(row["text"] for row in ROWS)
+    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).texts == tuple(row["text"] for row in ROWS)
 
 
 def test_other_columns_are_taken_by_name(tmp_path):
     path = write(tmp_path / "b.csv", [{"body": row["text"], "member": row["label"]} for row in ROWS])
-    bench = load_benchmark(path, text_column="body", label_column="member")
+    bench = read_benchmark(path, text_column="body", label_column="member")
     assert bench.labels.tolist() == [1, 0, 1, 0]
     with pytest.raises(ValueError, match=r"b\.csv: no text column \(text or input or snippet\); it has body, member"):
-        load_benchmark(path)
+        read_benchmark(path)
     with pytest.raises(ValueError, match=r"no text column \(prose\); it has body, member"):
-        load_benchmark(path, text_column="prose")
+        read_benchmark(path, text_column="prose")
 
 
 def test_blank_lines_of_a_jsonl_are_skipped(tmp_path):
     path = write(tmp_path / "b.jsonl", ROWS)
     path.write_text(path.read_text().replace("\n", "\n\n"))
-    assert len(load_benchmark(path)) == 4
+    assert len(read_benchmark(path)) == 4
 
 
 @pytest.mark.parametrize(("line", "problem"), [('{"text": "x", "label": }', "not JSON"), ("[1, 2]", "got list")])
@@ -87,30 +85,24 @@ def test_a_malformed_jsonl_names_file_and_line(line, problem, tmp_path):
     path = tmp_path / "b.jsonl"
     path.write_text(f"{json.dumps(ROWS[0])}\n\n{line}\n{json.dumps(ROWS[1])}\n")
     with pytest.raises(ValueError, match=rf"b\.jsonl, line 3: .*{problem}"):
-        load_benchmark(path)
+        read_benchmark(path)
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone\.jsonl does not exist"):
-        load_benchmark(tmp_path / "gone.jsonl")
+        read_benchmark(tmp_path / "gone.jsonl")
 
 
 def test_a_file_without_rows_is_an_error(tmp_path):
     (tmp_path / "b.jsonl").write_text("\n")
     with pytest.raises(ValueError, match=r"b\.jsonl holds no rows"):
-        load_benchmark(tmp_path / "b.jsonl")
-
-
-@pytest.mark.parametrize("name", ["wikimai", "notes.docx"])
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
-    with pytest.raises(ValueError, match=rf"unknown benchmark '{name}'; known: wikimia, .*arxiv_mia, .*\.jsonl"):
-        load_benchmark(name)
+        read_benchmark(tmp_path / "b.jsonl")
 
 
 def test_a_text_of_digits_in_a_csv_stays_text(tmp_path):
     path = tmp_path / "b.csv"
     path.write_text("text,label\n007,1\n12.50,0\n")
-    assert load_benchmark(path).texts == ("007", "12.50")
+    assert read_benchmark(path).texts == ("007", "12.50")
 
 
 # --- documents ---
@@ -119,11 +111,11 @@ def test_a_text_of_digits_in_a_csv_stays_text(tmp_path):
 def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
     books = [("b", 1), ("b", 1), ("a", 1), ("d", 0), ("c", 0), ("c", 0)]
     rows = [{"text": f"piece {i} of a book", "label": n, "source": book} for i, (book, n) in enumerate(books)]
-    bench = load_benchmark(write(tmp_path / "tail.jsonl", rows))
+    bench = read_benchmark(write(tmp_path / "tail.jsonl", rows))
     assert bench.document.tolist() == bench.cut(2).document.tolist() == [0, 0, 1, 2, 3, 3]
     assert bench.take([5, 4, 3, 2, 1], "some").document.tolist() == [0, 0, 1, 2, 3]
     assert bench.take([0, 2, 3, 4], "one of each").document is None
-    without = load_benchmark(write(tmp_path / "none.jsonl", [*rows[1:], {"text": "x", "label": 1}]))
+    without = read_benchmark(write(tmp_path / "none.jsonl", [*rows[1:], {"text": "x", "label": 1}]))
     assert without.sources == () and without.document is None
     with pytest.raises(ValueError, match="6 texts but 1 sources"):
         dataclasses.replace(bench, sources=("b",))
@@ -135,6 +127,63 @@ def test_a_collection_of_both_classes_or_of_a_whole_class_is_no_document(sources
     assert bench.document is None
 
 
+# --- snippets of documents ---
+
+
+def test_snippets_carry_the_label_of_their_document():
+    books = benchmark(("a b c d e", "f g", "a b x y", "z z z"), [1, 0, 0, 1])
+    snippets = books.snippets(2)
+    assert snippets.texts == ("a b", "c d", "f g", "a b", "x y", "z z")  # what two documents share stays in both
+    assert snippets.document.tolist() == [0, 0, 1, 2, 2, 3]
+    assert snippets.labels.tolist() == [1, 1, 0, 0, 0, 1]
+    assert snippets.n_words == 2 and snippets.name == "b, snippets of 2 words"
+    with pytest.raises(ValueError, match="a document of 2 words has no snippet of 3: 'f g'"):
+        books.snippets(3)
+
+
+def test_snippets_carry_the_domain_of_their_document():
+    books = benchmark(("a b c d e", "f g"), [1, 0], domains=("novels", "plays"))
+    assert books.snippets(2).domains == ("novels", "novels", "plays")
+
+
+def test_the_snippets_to_choose_on_are_those_of_the_documents_to_choose_on():
+    books = benchmark(("a b c d e", "f g", "a b x y"), [1, 0, 0], validation=(1, 2))
+    assert books.snippets(2).validation == (2, 3, 4)
+    assert dataclasses.replace(books, validation=()).snippets(2).validation == ()
+
+
+def test_chinese_snippets_are_of_jiebas_words():
+    books = benchmark((CHINESE, CHINESE[1:]), [1, 0], language="zh")
+    assert books.snippets(2).texts[:2] == ("我来到", "北京清华大学")
+
+
+OF_1_2_3_AND_8 = benchmark(
+    [" ".join(f"{book}{i}" for i in range(2 * n)) for book, n in zip("abcd", (1, 2, 3, 8), strict=True)], [1, 0, 0, 1]
+)  # two words a snippet
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("all", range(14)),
+        ("head", [0, 1, 3, 6]),
+        ("middle", [0, 2, 4, 10]),  # numbers 0 of 1, 1 of 2, 1 of 3 and 4 of 8
+        ("tail", [0, 1, 2, 4, 5, 12, 13]),  # the last two, where there are two
+    ],
+)
+def test_snippets_at_a_place_by_hand(part, expected):
+    whole, found = OF_1_2_3_AND_8.snippets(2), OF_1_2_3_AND_8.snippets(2, part)
+    assert found.texts == tuple(whole.texts[i] for i in expected)
+    assert found.labels.tolist() == whole.labels[list(expected)].tolist()
+    of = np.repeat([0, 1, 2, 3], [1, 2, 3, 8])[list(expected)].tolist()
+    assert found.document is None if len(set(of)) == len(of) else found.document.tolist() == of
+
+
+def test_an_unknown_place_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match="unknown part 'end' of a document; known: head, middle, tail"):
+        OF_1_2_3_AND_8.snippets(2, "end")
+
+
 # --- labels ---
 
 
@@ -142,27 +191,27 @@ def test_a_collection_of_both_classes_or_of_a_whole_class_is_no_document(sources
 def test_a_label_2_is_an_error_that_names_its_row(suffix, tmp_path):
     path = write(tmp_path / f"b{suffix}", [*ROWS[:3], ROWS[3] | {"label": 2}])
     with pytest.raises(ValueError, match=r"row 4: label '?2'? is neither 0 nor 1"):
-        load_benchmark(path)
+        read_benchmark(path)
 
 
 def test_an_empty_label_in_a_csv_is_an_error_that_names_its_row(tmp_path):
     path = tmp_path / "b.csv"
     path.write_text("text,label\nmill,1\nriver,0\nmeadow,\n")
     with pytest.raises(ValueError, match="row 3: label '' is neither 0 nor 1"):
-        load_benchmark(path)
+        read_benchmark(path)
 
 
 def test_a_row_without_label_is_an_error_that_names_it(tmp_path):
     path = write(tmp_path / "b.jsonl", [*ROWS[:2], {"text": "mill"}])
     with pytest.raises(ValueError, match="row 3: no column 'label'; it has text"):
-        load_benchmark(path)
+        read_benchmark(path)
 
 
 @pytest.mark.parametrize("label", [1, 0])
 def test_a_single_class_is_an_error_that_says_which(label, tmp_path):
     path = write(tmp_path / "b.jsonl", [row | {"label": label} for row in ROWS])
     with pytest.raises(ValueError, match=f"all 4 texts are {'members' if label else 'non-members'}"):
-        load_benchmark(path)
+        read_benchmark(path)
 
 
 @pytest.mark.parametrize("label", [2, -1, 0.5, np.nan, "1"])
@@ -197,13 +246,13 @@ def test_an_empty_text_is_an_error_that_names_it(empty, tmp_path):
     with pytest.raises(ValueError, match="text 1 is empty"):
         benchmark(["x", empty, "y"], [1, 0, 1])
     with pytest.raises(ValueError, match=r"b\.jsonl, text 1 is empty"):
-        load_benchmark(write(tmp_path / "b.jsonl", [ROWS[0], {"text": empty, "label": 0}]))
+        read_benchmark(write(tmp_path / "b.jsonl", [ROWS[0], {"text": empty, "label": 0}]))
 
 
 def test_a_text_that_is_no_string_is_an_error_that_names_it(tmp_path):
     path = write(tmp_path / "b.jsonl", [ROWS[0], {"text": None, "label": 0}])
     with pytest.raises(ValueError, match="text 1: a text is expected, got NoneType None"):
-        load_benchmark(path)
+        read_benchmark(path)
 
 
 def test_a_benchmark_does_not_change():
@@ -238,22 +287,22 @@ def test_texts_are_read_without_labels(suffix, tmp_path):
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 def test_a_files_domain_column_is_read(column, suffix, tmp_path):
     rows = [row | {column: domain} for row, domain in zip(ROWS, ["rivers", "texts", "rivers", "numbers"], strict=True)]
-    bench = load_benchmark(write(tmp_path / f"b{suffix}", rows))
+    bench = read_benchmark(write(tmp_path / f"b{suffix}", rows))
     assert bench.domains == ("rivers", "texts", "rivers", "numbers")
-    assert bench.revision == load_benchmark(write(tmp_path / "plain.jsonl", ROWS)).revision
+    assert bench.revision == read_benchmark(write(tmp_path / "plain.jsonl", ROWS)).revision
     assert bench.cut(1).domains == bench.domains
 
 
 @pytest.mark.parametrize("missing", ["", None])
 def test_domains_are_known_of_all_texts_or_of_none(missing, tmp_path):
     rows = [row | {"domain": "rivers"} for row in ROWS[:3]] + [ROWS[3] | {"domain": missing}]
-    assert load_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ()
-    assert load_benchmark(write(tmp_path / "c.jsonl", ROWS)).domains == ()
+    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ()
+    assert read_benchmark(write(tmp_path / "c.jsonl", ROWS)).domains == ()
 
 
 def test_a_domain_that_is_a_number_is_its_text(tmp_path):
     rows = [row | {"domain": i % 2 + 7} for i, row in enumerate(ROWS)]
-    assert load_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ("7", "8", "7", "8")
+    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ("7", "8", "7", "8")
 
 
 def test_domains_of_another_number_of_texts_are_an_error_with_both_numbers():
@@ -272,52 +321,6 @@ def test_taken_texts_keep_their_order_labels_and_domains():
 
 
 # --- cutting to length ---
-
-
-@pytest.mark.parametrize(
-    ("text", "n_words", "expected"),
-    [
-        ("one two three", 2, "one two"),
-        ("one two three", 3, "one two three"),
-        ("one  two\n\n\tthree four", 3, "one  two\n\n\tthree"),  # the white space inside is the model's to see
-        ("  one two", 1, "  one"),
-        ("one two  ", 2, "one two"),
-        ("one two  ", 3, "one two  "),  # shorter texts stay as they are
-        ("one", 5, "one"),
-        ("well-known, isn't it", 2, "well-known, isn't"),
-    ],
-)
-def test_english_is_cut_at_white_space(text, n_words, expected):
-    assert cut_to_words(text, n_words) == expected
-
-
-@pytest.mark.parametrize(
-    ("n_words", "expected"),
-    # jieba: 我 / 来到 / 北京 / 清华大学 / ， / 这 / 条 / 河流 / 经 / 三个 / 村庄 / 。
-    [(1, "我"), (2, "我来到"), (4, "我来到北京清华大学"), (5, "我来到北京清华大学，"), (99, CHINESE)],
-)
-def test_chinese_is_cut_at_jiebas_words(n_words, expected):
-    assert cut_to_words(CHINESE, n_words, "zh") == expected
-
-
-def test_white_space_is_no_chinese_word_and_is_kept():
-    text = CHINESE[:3] + " \n" + CHINESE[3:]
-    assert words(text, "zh") == words(CHINESE, "zh")
-    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
-
-
-def test_a_cut_text_begins_the_text_and_has_that_many_words():
-    text = "a  sentence\nof nine words and some white   space"
-    for n_words in range(1, count_words(text)):
-        cut = cut_to_words(text, n_words)
-        assert text.startswith(cut)
-        assert words(cut) == words(text)[:n_words]
-
-
-@pytest.mark.parametrize("n_words", [0, -1])
-def test_cutting_to_no_words_is_an_error(n_words):
-    with pytest.raises(ValueError, match="at least 1"):
-        cut_to_words("one two", n_words)
 
 
 def test_shorter_texts_are_counted_in_a_warning():
@@ -339,62 +342,12 @@ def test_texts_that_are_long_enough_give_no_warning():
         benchmark([text, CHINESE], [1, 0], language="zh").cut(2)
 
 
-def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
-    rows = [{"text": "one two three", "label": 1}, {"text": "four five six", "label": 0}]
-    assert load_benchmark(write(tmp_path / "b.jsonl", rows), length=2).texts == ("one two", "four five")
-    chinese = [{"text": CHINESE, "label": 1}, {"text": CHINESE[1:], "label": 0}]
-    assert load_benchmark(write(tmp_path / "b.jsonl", chinese), length=2, language="zh").texts == ("我来到", "来到北京")
-
-
-# --- published benchmarks, from a local copy ---
-
-
-@pytest.mark.parametrize(("length", "n_texts"), [(32, 776), (64, 542), (128, 250), (256, 82)])
-def test_wikimia_has_as_many_texts_as_its_paper_says(length, n_texts, published_copy):
-    bench = load_benchmark("wikimia", length=length)
-    assert len(bench) == n_texts
-    assert set(bench.labels.tolist()) == {0, 1}
-    assert bench.name == f"wikimia-{length}"
-    assert max(map(count_words, bench.texts)) == length
-
-
-def test_arxiv_mia_loads_and_can_be_cut(published_copy):
-    bench = load_benchmark("arxiv_mia")
-    assert len(bench) == 2000 and bench.labels.sum() == 1000
-    assert [bench.domains.count(field) for field in ("cs", "math")] == [800, 1200]
-    assert len(bench.validation) == 400, "the published split is 2:8"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert max(map(count_words, load_benchmark("arxiv_mia", length=64).texts)) == 64
-
-
 def test_validation_texts_keep_their_place_when_others_are_taken(tmp_path):
     rows = [{"text": f"text {i}", "label": i % 2, "split": "dev" if i in (1, 4) else "test"} for i in range(6)]
-    bench = load_benchmark(write(tmp_path / "b.jsonl", rows))
+    bench = read_benchmark(write(tmp_path / "b.jsonl", rows))
     assert bench.validation == (1, 4) == bench.cut(1).validation
     taken = bench.take([4, 3, 2, 1], "some")
     assert [taken.texts[i] for i in taken.validation] == ["text 4", "text 1"]
-
-
-@pytest.mark.parametrize("length", [None, 33])
-def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
-    asked = "; name one, such as" if length is None else f", not {length}; such as"
-    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256{asked} wikimia-32"):
-        load_benchmark("wikimia", length=length)
-
-
-def test_a_local_copy_is_read_without_the_hub(tmp_path, monkeypatch):
-    (tmp_path / "wikimia").mkdir()
-    rows = [{"input": row["text"], "label": row["label"]} for row in ROWS]
-    write(tmp_path / "wikimia" / "64.jsonl", rows)
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    assert load_benchmark("wikimia", length=64).texts == tuple(row["text"] for row in ROWS)
-
-
-def test_without_hub_and_copy_the_error_says_where_a_copy_goes(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"swj0419/WikiMIA' .* folder swj0419/WikiMIA under \$MIALIB_BENCHMARKS"):
-        load_benchmark("wikimia", length=32)
 
 
 @pytest.mark.parametrize(
@@ -405,5 +358,5 @@ def test_a_files_language_is_told_by_its_script(tmp_path, text, language):
     path = tmp_path / "b.jsonl"
     rows = [{"text": f"{text} {i}", "label": i % 2} for i in range(4)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert load_benchmark(path).language == language
-    assert load_benchmark(path, language="en").language == "en", "what is asked for counts"
+    assert read_benchmark(path).language == language
+    assert read_benchmark(path, language="en").language == "en", "what is asked for counts"

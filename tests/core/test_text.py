@@ -1,0 +1,129 @@
+"""Words in English and Chinese, cuts and snippets, and the one filter of near-duplicates."""
+
+import pytest
+
+from mialib.text import (
+    NearDuplicates,
+    check_texts,
+    chinese_share,
+    count_words,
+    cut_to_words,
+    language_of,
+    split_into_snippets,
+    words,
+)
+
+CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("one string", "texts: a list of texts is expected, got one string 'one string'"),
+        (["x", 3], "texts, text 1: a text is expected, got int 3"),
+        (["x", " \n"], "texts, text 1 is empty"),
+        (["x", "half \ud83d"], "texts, text 1 holds half of a surrogate pair"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_named(texts, message):
+    with pytest.raises(ValueError, match=message):
+        check_texts(texts, "texts")
+
+
+def test_a_language_is_told_by_its_script():
+    assert [language_of([text]) for text in ("The river", CHINESE, "一种 RLC 电路的方法", "123")] == [
+        "en",
+        "zh",
+        "zh",
+        "en",
+    ]
+    assert chinese_share(["ab 河", "河"]) == 0.5 and chinese_share(["1, 2"]) == 0
+
+
+# --- cutting to length ---
+
+
+@pytest.mark.parametrize(
+    ("text", "n_words", "expected"),
+    [
+        ("one two three", 2, "one two"),
+        ("one two three", 3, "one two three"),
+        ("one  two\n\n\tthree four", 3, "one  two\n\n\tthree"),  # the white space inside is the model's to see
+        ("  one two", 1, "  one"),
+        ("one two  ", 2, "one two"),
+        ("one two  ", 3, "one two  "),  # shorter texts stay as they are
+        ("one", 5, "one"),
+        ("well-known, isn't it", 2, "well-known, isn't"),
+    ],
+)
+def test_english_is_cut_at_white_space(text, n_words, expected):
+    assert cut_to_words(text, n_words) == expected
+
+
+@pytest.mark.parametrize(
+    ("n_words", "expected"),
+    # jieba: 我 / 来到 / 北京 / 清华大学 / ， / 这 / 条 / 河流 / 经 / 三个 / 村庄 / 。
+    [(1, "我"), (2, "我来到"), (4, "我来到北京清华大学"), (5, "我来到北京清华大学，"), (99, CHINESE)],
+)
+def test_chinese_is_cut_at_jiebas_words(n_words, expected):
+    assert cut_to_words(CHINESE, n_words, "zh") == expected
+
+
+def test_white_space_is_no_chinese_word_and_is_kept():
+    text = CHINESE[:3] + " \n" + CHINESE[3:]
+    assert words(text, "zh") == words(CHINESE, "zh")
+    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
+
+
+def test_a_cut_text_begins_the_text_and_has_that_many_words():
+    text = "a  sentence\nof nine words and some white   space"
+    for n_words in range(1, count_words(text)):
+        cut = cut_to_words(text, n_words)
+        assert text.startswith(cut)
+        assert words(cut) == words(text)[:n_words]
+
+
+@pytest.mark.parametrize("n_words", [0, -1])
+def test_cutting_to_no_words_is_an_error(n_words):
+    with pytest.raises(ValueError, match="at least 1"):
+        cut_to_words("one two", n_words)
+
+
+def test_snippets_are_consecutive_words_with_their_white_space():
+    text = "  one two\n\n    three four  five six seven"
+    assert split_into_snippets(text, 3) == ["one two\n\n    three", "four  five six"]
+    assert split_into_snippets(text, 7) == [text.strip()]
+    with pytest.raises(ValueError, match="a document of 7 words has no snippet of 8"):
+        split_into_snippets(text, 8)
+    with pytest.raises(ValueError, match="a snippet of 0 words; at least 1 is needed"):
+        split_into_snippets(text, 0)
+    assert split_into_snippets("一种装置的方法", 2, "zh") == ["一种装置", "的方法"]
+
+
+# --- near-duplicates ---
+
+
+def test_the_overlap_is_the_share_of_distinct_sevens_of_words_that_were_seen():
+    known = NearDuplicates(["a b c d e f g h"])
+    assert known.overlap("a b c d e f g") == 1
+    assert known.overlap("a b c d e f g h i") == pytest.approx(2 / 3), "the third seven ends in i"
+    assert known.overlap("b c d e f g h a b c d e f g") == pytest.approx(2 / 8)
+    assert known.overlap("h g f e d c b a") == 0, "words in another order are other words"
+    assert known.overlap("a b c d e f") is None, "six words have no seven"
+
+
+def test_what_is_added_counts_from_then_on_and_only_as_far_as_asked():
+    known = NearDuplicates()
+    text = " ".join("abcdefghijklmnop")
+    assert known.overlap(text) == 0
+    known.add(text, n_words=8)
+    assert known.overlap(text, n_words=8) == 1
+    assert known.overlap(text) == pytest.approx(2 / 10)
+    known.add(text)
+    assert known.overlap(text) == 1
+
+
+def test_chinese_sevens_are_of_jiebas_words():
+    known = NearDuplicates([CHINESE], "zh")
+    assert known.overlap(CHINESE) == known.overlap(" " + CHINESE[:3] + " " + CHINESE[3:]) == 1
+    assert NearDuplicates([CHINESE]).overlap(CHINESE) is None, "white space makes one word of it"
