@@ -52,10 +52,9 @@ class Benchmark:
         labels = np.asarray(self.labels)
         if len(self.texts) != len(labels):
             raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(labels)} labels")
-        if self.domains and len(self.domains) != len(labels):
-            raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(self.domains)} domains")
-        if self.sources and len(self.sources) != len(labels):
-            raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(self.sources)} sources")
+        for what, of_texts in (("domains", self.domains), ("sources", self.sources)):
+            if of_texts and len(of_texts) != len(labels):
+                raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(of_texts)} {what}")
         check_texts(self.texts, self.name)
         label_of: dict[str, int] = {}
         for i, (text, label) in enumerate(zip(self.texts, labels.tolist(), strict=True)):
@@ -282,14 +281,6 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
     return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
-def _reader_errors() -> tuple[type[Exception], ...]:
-    """What pandas and pyarrow raise at a broken file."""
-    from pandas.errors import ParserError
-    from pyarrow import ArrowInvalid
-
-    return (ParserError, ArrowInvalid)
-
-
 READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}
 
 
@@ -299,9 +290,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
+    from pandas.errors import ParserError
+    from pyarrow import ArrowInvalid
+
     try:
         return READERS[path.suffix](path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})") from None
-    except _reader_errors() as error:
+    except (ParserError, ArrowInvalid) as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file ({' '.join(str(error).split())})") from None
