@@ -1,5 +1,7 @@
 """Blind baselines: chance where the coin decided, far above it where the texts differ, and no fold looks at another."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -96,12 +98,12 @@ def test_snippets_of_one_document_share_a_fold():
 def test_folds_to_choose_by_keep_a_documents_snippets_together_too(monkeypatch):
     seen = []
 
-    def watched(classifier, folds, **values):
+    def watched(folds):
         seen.append(folds())
-        return chosen(classifier, folds, **values)
+        return tfidf.classifier(folds)
 
-    chosen = blind._chosen
-    monkeypatch.setattr(blind, "_chosen", watched)
+    tfidf = blind.BLIND["tfidf"]
+    monkeypatch.setitem(blind.BLIND, "tfidf", replace(tfidf, classifier=watched))
     document = np.arange(120) % 40
     texts, labels = random_texts(120, np.random.default_rng(0)), (document % 2)
     outer = StratifiedGroupKFold(10, shuffle=True, random_state=0).split(texts, labels, document)

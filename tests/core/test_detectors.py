@@ -6,11 +6,11 @@ import math
 import numpy as np
 import oracles
 import pytest
-from conftest import SENTENCES, TEXTS
+from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, detector, lowest_indices, min_k_grid
+from mialib.detectors import Detector, detector, lowest_indices, min_k_grid, score_grid
 from mialib.token_stats import TokenRow
 
 VOCABULARY = 50
@@ -497,3 +497,44 @@ def test_a_new_detector_is_one_decorated_function(monkeypatch):
     known = mialib.detectors.DETECTORS["longest"]
     assert known == Detector("longest", "Longest", longest, ("texts",), {"power": 1})
     assert detect("longest", table([-1, -2]), texts=["abc"], power=2)[0] == 7
+
+
+# --- grids ---
+
+
+@pytest.fixture
+def of_many_lengths():
+    return TokenStats.from_rows(random_rows(0, [1, 2, 3, 5, 8, 17, 60, 33, 20, 21, 22, 23]), provenance={})
+
+
+def test_surps_grid_is_the_detector_cell_by_cell_in_the_order_of_its_options(of_many_lengths):
+    found = score_grid("surp", of_many_lengths, DETECTORS["surp"].grid)
+    assert len(found.options) == 200
+    assert found.options[:2] == ({"entropy_threshold": 0.5, "k": 10}, {"entropy_threshold": 0.5, "k": 20})
+    for options, scores in zip(found.options, found.scores, strict=True):
+        np.testing.assert_allclose(scores, detect("surp", of_many_lengths, **options), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("detector", "grid"),
+    [
+        ("min_k", DETECTORS["min_k"].grid),
+        ("min_k++", {"k": [20, 5]}),
+        ("surp", {"k": [40, 100], "entropy_threshold": [2.5, np.inf]}),  # the other way round
+        ("surp", {"entropy_threshold": [2.5, np.inf], "k": [100.0]}),
+        ("surp", {"entropy_threshold": [1.0, 3.0]}),
+        ("ppl", {}),
+    ],
+)
+def test_any_grid_is_the_detector_point_by_point(of_many_lengths, detector, grid):
+    found = score_grid(detector, of_many_lengths, grid)
+    assert found.scores.shape == (np.prod([len(values) for values in grid.values()], dtype=int), 12)
+    for options, scores in zip(found.options, found.scores, strict=True):
+        assert list(options) == list(grid)
+        np.testing.assert_allclose(scores, detect(detector, of_many_lengths, **options), atol=1e-12)
+
+
+def test_the_grids_are_the_papers():
+    assert {name for name, known in DETECTORS.items() if known.grid} == {"surp", "min_k"}
+    assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
+    assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import random_rows
 
 from mialib import model_selection
-from mialib.detectors import detect
 from mialib.metrics import auc
-from mialib.model_selection import GRIDS, HELD_OUT, Candidates, score_grid, stratified_split
-from mialib.token_stats import TokenStats
+from mialib.model_selection import HELD_OUT, Candidates, stratified_split
 
 LABELS = np.repeat([1, 0], [6, 10])
 MANY = np.tile([1, 0, 0], 40)  # 40 members, 80 non-members, dealt in turn
@@ -17,12 +14,6 @@ MANY = np.tile([1, 0, 0], 40)  # 40 members, 80 non-members, dealt in turn
 @pytest.fixture
 def scores():
     return np.random.default_rng(3).normal(size=16) + LABELS
-
-
-@pytest.fixture
-def stats():
-    """Twelve made texts of many lengths."""
-    return TokenStats.from_rows(random_rows(0, [1, 2, 3, 5, 8, 17, 60, 33, 20, 21, 22, 23]), provenance={})
 
 
 def candidates_of(*scores):
@@ -67,7 +58,7 @@ def test_a_share_that_leaves_one_side_empty_is_an_error(share):
         stratified_split(LABELS, share)
 
 
-# --- grids ---
+# --- the best of several ---
 
 
 def test_the_best_is_chosen_on_the_given_texts_alone():
@@ -80,38 +71,6 @@ def test_the_best_is_chosen_on_the_given_texts_alone():
     assert candidates.best(MANY, others) == candidates.best(MANY) == 1
     assert candidates.take(val_idx).best(MANY[val_idx]) == 2
     assert candidates.take(val_idx).options == candidates.options
-
-
-def test_surps_grid_is_the_detector_cell_by_cell_in_the_order_of_its_options(stats):
-    found = score_grid("surp", stats, GRIDS["surp"])
-    assert len(found.options) == 200
-    assert found.options[:2] == ({"entropy_threshold": 0.5, "k": 10}, {"entropy_threshold": 0.5, "k": 20})
-    for options, scores in zip(found.options, found.scores, strict=True):
-        np.testing.assert_allclose(scores, detect("surp", stats, **options), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("detector", "grid"),
-    [
-        ("min_k", GRIDS["min_k"]),
-        ("min_k++", {"k": [20, 5]}),
-        ("surp", {"k": [40, 100], "entropy_threshold": [2.5, np.inf]}),  # the other way round
-        ("surp", {"entropy_threshold": [2.5, np.inf], "k": [100.0]}),
-        ("surp", {"entropy_threshold": [1.0, 3.0]}),
-        ("ppl", {}),
-    ],
-)
-def test_any_grid_is_the_detector_point_by_point(stats, detector, grid):
-    found = score_grid(detector, stats, grid)
-    assert found.scores.shape == (np.prod([len(values) for values in grid.values()], dtype=int), 12)
-    for options, scores in zip(found.options, found.scores, strict=True):
-        assert list(options) == list(grid)
-        np.testing.assert_allclose(scores, detect(detector, stats, **options), atol=1e-12)
-
-
-def test_the_grids_are_the_papers():
-    assert GRIDS["surp"]["entropy_threshold"] == [i / 2 for i in range(1, 21)]
-    assert GRIDS["surp"]["k"] == GRIDS["min_k"]["k"] == [10 * i for i in range(1, 11)]
 
 
 # --- both ways ---
