@@ -242,6 +242,14 @@ def benchmark_file(tmp_path):
     return str(path)
 
 
+@pytest.fixture
+def corpus_file(tmp_path):
+    """A reference corpus of two lines."""
+    path = tmp_path / "corpus.txt"
+    path.write_text("The river runs behind the mill\nThe old engine stands near the market\n")
+    return str(path)
+
+
 def random_rows(seed, lengths):
     """Made token statistics with tied log-probs and entropies on both sides of SURP's thresholds."""
     rng = np.random.default_rng(seed)

@@ -75,7 +75,9 @@ def _made_by(model: str, device: str = "auto", dtype: str = "auto", start_token:
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
     loaded = api.load_api_model(model, start_token)
     asked = loaded.determined_by()
-    path = kept_path("token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api", apart=("lab",)))
+    path = kept_path(
+        "token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api", apart=("lab",))
+    )
     # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
     replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
     if not path.is_file():

@@ -5,8 +5,8 @@
     scores = score_all(inputs)                      {detector: (N,) scores, or None where it is not applicable}
     inputs["stats"], inputs["reference"], ...       the target's own pass, and those of NEEDS
 
-Inputs of some of the texts (`take`), of texts cut shorter (`cut_inputs`) and with another reference or corpus
-(`retarget`) share what is loaded.
+Inputs of some of the texts (`take`), of texts cut shorter (`cut_inputs`), with another reference or corpus (`retarget`)
+and with something else in its place (`given`) share what is loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 
 from mialib import detectors
 from mialib.benchmarks import Benchmark
@@ -44,6 +44,12 @@ class Target(Strict):
     n_neighbors: PositiveInt = 100  # how many it makes for each text
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
     published: str | None = None  # the published table's column that stands beside it
+
+    @model_validator(mode="after")
+    def _has_a_length_where_it_is_of_snippets(self) -> Target:
+        if self.part and not self.n_words:
+            raise ValueError(f"{self.part} of documents: `n_words` says how long a snippet is")
+        return self
 
     @property
     def column(self) -> str:
@@ -156,16 +162,24 @@ class Inputs:
         return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, origin)
 
     def retarget(self, **fields: Any) -> Inputs:
-        """The same with another reference, corpus or masked model, and what is made from it, which is loaded now."""
-        changed = replace(self, target=self.target.but(**fields), loaded=dict(self.loaded))
+        """The same with another reference, corpus or masked model, and what is made from it, which is loaded now.
+
+        ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
+        """
+        made_from = {need.made_from for need in NEEDS.values() if need.made_from}
+        if others := sorted(set(fields) - made_from - {"n_neighbors"}):
+            raise ValueError(
+                f"another {others[0]} is another target; these can be changed: {', '.join(sorted(made_from))}"
+            )
+        changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
-            if need.made_from in fields:
+            if need.made_from in fields or (name == "neighbors" and "n_neighbors" in fields):
                 changed.loaded[name] = changed._load(name)
         return changed
 
     def given(self, **passes: Any) -> Inputs:
-        """The same with something else in the place of the stats or of what NEEDS names; None: as if it were lacking."""
-        return replace(self, loaded=self.loaded | passes)
+        """The same with something else in the place of the stats or of what NEEDS names; None where it is to lack."""
+        return replace(self, origin=self.__getitem__, loaded=passes)
 
 
 def load_inputs(target: Target) -> Inputs:
@@ -258,7 +272,7 @@ def score_all(
     detector that is not scored.
     """
     if detectors is None:
-        has_neighbors = inputs.target.masked is not None or inputs.loaded.get("neighbors") is not None
+        has_neighbors = inputs["neighbors"] is not None
         detectors = [name for name, known in DETECTORS.items() if has_neighbors or "neighbors" not in known.needs]
     detectors = list(detectors)
     if unknown := [name for name in hyperparameters if name not in detectors]:

@@ -7,9 +7,9 @@ import pytest
 matplotlib.use("Agg")
 
 from mialib.book import figures, tables
-from mialib.catalog import registry
-from mialib.metrics import Interval
 from mialib.book.results import ONE_SEED, Result
+from mialib.detectors import DETECTORS
+from mialib.metrics import Interval
 
 
 def result(row, column, value, published=None):
@@ -50,8 +50,6 @@ def test_a_heatmaps_cell_without_a_number_has_no_digits():
 
 
 def test_every_detector_has_its_own_colour_and_marker():
-    from mialib.detectors import DETECTORS
-
     styles = [tuple(figures.line_style(d.label, 0).values()) for d in DETECTORS.values()]
     assert len(set(styles)) == len(styles)
 
@@ -83,19 +81,3 @@ def test_a_column_beside_its_own_published_number_is_not_named_twice():
     table = tables.results_table([own], "auc")
     assert table.columns.tolist() == [("P", "published"), ("P", "ours")]
     assert table.loc["PPL"].tolist() == ["0.600", "not run"]
-
-
-def test_the_registrys_tables_hold_every_entry_once():
-    from mialib.catalog.registry import known_benchmarks, known_models
-
-    models, benchmarks = known_models(), known_benchmarks()
-    size, access = registry.known_models_tables(models)
-    assert size.index.tolist() == access.index.tolist() == list(models)
-    baichuan = "baichuan-inc/Baichuan-13B-Base"
-    assert size.loc[baichuan, "start token"] == "</s>"
-    assert access.loc[baichuan, ["access", "smaller model"]].tolist() == ["its own code", "baichuan-inc/Baichuan-7B"]
-    names, choices = registry.known_benchmarks_tables(benchmarks)
-    assert "mimir/DOMAIN/OVERLAP" in names.index and "github" in choices.loc["mimir: DOMAIN", "one of"]
-    assert len(registry.registry_sizes(models, benchmarks)) == len(models) + len(benchmarks)
-    notes = registry.notes_of(models)
-    assert notes.count("Meta's form") == 1 and "`huggyllama/llama-7b`, `huggyllama/llama-13b`: " in notes

@@ -1,218 +1,209 @@
-"""From a model and a benchmark to results, on a tiny model: targets, cache, cuts, sweeps, tables."""
+"""What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
 
-from mialib.passes import cache, inputs as evaluate
-from mialib.book import results, tables
-from mialib.detectors import DETECTORS
-from mialib.metrics import Comparison, Interval, auc
-from mialib.scoring import Scorer
+import mialib
+from mialib.detectors import DETECTORS, detect
+from mialib.frequency import TokenFrequency
+from mialib.metrics import compare_auc
+from mialib.model_selection import stratified_split
+from mialib.passes import inputs as passes
+from mialib.passes.cache import score_or_load
+from mialib.passes.inputs import NEEDS, Target, common_labels, cut_inputs, load_inputs, score_all, score_grid
 
 
 @pytest.fixture
-def corpus_file(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("The river runs behind the mill\nThe old engine stands near the market\n")
-    return str(path)
+def target(model_folder, benchmark_file, corpus_file):
+    return Target(model=model_folder, benchmark=benchmark_file, reference=model_folder, corpus=corpus_file)
 
 
 @pytest.fixture
-def inputs(model_folder, benchmark_file, corpus_file):
-    [target] = evaluate.targets(model_folder, benchmark_file, model_folder, corpus_file)
-    return evaluate.load_inputs(target)
+def inputs(target):
+    return load_inputs(target)
 
 
-def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
-    listed = evaluate.targets(["a", "b"], "x", ["-", "r"], None, "P / Q")
-    typed = evaluate.targets("a, b", "x", "-, r", "", "P / Q")
-    assert listed == typed
-    assert [t.benchmark for t in listed] == ["x", "x"]
-    assert [t.reference for t in listed] == [None, "r"]
-    assert listed[1].column == "b on x"
+@pytest.fixture
+def scored(monkeypatch):
+    """What is scored, counted or made from here on: the function's name and how many texts it is given."""
+    calls = []
+
+    def watch(name, n_texts):
+        made = getattr(passes, name)
+
+        def watched(*args, **kwargs):
+            calls.append((name.removesuffix("_or_load"), n_texts(*args)))
+            return made(*args, **kwargs)
+
+        monkeypatch.setattr(passes, name, watched)
+
+    watch("score_or_load", lambda model, texts: len(texts))
+    watch("score_cut_texts", lambda model, stats, texts: len(texts))
+    watch("count_or_load", lambda *_: None)
+    return calls
+
+
+# --- what to run ---
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("fields", "message"),
     [
-        (("", "x"), "at least one model"),
-        (("a", ""), "each model needs one"),
-        (("a, b, c", "x, y"), "benchmark: 2 entries for 3; give one for each"),
+        ({"model": "m"}, "benchmark"),
+        ({"model": "m", "benchmark": "b", "n_words": 0}, "n_words"),
+        ({"model": "m", "benchmark": "b", "part": "end", "n_words": 3}, "'head', 'middle', 'tail' or 'all'"),
+        ({"model": "m", "benchmark": "b", "part": "head"}, "head of documents: `n_words` says how long a snippet is"),
+        ({"model": "m", "benchmark": "b", "modle": "m"}, "modle"),
     ],
 )
-def test_targets_that_do_not_fit_are_an_error(arguments, message):
+def test_a_wrong_target_says_what_is_wrong(fields, message):
     with pytest.raises(ValueError, match=message):
-        evaluate.targets(*arguments)
+        Target(**fields)
+
+
+def test_a_changed_target_is_checked_too_and_leaves_the_first_as_it_is():
+    target = Target(model="m", benchmark="b")
+    assert target.but(benchmark="c") == Target(model="m", benchmark="c") and target.column == "m on b"
+    with pytest.raises(ValueError, match="n_neighbors"):
+        target.but(n_neighbors=-1)
+
+
+# --- nothing before it is asked for ---
+
+
+def test_nothing_is_scored_before_it_is_asked_for_and_nothing_twice(target, scored):
+    inputs = load_inputs(target)
+    taken, given = inputs.take([0, 1], "two"), inputs.given(lowercase=None)
+    assert not scored and len(inputs.texts) == 16 and inputs.labels.sum() == 8
+    score_all(inputs, ["ppl", "zlib", "min_k"])
+    assert scored == [("score", 16)], "the target's own pass alone"
+    score_all(inputs)
+    assert sorted(map(str, scored)) == sorted(map(str, [("score", 16)] * 3 + [("count", None)]))
+    score_all(inputs), score_all(taken), score_all(given, ["ppl", "ref"])
+    assert len(scored) == 4, "what is taken or given shares what is loaded"
+
+
+def test_the_texts_of_another_benchmark_that_was_cut_score_nothing_but_the_cut(target, scored):
+    inputs = load_inputs(target.but(n_words=4))
+    assert scored == [("score", 16), ("score_cut_texts", 16)]
+    assert inputs.benchmark.n_words == 4 and len(inputs.benchmark) == 16
+    inputs["frequency"]
+    assert scored[2:] == [("count", None)]
+
+
+@pytest.mark.parametrize("name", ["reference", "frequency", "neighbors"])
+def test_what_the_target_does_not_name_is_none(model_folder, benchmark_file, name, scored):
+    inputs = load_inputs(Target(model=model_folder, benchmark=benchmark_file))
+    assert inputs[name] is None and not scored
+    assert NEEDS[name].missing and NEEDS[name].option.startswith("--")
+
+
+def test_passes_are_those_that_were_read(inputs):
+    assert inputs.passes() == []
+    score_all(inputs, ["ppl", "ref"])
+    assert [p["n_texts"] for p in inputs.passes()] == [16, 16]
+    assert inputs.passes()[0] == inputs.stats.provenance
+
+
+# --- scores ---
 
 
 def test_every_detector_scores_every_text(inputs):
-    scores = evaluate.score_all(inputs)
+    scores = score_all(inputs)
     assert set(scores) == set(DETECTORS) - {"neighbor"}, "a hundred passes are run where they are asked for alone"
     assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
 
 
 def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
     with pytest.raises(ValueError, match=r"hyperparameters of 'mink', .* not among the detectors to score: min_k, ppl"):
-        evaluate.score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
+        score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
     with pytest.raises(ValueError, match="hyperparameters of 'neighbor'"):
-        evaluate.score_all(inputs, neighbor={})
+        score_all(inputs, neighbor={})
 
 
 def test_a_detector_without_its_input_is_none_not_an_error(model_folder, benchmark_file):
-    [target] = evaluate.targets(model_folder, benchmark_file)
-    scores = evaluate.score_all(evaluate.load_inputs(target), ["ref", "dc_pdd", "ppl"])
+    target = Target(model=model_folder, benchmark=benchmark_file)
+    scores = score_all(load_inputs(target), ["ref", "dc_pdd", "ppl"])
     assert scores["ref"] is None and scores["dc_pdd"] is None and scores["ppl"] is not None
 
 
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
-    passes = []
+    passes_made = []
 
     def log_probs(model, texts, masked_lm, *, n_neighbors, language):
-        passes.append((model, masked_lm, n_neighbors, language, len(texts)))
+        passes_made.append((model, masked_lm, n_neighbors, language, len(texts)))
         return np.arange(2.0 * len(texts)).reshape(-1, 2) - 40
 
-    monkeypatch.setattr(evaluate, "neighbor_log_probs_or_load", log_probs)
-    [target] = evaluate.targets(model_folder, benchmark_file)
-    without = evaluate.load_inputs(target)
-    assert not passes and "neighbor" not in evaluate.score_all(without)
-    assert evaluate.score_all(without, ["neighbor"]) == {"neighbor": None}
-    found = evaluate.with_neighbors(without, masked_folder, 2)
-    assert passes == [(model_folder, masked_folder, 2, "en", 16)]
-    assert evaluate.score_all(found)["neighbor"].shape == (16,)
-    np.testing.assert_array_equal(found.take([3, 0], "two").neighbors, found.neighbors[[3, 0]])
-    assert evaluate.cut_inputs(found, 4)[0].neighbors is None, "cut texts have neighbors of their own"
+    monkeypatch.setattr(passes, "neighbor_log_probs_or_load", log_probs)
+    without = load_inputs(Target(model=model_folder, benchmark=benchmark_file))
+    assert not passes_made and "neighbor" not in score_all(without)
+    assert score_all(without, ["neighbor"]) == {"neighbor": None}
+    found = without.retarget(masked=masked_folder, n_neighbors=2)
+    assert passes_made == [(model_folder, masked_folder, 2, "en", 16)]
+    assert score_all(found)["neighbor"].shape == (16,)
+    taken = found.take([3, 0], "two")
+    np.testing.assert_array_equal(taken["neighbors"], found["neighbors"][[3, 0]])
+    assert "neighbor" in score_all(taken) and "neighbor" in score_all(without.given(neighbors=found["neighbors"]))
+    assert len(passes_made) == 1
+    assert cut_inputs(found, 4)[0]["neighbors"].shape == (16, 2), "cut texts have neighbors of their own"
+    assert len(passes_made) == 2
 
 
-def test_chinese_has_no_lowercase_pass(model_folder, tmp_path):
+def test_chinese_has_no_lowercase_pass(model_folder, tmp_path, scored):
     path = tmp_path / "zh.jsonl"
     path.write_text('{"text": "一种装置", "label": 1}\n{"text": "一种方法", "label": 0}\n')
-    benchmark = evaluate.load_benchmark(str(path), language="zh")
-    assert not evaluate.has_case(benchmark)
+    inputs = load_inputs(Target(model=model_folder, benchmark=str(path)))
+    assert inputs.language == "zh" and inputs["lowercase"] is None and not scored
+    assert passes.unavailable_reason(inputs, "lowercase") == "the texts have no upper and lower case"
+    assert passes.unavailable_reason(inputs, "ppl") == ""
 
 
-def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monkeypatch):
-    monkeypatch.setattr(Scorer, "score", lambda *_, **__: pytest.fail("scored again"))
-    again = cache.score_or_load(model_folder, inputs.benchmark.texts)
-    np.testing.assert_array_equal(again.log_prob, inputs.stats.log_prob)
+# --- grids ---
 
 
-@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights", "versions", "device"])
-def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
-    calls = []
-    score = Scorer.score
-    monkeypatch.setattr(Scorer, "score", lambda self, texts, **kw: calls.append(1) or score(self, texts, **kw))
-    texts, model, options = list(inputs.benchmark.texts), model_folder, {}
-    if change == "texts":
-        texts = texts[::-1]
-    elif change == "start_token":
-        options["start_token"] = None
-    elif change == "dtype":
-        options["dtype"] = "bfloat16"
-    elif change == "versions":
-        monkeypatch.setattr(cache, "version", lambda name: "another")
-    elif change == "device":
-        monkeypatch.setattr(cache, "pick_device", lambda device: SimpleNamespace(type="another"))
-        options["dtype"] = "float32"
-    elif change == "code":
-        monkeypatch.setattr(cache, "code_hash", lambda *_: "another")
-    else:
-        loaded = Scorer(model_folder).loaded
-        loaded.model.get_output_embeddings().weight.data[0] += 1
-        model = str(tmp_path / "nudged")
-        loaded.model.save_pretrained(model)
-        loaded.tokenizer.save_pretrained(model)
-    cache.score_or_load(model, texts, **options)
-    assert calls == [1]
+def test_a_grid_is_the_detector_point_by_point_with_what_it_needs(inputs):
+    found = score_grid(inputs, "dc_pdd", {"a": [0.01, 1.0]})
+    for options, scores in zip(found.options, found.scores, strict=True):
+        np.testing.assert_allclose(scores, detect("dc_pdd", inputs.stats, frequency=inputs["frequency"], **options))
+    assert len(score_grid(inputs, "surp").options) == 200, "its paper's, where none is given"
+
+
+def test_each_side_has_the_bound_that_fits_it():
+    # Every p is multiplied by log 10 or by log 100, twice that, so a cut at p = 0.17 is a = 0.4 or a = 0.8. There the
+    # members' lie higher; at a cut below 0.1 all are alike, and above 0.3 the non-members' 0.9 is too much.
+    rows = [(np.log([0.2, 0.2]), [1, 1]), (np.log([0.1, 0.9]), [1, 1])] * 10
+    texts = made_inputs(rows, [1, 0] * 10)
+    flat, doubled = (texts.given(frequency=TokenFrequency(np.zeros(n, np.int64), "flat")) for n in (10, 100))
+    val_idx, test_idx = stratified_split(texts.labels, 0.5)
+
+    def fit_and_compare(of, other, a_values):
+        bounds, scores = [], []
+        for side in (of, other):
+            candidates = score_grid(side, "dc_pdd", {"a": a_values})
+            best = candidates.best(texts.labels, val_idx)
+            bounds.append(candidates.options[best]["a"])
+            scores.append(candidates.scores[best][test_idx])
+        return tuple(bounds), compare_auc(texts.labels[test_idx], *scores).difference.estimate
+
+    assert fit_and_compare(flat, doubled, [0.4, 0.8]) == ((0.4, 0.8), 0)
+    assert fit_and_compare(flat, doubled, [0.4])[1] == 0.5
+    assert fit_and_compare(doubled, flat, [0.4, 0.8])[0] == (0.8, 0.4)
+
+
+# --- cut, taken, retargeted ---
 
 
 def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
-    cut, n_reused = evaluate.cut_inputs(inputs, 4)
+    cut, n_reused = cut_inputs(inputs, 4)
     assert n_reused == 16
-    fresh = Scorer(model_folder).score(cut.benchmark.texts, progress=False)
+    fresh = mialib.Scorer(model_folder).score(cut.benchmark.texts, progress=False)
     np.testing.assert_array_equal(cut.stats.token_ids, fresh.token_ids)
     np.testing.assert_allclose(cut.stats.log_prob, fresh.log_prob, atol=1e-5)
-    for whole, of_cut in ((inputs.reference, cut.reference), (inputs.lowercase, cut.lowercase)):
+    for whole, of_cut in ((inputs["reference"], cut["reference"]), (inputs["lowercase"], cut["lowercase"])):
         assert (of_cut.n_tokens < whole.n_tokens).all()
-
-
-def test_a_column_asked_for_twice_is_an_error():
-    with pytest.raises(ValueError, match="'a on x' is asked for twice"):
-        evaluate.targets("a, a", "x")
-
-
-def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):
-    cut_texts = [text[:-1] for text in inputs.benchmark.texts]  # "Mil": another token than a prefix of "Mill"'s
-    stats, n_reused = cache.score_cut_texts(model_folder, inputs.stats, cut_texts)
-    fresh = Scorer(model_folder).score(cut_texts, progress=False)
-    assert n_reused < 16
-    np.testing.assert_array_equal(stats.token_ids, fresh.token_ids)
-    np.testing.assert_allclose(stats.log_prob, fresh.log_prob, atol=1e-5)
-
-
-def test_measure_puts_the_published_number_beside_ours(inputs):
-    from dataclasses import replace
-
-    beside = replace(inputs, target=replace(inputs.target, published="WikiMIA / Pythia-6.9B"))
-    scores = evaluate.score_all(beside, ["dc_pdd", "lowercase", "surp"])
-    found = evaluate.measure(beside, scores, paper="dc-pdd", items={"auc": "table-2"})
-    assert {r.row: r.published for r in found} == {"DC-PDD": 0.698, "Lowercase": 0.605, "SURP": None}
-    assert found[0].ours == auc(beside.labels, scores["dc_pdd"])
-    assert found[0].low <= found[0].ours <= found[0].high
-
-
-def test_sweep_scores_each_value_and_knows_which_are_printed(inputs):
-    from dataclasses import replace
-
-    beside = replace(inputs, target=replace(inputs.target, published="PatentMIA / Qwen1.5-14B"))
-    found, scores = evaluate.sweep(beside, "dc_pdd", "a", [0.0003, 0.01], paper="dc-pdd", item="table-5")
-    assert [(r.row, r.published) for r in found] == [("0.0003", None), ("0.01", 0.689)]
-    np.testing.assert_array_equal(scores[0.01], evaluate.score_all(inputs, ["dc_pdd"])["dc_pdd"])
-
-
-def test_results_survive_saving_and_render_as_a_table(inputs, tmp_path):
-    found = evaluate.measure(inputs, evaluate.score_all(inputs, ["ppl", "min_k"]))
-    path = tmp_path / "results.json"
-    results.save_results(path, found, paper="dc-pdd", item="table 2", provenance=[inputs.stats.provenance])
-    assert results.load_results(path) == found
-    table = tables.results_table(found, "auc")
-    assert list(table.index) == ["PPL", "Min-K% Prob"]
-    assert json.loads(path.read_text())["provenance"][0]["n_texts"] == 16
-    with pytest.raises(ValueError, match="no results"):
-        results.save_results(path, [], paper="dc-pdd", item="table 2")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0.01, 0.1, "supported"), (-0.1, -0.01, "not supported"), (-0.1, 0.1, "inconclusive"), (0, 0.1, "inconclusive")],
-)
-def test_verdict_follows_the_interval(low, high, expected):
-    assert results.verdict(Interval((low + high) / 2, low, high)) == expected
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "margin", "expected"),
-    [
-        (0.01, 0.1, None, "holds"),
-        (-0.1, -0.01, None, "fails"),
-        (-0.1, 0.1, None, "open"),
-        (-0.1, 0.1, 0.1, "holds"),
-        (0.11, 0.2, 0.1, "fails"),
-        (0.05, 0.2, 0.1, "open"),
-    ],
-)
-def test_one_seed_has_words_of_its_own_that_are_no_verdict(low, high, margin, expected):
-    assert results.one_seed_says(Interval((low + high) / 2, low, high), margin) == expected
-
-
-def test_the_text_of_one_seed_says_what_failed():
-    failed = Comparison(Interval(-0.05, -0.08, -0.02), 0.001)
-    text = results.one_seed_text("A beats B", {"here": failed, "there": None})
-    assert "**fails** for here" in text and "not applicable for there" in text
-    assert "supported" not in text
 
 
 def test_taken_inputs_are_those_texts_in_every_pass(inputs):
@@ -220,7 +211,7 @@ def test_taken_inputs_are_those_texts_in_every_pass(inputs):
     assert taken.benchmark.texts == tuple(inputs.benchmark.texts[i] for i in (5, 2, 9))
     assert taken.labels.tolist() == inputs.labels[[5, 2, 9]].tolist()
     assert taken.target.column == f"{inputs.target.model} on three" and taken.target.corpus == inputs.target.corpus
-    whole, some = evaluate.score_all(inputs), evaluate.score_all(taken)
+    whole, some = score_all(inputs), score_all(taken)
     for name, scores in whole.items():
         np.testing.assert_allclose(some[name], scores[[5, 2, 9]], err_msg=name)
 
@@ -228,8 +219,72 @@ def test_taken_inputs_are_those_texts_in_every_pass(inputs):
 def test_columns_of_other_texts_or_labels_have_no_labels_in_common():
     rows = random_rows(0, [3, 4, 5, 6])
     one = made_inputs(rows, [1, 0, 1, 0])
-    assert evaluate.common_labels([one, one]).tolist() == [1, 0, 1, 0]
+    assert common_labels([one, one]).tolist() == [1, 0, 1, 0]
     others = [made_inputs(rows, [0, 1, 1, 0]), made_inputs(rows[:3], [1, 0, 1]), one.take([2, 1, 0, 3], "made")]
     for other in others:
         with pytest.raises(ValueError, match="are not of the same texts with the same labels; give both models one"):
-            evaluate.common_labels([one, other])
+            common_labels([one, other])
+
+
+def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, tiny_model, scored):
+    inputs.stats, inputs["frequency"], inputs["reference"]
+    del scored[:]
+    (tmp_path / "other.txt").write_text("The harbor lies behind the market\n")
+    other = inputs.retarget(corpus=str(tmp_path / "other.txt"))
+    assert scored == [("count", None)] and other.stats is inputs.stats and other["reference"] is inputs["reference"]
+    assert other["frequency"].name == str(tmp_path / "other.txt") != inputs["frequency"].name
+    assert inputs.retarget(corpus=None)["frequency"] is None
+    another = inputs.retarget(reference=tiny_model("llama"))
+    assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
+    with pytest.raises(ValueError, match="another model is another target; these can be changed: corpus, masked, ref"):
+        inputs.retarget(model=tiny_model("llama"))
+
+
+def test_what_is_given_takes_the_place_of_what_was_loaded(inputs):
+    flat = TokenFrequency(np.zeros(1000, np.int64), "flat")
+    given = inputs.given(frequency=flat, lowercase=None)
+    assert given["frequency"] is flat and given.take([0, 1], "two")["frequency"] is flat
+    assert score_all(given)["lowercase"] is None and score_all(inputs)["lowercase"] is not None
+
+
+def test_a_cut_to_a_length_that_all_texts_have_shares_what_is_loaded(inputs, scored):
+    with pytest.warns(UserWarning, match="shorter than 99 words"):
+        cut, n_reused = cut_inputs(inputs, 99)
+    assert cut.stats is inputs.stats
+    assert n_reused == 16 and cut.benchmark.n_words == 99 and scored == [("score", 16)]
+
+
+# --- snippets of documents ---
+
+
+@pytest.mark.parametrize(
+    ("part", "texts", "document"),
+    [
+        ("all", ["a b", "c d", "e f", "g h", "i j", "k l", "n o"], [0, 0, 0, 1, 2, 2, 3]),
+        ("head", ["a b", "g h", "i j", "n o"], [0, 1, 2, 3]),
+        ("middle", ["c d", "g h", "k l", "n o"], [0, 1, 2, 3]),
+        ("tail", ["c d", "e f", "g h", "i j", "k l", "n o"], [0, 0, 1, 2, 2, 3]),
+    ],
+)
+def test_a_part_of_the_documents_is_those_snippets_and_no_other(part, texts, document, model_folder, tmp_path, scored):
+    labels = [1, 0, 1, 0]
+    rows = zip(["a b c d e f", "g h rest", "i j k l m", "n o"], labels, strict=True)
+    path = tmp_path / "books.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    snippets = load_inputs(Target(model=model_folder, benchmark=str(path), n_words=2, part=part))
+    assert not scored and list(snippets.texts) == texts
+    assert snippets.labels.tolist() == [labels[i] for i in document]
+    if len(set(document)) < len(document):
+        assert snippets.benchmark.document.tolist() == document
+    assert len(snippets.stats) == len(texts)
+    alone = score_or_load(model_folder, texts[-1:])
+    np.testing.assert_allclose(snippets.stats[-1].log_prob, alone[0].log_prob, atol=1e-5)
+
+
+def test_snippets_are_scored_alone(target):
+    snippets = load_inputs(target.but(n_words=3, part="all"))
+    assert snippets.texts[:2] == ("The river number", "0 stands behind")
+    alone = score_or_load(target.model, snippets.texts[1:2])
+    np.testing.assert_allclose(snippets.stats[1].log_prob, alone[0].log_prob, atol=1e-5)
+    assert snippets.benchmark.document.tolist() == np.repeat(np.arange(16), 3).tolist()
+    assert score_all(snippets, ["min_k"])["min_k"].shape == (48,)

@@ -1,0 +1,129 @@
+"""Results as data: measured with their intervals, beside the printed numbers, saved, read back and shown."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mialib.book import results, tables
+from mialib.book.published import printed
+from mialib.book.results import compare, measure, save
+from mialib.metrics import Comparison, Interval, auc, auc_interval, document_auc_interval, tpr_at_fpr
+from mialib.passes.inputs import score_all
+
+LABELS = np.tile([1, 0], 30)
+
+
+@pytest.fixture
+def scores():
+    return {"min_k": np.random.default_rng(0).normal(size=60) + 2 * LABELS, "ppl": np.tile([0.0, 1.0, 2.0], 20)}
+
+
+def test_each_metric_of_each_detector_is_measured_with_its_interval(scores):
+    found = measure(LABELS, scores | {"ref": None, "my own": scores["ppl"]}, "m on b", ["auc", "tpr_at_5_fpr"])
+    assert [(r.row, r.metric) for r in found[:4]] == [
+        ("Min-K% Prob", "auc"),
+        ("PPL", "auc"),
+        ("Small Ref", "auc"),
+        ("my own", "auc"),
+    ]
+    assert found[0].interval == auc_interval(LABELS, scores["min_k"]) and found[0].column == "m on b"
+    assert found[4].ours == tpr_at_fpr(LABELS, scores["min_k"], 0.05)
+    assert found[2].ours is found[2].interval is None and str(found[2]) == "–"
+    assert measure(LABELS, scores, "c", named="auc_held_out")[0].metric == "auc_held_out"
+
+
+def test_measure_puts_the_published_number_beside_ours(inputs):
+    found = measure(
+        inputs.labels,
+        scores := score_all(inputs, ["dc_pdd", "lowercase", "surp"]),
+        inputs.target.column,
+        printed=printed("dc-pdd", {"auc": "table-2"}, "WikiMIA / Pythia-6.9B"),
+        published_column="WikiMIA / Pythia-6.9B",
+    )
+    assert {r.row: r.published for r in found} == {"DC-PDD": 0.698, "Lowercase": 0.605, "SURP": None}
+    assert found[1].ours == auc(inputs.labels, scores["lowercase"])
+    assert found[1].low <= found[1].ours <= found[1].high
+    assert printed("dc-pdd", {"auc": "table-2"}, None) == {}
+
+
+def test_the_rows_of_a_sweep_know_which_values_are_printed(scores):
+    beside = printed("dc-pdd", {"auc": "table-5"}, "PatentMIA / Qwen1.5-14B")
+    found = measure(LABELS, {"0.0003": scores["ppl"], "0.01": scores["min_k"]}, "c", printed=beside)
+    assert [(r.row, r.published) for r in found] == [("0.0003", None), ("0.01", 0.689)]
+
+
+def test_a_star_marks_what_is_significantly_better_in_its_own_row_alone(scores):
+    found = measure(LABELS, scores, "c", ["auc", "tpr_at_5_fpr"], star=("min_k", "ppl"))
+    assert [r.marker for r in found if r.metric == "auc"] == ["*", ""]
+    assert not any(r.marker for r in measure(LABELS, scores, "c", star=("ppl", "min_k")))
+    assert not any(r.marker for r in measure(LABELS, scores | {"ppl": None}, "c", star=("min_k", "ppl")))
+    comparison = compare(LABELS, scores, "min_k", "ppl")
+    assert comparison.p_value <= 0.05 and comparison.difference.low > 0
+    assert compare(LABELS, scores, "min_k", "ref") is None
+
+
+def test_an_auc_of_snippets_draws_whole_documents(scores):
+    document = np.arange(60) // 6 * 2 + np.arange(60) % 2  # six texts: three of a member, three of a non-member
+    assert all(len(set(LABELS[document == d])) == 1 for d in document)
+    [found] = measure(LABELS, {"min_k": scores["min_k"]}, "c", document=document + 7)
+    assert found.interval == document_auc_interval(LABELS, scores["min_k"], document)
+    [alone] = measure(LABELS, {"min_k": scores["min_k"]}, "c", document=np.arange(60))
+    assert alone.interval == auc_interval(LABELS, scores["min_k"]), "each text is a document of its own"
+    with pytest.raises(ValueError, match="tpr_at_5_fpr of snippets: there is no interval of it that knows"):
+        measure(LABELS, scores, "c", ["tpr_at_5_fpr"], document=document)
+
+
+def test_results_survive_saving_and_render_as_a_table(inputs, tmp_path):
+    found = measure(inputs.labels, score_all(inputs, ["ppl", "min_k"]), inputs.target.column)
+    path = tmp_path / "results.json"
+    assert save("a_page", found, paper="dc-pdd", item="table 2", ran=[inputs, {"model": "made"}], out=path) == found
+    assert results.load_results(path) == found
+    table = tables.results_table(found, "auc")
+    assert list(table.index) == ["PPL", "Min-K% Prob"]
+    saved = json.loads(path.read_text())
+    assert saved["provenance"] == [inputs.stats.provenance, {"model": "made"}]
+    assert saved["provenance"][0]["n_texts"] == 8 and saved["versions"]["torch"]
+    with pytest.raises(ValueError, match="a_page: there are no results to save"):
+        save("a_page", [], paper="dc-pdd", item="table 2", out=path)
+
+
+def test_a_notebook_that_runs_alone_keeps_its_results_at_home(scores, mialib_home):
+    save("a_page", measure(LABELS, scores, "c"), paper="p", item="i")
+    assert len(results.load_results(mialib_home / "alone" / "a_page.json")) == 2
+
+
+def test_sizes_have_no_interval():
+    found = results.sizes("lab/en", {"texts": 40, "words": 1600})
+    assert [(r.row, r.column, r.ours) for r in found] == [("lab/en", "texts", 40.0), ("lab/en", "words", 1600.0)]
+    assert tables.plain_table(found).loc["lab/en"].tolist() == ["40", "1,600"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.01, 0.1, "supported"), (-0.1, -0.01, "not supported"), (-0.1, 0.1, "inconclusive"), (0, 0.1, "inconclusive")],
+)
+def test_verdict_follows_the_interval(low, high, expected):
+    assert results.verdict(Interval((low + high) / 2, low, high)) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "expected"),
+    [
+        (0.01, 0.1, None, "holds"),
+        (-0.1, -0.01, None, "fails"),
+        (-0.1, 0.1, None, "open"),
+        (-0.1, 0.1, 0.1, "holds"),
+        (0.11, 0.2, 0.1, "fails"),
+        (0.05, 0.2, 0.1, "open"),
+    ],
+)
+def test_one_seed_has_words_of_its_own_that_are_no_verdict(low, high, margin, expected):
+    assert results.one_seed_says(Interval((low + high) / 2, low, high), margin) == expected
+
+
+def test_the_text_of_one_seed_says_what_failed():
+    failed = Comparison(Interval(-0.05, -0.08, -0.02), 0.001)
+    text = results.one_seed_text("A beats B", {"here": failed, "there": None})
+    assert "**fails** for here" in text and "not applicable for there" in text
+    assert "supported" not in text

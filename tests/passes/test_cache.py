@@ -1,0 +1,55 @@
+"""Token statistics are computed once and kept under everything that determines them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import mialib
+from mialib.passes import cache
+from mialib.scoring import Scorer
+
+
+def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monkeypatch):
+    first = inputs.stats
+    monkeypatch.setattr(Scorer, "score", lambda *_, **__: pytest.fail("scored again"))
+    again = cache.score_or_load(model_folder, inputs.benchmark.texts)
+    np.testing.assert_array_equal(again.log_prob, first.log_prob)
+
+
+@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights", "versions", "device"])
+def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
+    calls, _ = [], inputs.stats
+    score = Scorer.score
+    monkeypatch.setattr(Scorer, "score", lambda self, texts, **kw: calls.append(1) or score(self, texts, **kw))
+    texts, model, options = list(inputs.benchmark.texts), model_folder, {}
+    if change == "texts":
+        texts = texts[::-1]
+    elif change == "start_token":
+        options["start_token"] = None
+    elif change == "dtype":
+        options["dtype"] = "bfloat16"
+    elif change == "versions":
+        monkeypatch.setattr(cache, "version", lambda name: "another")
+    elif change == "device":
+        monkeypatch.setattr(cache, "pick_device", lambda device: SimpleNamespace(type="another"))
+        options["dtype"] = "float32"
+    elif change == "code":
+        monkeypatch.setattr(cache, "code_hash", lambda *_: "another")
+    else:
+        loaded = mialib.Scorer(model_folder).loaded
+        loaded.model.get_output_embeddings().weight.data[0] += 1
+        model = str(tmp_path / "nudged")
+        loaded.model.save_pretrained(model)
+        loaded.tokenizer.save_pretrained(model)
+    cache.score_or_load(model, texts, **options)
+    assert calls == [1]
+
+
+def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):
+    cut_texts = [text[:-1] for text in inputs.benchmark.texts]  # "Mil": another token than a prefix of "Mill"'s
+    stats, n_reused = cache.score_cut_texts(model_folder, inputs.stats, cut_texts)
+    fresh = mialib.Scorer(model_folder).score(cut_texts, progress=False)
+    assert n_reused < 8
+    np.testing.assert_array_equal(stats.token_ids, fresh.token_ids)
+    np.testing.assert_allclose(stats.log_prob, fresh.log_prob, atol=1e-5)
