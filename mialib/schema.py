@@ -17,10 +17,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def read_yaml(path: Path, kind: type[T] | Any, advice: str = "") -> T:
-    """The file's data as `kind`, a pydantic model or any type; ValueError names the file and what is wrong in it."""
+def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = None) -> T:
+    """The file's data as `kind`, a pydantic model or any type; ValueError names the file and what is wrong in it.
+
+    `empty` is what a file without data stands for, where it may be without.
+    """
     try:
-        return TypeAdapter(kind).validate_python(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return TypeAdapter(kind).validate_python(empty if data is None else data)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {one_line(error)}{advice}") from None
 

@@ -68,7 +68,7 @@ def append_line(path: Path, row: Any) -> None:
     """Add a row to a JSONL file of replies, which cost time or money and are kept as soon as they are there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.write(json.dumps(row) + "\n")
 
 
 def read_lines(path: Path) -> list[Any]:
@@ -170,8 +170,9 @@ def hash_files(paths: Iterable[Path]) -> str:
 def code_hash(*modules: str, apart: tuple[str, ...] = ()) -> str:
     """A hash of modules ("scoring", "lab.training") and of all of mialib that they import, directly or not.
 
-    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale. `apart`
-    names modules or folders whose work is in a key by its content already, such as a model's weights.
+    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale. A YAML
+    file beside a module, of its name, is part of it. `apart` names modules or folders whose work is in a key by its
+    content already, such as a model's weights.
     """
     closure = sorted(set().union(*(import_closure(module, apart) for module in modules)))
     return hash_of([[module, _code(_source(module))] for module in closure])
@@ -214,8 +215,8 @@ def _imports(path: Path) -> frozenset[str]:
 def _code(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            if isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
-                node.body = body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+        match getattr(node, "body", None):
+            case [ast.Expr(ast.Constant(str())), *rest]:  # a docstring
+                node.body = rest or [ast.Pass()]
+    data = path.with_suffix(".yml")
+    return ast.unparse(tree) + (data.read_text(encoding="utf-8") if data.is_file() else "")

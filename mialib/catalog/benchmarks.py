@@ -1,4 +1,4 @@
-"""Benchmarks by name: files, the lab's, and the papers' from the Hugging Face hub or a local copy, as `data/benchmarks.yml` says.
+"""Benchmarks by name: files, the lab's, and the papers' from the hub or a local copy, as `data/benchmarks.yml` says.
 
 A name is NAME[/CHOICE...][-LENGTH]: `wikimia-64`, `mimir/github/ngram_13_0.8`, `dolma_book/middle-1024`. A local copy
 is what the entry's `local` names under $MIALIB_BENCHMARKS, or the hub's own folder there (`swj0419/WikiMIA`).

@@ -116,7 +116,7 @@ def read_revisions(path: Path) -> Revisions:
     """{kind: {name: commit}}; empty where the file is not there. ValueError names what is no commit in it."""
     if not path.is_file():
         return {}
-    return read_yaml(path, Revisions, "; a commit is 40 hex digits in quotes")
+    return read_yaml(path, Revisions, "; a commit is 40 hex digits in quotes", empty={})
 
 
 def write_revisions(path: Path, revisions: Revisions, header: str) -> None:

@@ -121,7 +121,7 @@ def _recipes(name: str) -> list[dict[str, Any]]:
 
 
 def corpora_of_recipe(recipe: Training | Masked | Unlearning) -> list[str]:
-    """The lab corpora that a model is trained on: its own, then those injected; none of its own for an unlearned one."""
+    """The lab corpora that a model is trained on: its own, then those injected; none for an unlearned one."""
     return [] if isinstance(recipe, Unlearning) else [recipe.corpus, *getattr(recipe, "injected", {})]
 
 

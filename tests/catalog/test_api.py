@@ -22,11 +22,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 import mialib
 from mialib import TokenStats
-from mialib.book.tables import entropy_table, provenance_table
+from mialib.book.results import measure
+from mialib.book.tables import what_ran
 from mialib.catalog import api
 from mialib.catalog.hub import Unavailable
+from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS
-from mialib.passes import inputs as evaluate
 from mialib.passes.cache import (
     count_or_load,
     neighbor_log_probs_or_load,
@@ -34,7 +35,9 @@ from mialib.passes.cache import (
     score_cut_texts,
     score_or_load,
 )
+from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
 from mialib.store import hash_texts
+from mialib.token_stats import check_known
 
 KEY = "sk-a-secret-key-of-the-tests"
 
@@ -306,24 +309,23 @@ def test_a_table_has_dashes_where_a_detector_is_not_applicable(
     server, with_tokenizer, model_folder, benchmark_file, tmp_path
 ):
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
-    [target] = evaluate.targets("api:tiny", benchmark_file, model_folder, str(tmp_path / "corpus.txt"))
-    inputs = evaluate.load_inputs(target)
-    scores = evaluate.score_all(inputs)
+    corpus = str(tmp_path / "corpus.txt")
+    inputs = load_inputs(Target(model="api:tiny", benchmark=benchmark_file, reference=model_folder, corpus=corpus))
+    scores = score_all(inputs)
     assert {name for name, values in scores.items() if values is None} == {"min_k++", "surp"}
-    measured = {(r.row, r.metric): r.ours for r in evaluate.measure(inputs, scores)}
-    assert measured["SURP", "auc"] is None and 0 <= measured["DC-PDD", "auc"] <= 1
+    measured = {r.row: r.ours for r in measure(inputs.labels, scores, inputs.target.column)}
+    assert measured["SURP"] is None and 0 <= measured["DC-PDD"] <= 1
     with pytest.raises(ValueError, match=r"'surp' is not applicable"):
-        evaluate.sweep(inputs, "surp", "k", [20, 40])
-    with pytest.raises(ValueError, match="a table of entropies is not applicable"):
-        entropy_table([inputs])
-    table = provenance_table(stats.provenance for stats in inputs.passes())
-    assert table.loc["api:tiny", "weights"] == f"tiny-1 at {server.url}"
+        score_grid(inputs, "surp", {"k": [20, 40]})
+    with pytest.raises(ValueError, match="a table of entropies is not applicable: the API of api:tiny gives no entr"):
+        check_known(["entropy"], inputs.stats.lacks, "a table of entropies")
+    assert what_ran([inputs]).loc["api:tiny", "weights"] == f"tiny-1 at {server.url}"
 
 
 def test_without_a_tokenizer_dc_pdd_is_a_dash_too(server, benchmark_file, tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
-    [target] = evaluate.targets("api:tiny", benchmark_file, corpora=str(tmp_path / "corpus.txt"))
-    scores = evaluate.score_all(evaluate.load_inputs(target))
+    target = Target(model="api:tiny", benchmark=benchmark_file, corpus=str(tmp_path / "corpus.txt"))
+    scores = score_all(load_inputs(target))
     assert {name for name, values in scores.items() if values is None} == {"min_k++", "surp", "dc_pdd", "ref"}
 
 
@@ -334,7 +336,7 @@ def test_what_needs_weights_says_so(server):
 
 def test_columns_that_are_known_are_of_no_other_consequence():
     inputs = made_inputs(random_rows(2, [5, 6]), [0, 1])
-    assert inputs.stats.lacks == {} and api.lacks("lab/en-25k") == {}
+    assert inputs.stats.lacks == {} and lacks("lab/en-25k") == {}
 
 
 # --- the cache, and going on ---
@@ -505,7 +507,7 @@ def test_requests_a_minute_are_limited(server, monkeypatch):
 
 
 def cost_lines(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "mialib.api"]
+    return [record.getMessage() for record in caplog.records if record.name == api.__name__]
 
 
 def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
@@ -729,7 +731,7 @@ def test_openais_bytes_do_not_disturb(server):
 
 
 def run_mialib(*arguments):
-    code = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.cli import main; main()"
+    code = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.commands.cli import main; main()"
     command = [sys.executable, "-c", code, *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -18,8 +18,8 @@ from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
 
 import mialib
-from mialib import frequency, models
-from mialib.catalog import hub
+from mialib import frequency
+from mialib.catalog import hub, models
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.hub import Unavailable, find_revision, read_revisions
@@ -239,6 +239,12 @@ def test_a_wrong_file_of_commits_is_one_sentence(tmp_path, content, wrong):
     with pytest.raises(ValueError, match=r"a commit is 40 hex digits in quotes") as error:
         read_revisions(path)
     assert str(path) in says(error) and wrong in says(error)
+
+
+def test_pins_may_all_be_commented_out(tmp_path):
+    assert read_revisions(tmp_path / "none.yml") == {}
+    (tmp_path / "pins.yml").write_text("# model:\n#   owner/m: ...\n")
+    assert read_revisions(tmp_path / "pins.yml") == {}
 
 
 @pytest.mark.slow
@@ -586,28 +592,26 @@ def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
         assert says(error)
 
 
-def test_counting_a_corpus_holds_no_more_than_a_batch(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
+def test_counting_a_corpus_holds_no_more_than_a_batch(at_hub, tmp_path, monkeypatch, model_folder):
     folder = published_data.c4(tmp_path / "c4", n_files=3, n_texts=8)
     monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 4)
-    real, seen = frequency._batches, []
+    tokenizer, seen = models.load_tokenizer(model_folder), []
 
     with at_hub(datasets={C4: folder}) as served:
 
-        def batches(texts, size):
-            for batch in real(texts, size):
-                files = {r.path.rsplit("/", 1)[1] for r in served.asked("c4-train", "HEAD")}
-                seen.append((len(batch), len(files)))
-                yield batch
+        def tokenize(batch, **options):
+            files = {r.path.rsplit("/", 1)[1] for r in served.asked("c4-train", "HEAD")}
+            seen.append((len(batch), len(files)))
+            return tokenizer(batch, **options)
 
-        monkeypatch.setattr(frequency, "_batches", batches)
-        counted = count_or_load("c4:700", model_folder)
+        counted = frequency.count_tokens(reference_texts("c4:700"), tokenize, 320, name="c4:700")
+        kept = count_or_load("c4:700", model_folder)
     # Two batches a file: the next file is fetched when the one before it is counted.
     assert seen == [(4, 1), (4, 1), (4, 2), (4, 2), (3, 3)]
-    tokenizer = models.load_tokenizer(model_folder)
     texts = [f"File {n}, text {i}: the river runs south." for n in range(3) for i in range(8)]
     cut = "".join(texts)[:700]
     ids = [token for i in range(0, 700, 37) for token in tokenizer(cut[i : i + 37])["input_ids"]]
-    assert counted.counts.tolist() == torch.bincount(torch.tensor(ids), minlength=320).tolist()
+    assert counted.counts.tolist() == torch.bincount(torch.tensor(ids), minlength=320).tolist() == kept.counts.tolist()
 
 
 def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch):

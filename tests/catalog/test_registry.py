@@ -1,35 +1,20 @@
-"""What data/models.yml and data/benchmarks.yml say, and that the profile of the papers' tables agrees with it."""
+"""What data/models.yml and data/benchmarks.yml say."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from mialib.book.paper_tables import columns_of
-from mialib.book.profile import load_profile
-from mialib.book.published import load_published
 from mialib.catalog import registry
-from mialib.catalog.benchmarks import find_part, is_published
-from mialib.catalog.corpora import HUB_CORPORA, split_prefix
+from mialib.catalog.benchmarks import find_part
 from mialib.catalog.registry import HubPart, KnownBenchmark, KnownModel, find_model, known_benchmarks, known_models
-
-ROOT = Path(__file__).parents[1]
-PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")
-COLUMNS = [(PAPER.notebooks[page].parameters, name, column) for page, name, column in columns_of(PAPER)]
-TABLES = {"dc-pdd": (2, 3, 4, 5), "surp": (1, 2, 3), "probe": (2, 3, 4)}
-NOT_IN_THE_PROFILE = {
-    # Its second corpus, case law, is on no list that we know of.
-    ("dc-pdd", "table-4", "Case-law / 1Gb"),
-    ("dc-pdd", "table-4", "Case-law / 10Gb"),
-    ("probe", "table-3", "Avg."),  # of the other columns
-}
+from mialib.store import ROOT
 
 
 def test_every_reference_model_and_tokenizer_is_an_entry():
     known = known_models()
     for name, model in known.items():
         for paper, reference in model.references.items():
-            assert paper in TABLES and reference in known and reference != name
+            assert paper in ("dc-pdd", "surp", "probe") and reference in known and reference != name
             assert known[reference].billions < model.billions, f"{reference} is not smaller than {name}"
             assert known[reference].start_token == model.start_token
 
@@ -60,53 +45,6 @@ def test_every_benchmark_has_its_sizes_and_fills_its_braces():
         assert all("{" not in part.fill(pattern) for pattern in patterns) and patterns
         assert set(known.lengths) in (set(known.examples), set())
         assert known.columns[1] == "label" and known.paper in (ROOT / "book" / "references.bib").read_text()
-
-
-def test_the_profile_names_only_what_is_known():
-    known = known_models()
-    for given, name, column in COLUMNS:
-        assert all(model in known for model in column.models), name
-        assert is_published(column.benchmark) and find_part(column.benchmark).name == column.benchmark
-        assert column.unseen in (None, "apart") or known_benchmarks()[column.unseen].unseen
-        for corpus in filter(None, (column.corpus, *column.corpora.values())):
-            of, n_characters = split_prefix(corpus)
-            assert of in HUB_CORPORA and n_characters
-            language = find_part(column.benchmark).known.language
-            assert of == {"en": "c4", "zh": "chinese_web_text"}[language]
-        # The model is the one that the column's name prints.
-        assert any(printed in name for printed in known[column.model].printed), f"{given['paper']}: {name}"
-
-
-def test_small_ref_takes_the_registrys_reference():
-    for given, name, column in COLUMNS:
-        if given["items"].get("auc") in ("table-4", "table-5") and given["paper"] == "dc-pdd":
-            assert column.reference is None  # DC-PDD alone is printed
-        else:
-            assert column.reference == known_models()[column.model].references.get(given["paper"]), name
-
-
-def test_the_profile_has_every_printed_column_of_its_tables():
-    """Or it is listed above, with the reason."""
-    covered = {}
-    for given, name, column in COLUMNS:
-        for metric, item in given["items"].items():
-            of = covered.setdefault((given["paper"], item, metric), set())
-            of |= {
-                name,
-                *(column.fields if metric == "auc" else ()),
-                *column.corpora,
-                *(f"{a:g}" for a in column.a_values),
-            }
-    missing = set()
-    for paper, numbers in TABLES.items():
-        for number in numbers:
-            printed = load_published(paper, f"table-{number}")
-            for metric in printed["metric"].unique():
-                of_metric = printed[printed["metric"] == metric]
-                has = covered.pop((paper, f"table-{number}", metric))
-                missing |= {(paper, f"table-{number}", name) for name in set(of_metric["column"]) - has}
-                assert has <= {*of_metric["column"], *of_metric["row"]}
-    assert missing == NOT_IN_THE_PROFILE and not covered
 
 
 def test_a_model_is_known_at_any_revision_and_other_names_are_not():
@@ -143,7 +81,3 @@ def test_a_wrong_entry_is_named_in_one_line(tmp_path, kind, content, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         registry._read(path, kind)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
-
-
-def test_without_a_clone_nothing_is_known(tmp_path):
-    assert registry._read(tmp_path / "none.yml", KnownModel) == {}

@@ -1,0 +1,306 @@
+"""What is computed is kept once, whole or not at all, under a name that holds all that determines it."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import grimp
+import numpy as np
+import pytest
+
+from mialib import store
+from mialib.store import ARRAYS, JSON, Format, append_line, keep, kept_path, once, read_lines
+
+# --- once and keep ---
+
+
+def test_a_file_is_written_once_and_is_whole_or_not_there(tmp_path):
+    path, made = tmp_path / "deep" / "one.txt", []
+
+    def write(to):
+        made.append(to)
+        to.write_text("whole")
+        assert path.exists() == (len(made) > 1), "it takes its place at the end"
+
+    assert once(path, write) == once(path, write) == path
+    assert len(made) == 1 and path.read_text() == "whole" and not made[0].exists()
+
+    def fail(to):
+        to.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        once(tmp_path / "two.txt", fail)
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == ["deep"]
+    assert once(tmp_path / "two.txt", write).read_text() == "whole", "a failure leaves nothing in its way"
+
+
+def test_a_folder_is_written_once_too(tmp_path):
+    made = []
+
+    def write(to):
+        made.append(to)
+        to.mkdir()
+        (to / "a").write_text("1")
+        (to / "b").mkdir()
+
+    assert once(tmp_path / "model", write) == once(tmp_path / "model", write)
+    assert len(made) == 1 and sorted(p.name for p in (tmp_path / "model").iterdir()) == ["a", "b"]
+
+    def fail(to):
+        to.mkdir()
+        (to / "a").write_text("1")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        once(tmp_path / "other", fail)
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")) == ["model"]
+
+
+def test_of_several_processes_one_writes_and_the_others_wait_for_it(tmp_path):
+    program = textwrap.dedent(
+        f"""
+        import os, time
+        from pathlib import Path
+        from mialib.store import once
+
+        def write(to):
+            with open({str(tmp_path / "made")!r}, "a") as file:
+                file.write("x")
+            time.sleep(0.3)
+            to.write_text(str(os.getpid()))
+
+        print(once(Path({str(tmp_path / "one")!r}), write).read_text())
+        """
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate()[0] for process in running}
+    assert len(said) == 1 and (tmp_path / "made").read_text() == "x"
+
+
+def test_a_new_folder_takes_the_place_of_an_old_one(tmp_path):
+    for content in ("old", "new"):
+        with store.atomic_path(tmp_path / "folder") as temporary:
+            temporary.mkdir()
+            (temporary / content).write_text(content)
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        (JSON, {"a": [1, 2.5, None], "河": "é"}),
+        (ARRAYS, {"scores": np.arange(3.0), "ids": np.array([[1], [2]], np.int32)}),
+        (Format(".txt", lambda text, path: path.write_text(text), lambda path: path.read_text()), "text"),
+    ],
+    ids=["json", "arrays", "own"],
+)
+def test_what_is_kept_is_read_back_as_it_was_made(form, value, mialib_home):
+    made = []
+    first, again = (keep("kind", lambda: made.append(1) or value, form, n=3, name="é") for _ in range(2))
+    for found in (first, again):
+        assert found.keys() == value.keys() if isinstance(value, dict) else found == value
+        np.testing.assert_equal(found, value)
+    assert made == [1]
+    path = kept_path("kind", form, name="é", n=3)
+    assert path.is_file() and path.parent == mialib_home / "cache" / "kind" and path.suffix == form.suffix
+
+
+def test_another_thing_that_determines_it_makes_it_anew():
+    made = []
+    for given in ({"n": 1}, {"n": 2}, {"n": 1, "m": None}, {"n": "1"}, {"n": 1}):
+        keep("kind", lambda: made.append(1) or [], JSON, **given)
+    keep("another kind", lambda: made.append(1) or [], JSON, n=1)
+    assert len(made) == 5
+
+
+def test_what_cannot_be_made_is_not_kept():
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        keep("kind", fail, JSON, n=1)
+    assert keep("kind", lambda: "yes", JSON, n=1) == "yes"
+
+
+# --- lines that cost time or money ---
+
+
+def test_lines_come_back_as_they_were_added(tmp_path):
+    path = tmp_path / "deep" / "replies.jsonl"
+    assert read_lines(path) == []
+    rows = [{"text": "a\nb\u2028c é河"}, [1, 2.5], "half a pair \ud83d"]
+    for row in rows:
+        append_line(path, row)
+    assert read_lines(path) == rows and len(path.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("rest", [b'{"text": "ab', '{"text": "é'.encode()[:-1], b" "])
+def test_a_last_line_that_was_cut_short_is_dropped_from_the_file_too(tmp_path, rest):
+    path = tmp_path / "replies.jsonl"
+    append_line(path, {"n": 1})
+    append_line(path, {"n": 2})
+    whole = path.read_bytes()
+    path.write_bytes(whole + rest)
+    assert read_lines(path) == [{"n": 1}, {"n": 2}]
+    assert path.read_bytes() == whole
+    append_line(path, {"n": 3})
+    assert read_lines(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_a_file_of_nothing_but_a_cut_line_is_empty(tmp_path):
+    path = tmp_path / "replies.jsonl"
+    path.write_text('{"n":')
+    assert read_lines(path) == [] and path.read_bytes() == b""
+
+
+# --- hashes of content ---
+
+
+def test_no_two_lists_of_texts_share_a_hash():
+    lists = [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"], []]
+    assert len({store.hash_texts(texts) for texts in lists}) == len(lists)
+
+
+def test_a_hash_of_files_is_of_names_and_contents_and_not_of_places(tmp_path):
+    def write(folder, **contents):
+        (tmp_path / folder).mkdir()
+        for name, content in contents.items():
+            (tmp_path / folder / name).write_text(content)
+        return store.hash_files((tmp_path / folder).iterdir())
+
+    first = write("one", a="1", b="2")
+    assert write("two", b="2", a="1") == first
+    assert len({first, write("three", a="2", b="1"), write("four", a="1", c="2"), write("five", a="1")}) == 4
+
+
+# --- what an edit to code makes stale ---
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of a few modules, in mialib's place: `edit` writes a module, `code_hash` forgets what it knew."""
+    forget()
+    monkeypatch.setattr(store, "PACKAGE", tmp_path / "mialib")
+    modules = {
+        "__init__": "",
+        "top": "from mialib.wing.middle import value\n\ndef f(x):\n    return x + value\n",
+        "wing/__init__": "",
+        "wing/middle": "def late():\n    from mialib import low\n    return low.n\n\nvalue = 1\n",
+        "low": "n = 1\n",
+        "apart": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from mialib.top import f\nelse:\n    from mialib import low\n",
+        "unrelated": "import mialib_other.top\nfrom mialibs import low\n",
+    }
+    for name, source in modules.items():
+        edit(tmp_path, name, source)
+    yield tmp_path
+    forget()
+
+
+def forget():
+    for known in (store.import_closure, store._imports, store._code):
+        known.cache_clear()
+
+
+def edit(folder, module, source):
+    path = folder / "mialib" / f"{module}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+
+
+def code_hash(*modules, **options):
+    forget()
+    return store.code_hash(*modules, **options)
+
+
+def test_a_closure_is_all_that_a_module_imports_whenever_it_does(package):
+    assert store.import_closure("top") == {"top", "wing.middle", "low"}, "an import inside a function counts too"
+    assert store.import_closure("wing.middle") == {"wing.middle", "low"}
+    assert store.import_closure("unrelated") == {"unrelated"}
+
+
+def test_what_only_type_checkers_import_does_not_count(package):
+    assert store.import_closure("apart") == {"apart", "low"}
+    before = code_hash("apart")
+    edit(package, "top", "def f(x):\n    return 7\n")
+    assert code_hash("apart") == before
+
+
+def test_an_edit_to_docstrings_comments_or_layout_changes_nothing(package):
+    before = code_hash("top")
+    edit(
+        package,
+        "top",
+        '"""A module."""\n\n# a comment\nfrom mialib.wing.middle import (\n    value,\n)\n\n\n'
+        'def f(x):  # another\n    """Add."""\n    return (x + value)\n',
+    )
+    edit(package, "low", '"""Low."""\nn = 1  # one\n')
+    assert code_hash("top") == before
+
+
+def test_a_docstring_is_a_string_that_stands_first_and_no_other(package):
+    edit(package, "low", 'class A:\n    """A."""\n\nn = 1\n')
+    before = code_hash("low")
+    edit(package, "low", 'class A:\n    """B."""\n\nn = 1\n')
+    assert code_hash("low") == before
+    edit(package, "low", 'class A:\n    text = """B."""\n\nn = 1\n')
+    assert code_hash("low") != before
+
+
+@pytest.mark.parametrize("module", ["top", "wing/middle", "low"])
+def test_an_edit_to_code_of_an_imported_module_counts(package, module):
+    before, apart = code_hash("top"), code_hash("unrelated")
+    path = package / "mialib" / f"{module}.py"
+    edit(package, module, path.read_text() + "\n\ndef g():\n    return 2\n")
+    assert code_hash("top") != before and code_hash("unrelated") == apart
+
+
+def test_data_beside_a_module_is_part_of_its_code(package):
+    before, other = code_hash("top"), code_hash("unrelated")
+    (package / "mialib" / "wing" / "middle.yml").write_text("words: [a, b]\n")
+    with_data = code_hash("top")
+    (package / "mialib" / "wing" / "middle.yml").write_text("words: [a, c]\n")
+    assert len({before, with_data, code_hash("top")}) == 3 and code_hash("unrelated") == other
+
+
+def test_modules_apart_do_not_count_and_neither_does_what_they_alone_import(package):
+    assert store.import_closure("top", ("wing",)) == store.import_closure("top", ("wing.middle",)) == {"top"}
+    before = code_hash("top", apart=("wing",))
+    edit(package, "low", "n = 2\n")
+    edit(package, "wing/middle", "value = 2\n")
+    assert code_hash("top", apart=("wing",)) == before != code_hash("top")
+
+
+def test_several_modules_hash_as_one_set_whatever_their_order(package):
+    assert code_hash("top", "unrelated") == code_hash("unrelated", "top", "low") != code_hash("top")
+
+
+def test_the_closures_are_those_that_grimp_finds():
+    graph = grimp.build_graph("mialib", exclude_type_checking_imports=True)
+    folders = {f"mialib.{path.parent.name}" for path in store.PACKAGE.glob("*/__init__.py")}
+    modules = graph.modules - folders - {"mialib"}
+    assert len(folders) == 7 and len(modules) > 40
+    for module in modules:
+        found = {f"mialib.{name}" for name in store.import_closure(module.removeprefix("mialib."))}
+        assert found - folders == graph.find_upstream_modules(module) - folders | {module}, module
+
+
+# --- where things lie ---
+
+
+def test_home_is_what_the_environment_says(monkeypatch, tmp_path, mialib_home):
+    assert store.home() == mialib_home
+    monkeypatch.delenv("MIALIB_HOME")
+    assert store.home() == store.ROOT / "build"
+    monkeypatch.setattr(store, "ROOT", tmp_path)
+    assert store.home().parts[-2:] == (".cache", "mialib"), "installed, without a clone"
+
+
+def test_json_is_written_whole_and_for_people(tmp_path):
+    store.write_json(tmp_path / "a.json", {"河": [1]})
+    assert (tmp_path / "a.json").read_text() == '{\n "河": [\n  1\n ]\n}\n'
+    with pytest.raises(TypeError):
+        store.write_json(tmp_path / "a.json", {"x": object()})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"河": [1]}
