@@ -8,7 +8,7 @@ import jieba
 import numpy as np
 import pytest
 
-from mialib.lab.patents import CHARACTERS_PER_WORD, RULES, SECTORS, WORDS, _classes, generate_patents
+from mialib.lab.patents import CHARACTERS_PER_WORD, _classes, generate_patents, grammar
 
 jieba.setLogLevel(logging.ERROR)
 
@@ -72,8 +72,9 @@ def test_claims_refer_back_and_repeat_components(texts):
 
 
 def test_every_word_class_is_used_and_none_is_missing():
-    asked = {slot for lines in SECTORS for line in lines for slot in re.findall(r"\{([a-z]+)\*?\}", line)}
-    assert asked - {"new", "old", "last", "dose"} == WORDS.keys() | RULES.keys()
+    templates = [line for sector in grammar().sectors.values() for lines in sector.values() for line in lines]
+    asked = {slot for line in templates for slot in re.findall(r"\{([a-z]+)\*?\}", line)}
+    assert asked - {"new", "old", "last", "dose"} == grammar().words.keys() | grammar().rules.keys()
     assert all(len(found) == len(set(found)) > 9 for found, _ in _classes().values())
 
 
