@@ -20,7 +20,15 @@ from mialib.text import words
 from mialib.commands.cli import app, main
 from mialib.benchmarks import split_into_snippets
 from mialib.builders.fetch import Fetcher
-from mialib.builders.sources import Dates, LeftOut, Page, clean_chinese, parse_patent, read_publications, strip_gutenberg
+from mialib.builders.sources import (
+    Dates,
+    LeftOut,
+    Page,
+    clean_chinese,
+    parse_patent,
+    read_publications,
+    strip_gutenberg,
+)
 
 DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 
