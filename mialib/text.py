@@ -103,23 +103,22 @@ def ngrams(words_of_text: Sequence[str]) -> set[tuple[str, ...]]:
 class NearDuplicates:
     """The filter of near-duplicates: it remembers the 7-grams of the texts that it was shown.
 
-    A text is a near-duplicate where more than a fifth of its 7-grams were seen before, in whichever texts.
+    A text, or a page of several, is a near-duplicate where over a fifth of its 7-grams were seen, in whichever texts.
     """
 
     def __init__(self, texts: Iterable[str] = (), language: str = "en") -> None:
         self.language = language
         self.seen: set[tuple[str, ...]] = set()
-        for text in texts:
-            self.add(text)
+        self.add(*texts)
 
-    def add(self, text: str, n_words: int | None = None) -> None:
-        """Remember a text, or its first `n_words` words."""
-        self.seen |= self._ngrams(text, n_words)
+    def add(self, *texts: str, n_words: int | None = None) -> None:
+        """Remember texts, or the first `n_words` words of each."""
+        self.seen |= self._ngrams(texts, n_words)
 
-    def overlap(self, text: str, n_words: int | None = None) -> float | None:
-        """The share of the text's 7-grams that were seen; None where it has fewer than seven words."""
-        own = self._ngrams(text, n_words)
+    def overlap(self, *texts: str, n_words: int | None = None) -> float | None:
+        """The share of a page's 7-grams that were seen, of all its texts; None where none has seven words."""
+        own = self._ngrams(texts, n_words)
         return len(own & self.seen) / len(own) if own else None
 
-    def _ngrams(self, text: str, n_words: int | None) -> set[tuple[str, ...]]:
-        return ngrams(words(text, self.language)[:n_words])
+    def _ngrams(self, texts: Iterable[str], n_words: int | None) -> set[tuple[str, ...]]:
+        return set().union(*(ngrams(words(text, self.language)[:n_words]) for text in texts))

@@ -30,7 +30,7 @@ from mialib.builders.sources import (
 )
 from mialib.metrics import Interval, auc_interval
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
-from mialib.text import MAX_OVERLAP, ngrams, words
+from mialib.text import MAX_OVERLAP, NearDuplicates, words
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing
@@ -138,14 +138,13 @@ def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page],
     """`n` pages of each side that differ, in the streams' order, and what was left out, by reason.
 
     A page is left out where one of its texts equals an earlier page's but for case and white space, or where it shares
-    over a fifth of its 7-grams of words with the earlier ones, as in `docstrings.drop_near_duplicates`. A stream is
-    read no further than needed. ValueError with all counts where a side has fewer than `n`.
+    over a fifth of its 7-grams of words with the earlier ones (`text.NearDuplicates`). A stream is read no further than
+    needed. ValueError with all counts where a side has fewer than `n`.
     """
     if n < 1:
         raise ValueError(f"{n} texts of each class are asked for; at least 1 is needed")
     kept: dict[Side, list[Page]] = {side: [] for sides, _ in streams for side in sides}
-    whole: set[str] = set()
-    seen: set[tuple[str, ...]] = set()
+    whole, known = set[str](), NearDuplicates(language=language)
     dropped: Dropped = {}
     for sides, stream in streams:
         for page in stream:
@@ -154,18 +153,17 @@ def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page],
             elif len(kept[page.label, page.field]) == n:
                 reason = f"more than the {n} {'members' if page.label else 'non-members'} asked for"
             else:
-                found = [words(text, language) for texts in page.texts.values() for text in texts]
-                plain = {" ".join(text).casefold() for text in found}
-                own = set().union(*map(ngrams, found))
+                texts = [text for of_file in page.texts.values() for text in of_file]
+                plain = {" ".join(words(text, language)).casefold() for text in texts}
                 if plain & whole:
                     reason = "the same text as an earlier page's"
-                elif len(own & seen) > MAX_OVERLAP * len(own):
+                elif (known.overlap(*texts) or 0.0) > MAX_OVERLAP:
                     reason = "a near-duplicate of earlier pages"
                 else:
                     reason = ""
                     kept[page.label, page.field].append(page)
                     whole |= plain
-                    seen |= own
+                    known.add(*texts)
             if reason:
                 dropped.setdefault(reason, {})[page.source] = None
             if all(len(kept[side]) == n for side in sides):

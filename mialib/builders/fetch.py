@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -21,7 +20,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from mialib.store import hash_of, home, mialib_version, write_json
+from mialib.store import JSON, keep, mialib_version
 from mialib.text import excerpt
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def address_of(service: str) -> str:
 
 
 class Fetcher:
-    """Gets pages one at a time, slowly, and keeps every reply under `home()/fetched`.
+    """Gets pages one at a time, slowly, and keeps every reply on disk.
 
     `contact` is an address at which the services reach whoever runs this; ValueError without one. `gap_seconds`
     replaces the services' own.
@@ -95,20 +94,20 @@ class Fetcher:
         or stays away, ValueError where it keeps sending what `parse` refuses.
         """
         url = str(httpx.URL(address_of(service) + path, params=params))
-        file = home() / "fetched" / f"{hash_of(url)}.json"
-        if not file.is_file():
-            gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
-            reply = self._download(url, gap_seconds, parse)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            write_json(file, {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text})
-            self._n_fetched += 1
-            if self._n_fetched % LOGGED_EVERY == 0:
-                logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
+        kept = keep("fetched", lambda: self._fetch(url, gap_seconds, parse), JSON, url=url)
         self.days.add(kept["fetched"][:10])
         if kept["status"] != 200:
             raise FileNotFoundError(f"{url} does not exist (answer {kept['status']})")
         return parse(kept["text"])
+
+    def _fetch(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> dict[str, Any]:
+        reply = self._download(url, gap_seconds, parse)
+        self._n_fetched += 1
+        if self._n_fetched % LOGGED_EVERY == 0:
+            logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text}
 
     def _download(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> httpx.Response:
         host = httpx.URL(url).host

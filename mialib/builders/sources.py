@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
-import numpy as np
-
 from mialib.benchmarks import PARTS, snippets_at, split_into_snippets
 from mialib.builders.fetch import SERVICES, Fetcher
 from mialib.store import hash_of
@@ -392,9 +390,7 @@ def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> Pag
     texts = {}
     for n_words in EXCERPT_WORDS:
         snippets = split_into_snippets(text, n_words)
-        for part in PARTS:
-            at = snippets_at(np.zeros(len(snippets), np.int64), part)
-            texts[f"{part}-{n_words}"] = tuple(snippets[i] for i in at)
+        texts |= {f"{part}-{n_words}": tuple(snippets_at(snippets, part)) for part in PARTS}
     title, address = " ".join(row["Title"].split()), f"https://www.gutenberg.org/ebooks/{number}"
     return Page(title, issued, address, label, texts)
 

@@ -211,10 +211,10 @@ def drop_near_duplicates(found: list[Docstring], corpus: Corpus, beside: Sequenc
     """
     known, kept = NearDuplicates(beside, corpus.language), []
     for docstring in found:
-        overlap = known.overlap(docstring.text, corpus.words)
+        overlap = known.overlap(docstring.text, n_words=corpus.words)
         if overlap is not None and overlap <= MAX_OVERLAP:
             kept.append(docstring)
-            known.add(docstring.text, corpus.words)
+            known.add(docstring.text, n_words=corpus.words)
     return kept
 
 

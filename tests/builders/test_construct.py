@@ -15,10 +15,6 @@ from tenacity import wait_none
 from typer.testing import CliRunner
 
 from mialib.builders import construct, fetch, sources
-from mialib.catalog.benchmarks import load_benchmark
-from mialib.text import words
-from mialib.commands.cli import app, main
-from mialib.benchmarks import split_into_snippets
 from mialib.builders.fetch import Fetcher
 from mialib.builders.sources import (
     Dates,
@@ -29,6 +25,10 @@ from mialib.builders.sources import (
     read_publications,
     strip_gutenberg,
 )
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.commands.cli import app, main
+from mialib.store import home
+from mialib.text import split_into_snippets, words
 
 DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 
@@ -622,7 +622,7 @@ def test_that_a_page_does_not_exist_is_kept_too(serve):
 
 
 def kept_replies():
-    return sorted(fetch.home().glob("fetched/*"))
+    return sorted(home().glob("cache/fetched/*.json"))
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
