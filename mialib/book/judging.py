@@ -222,7 +222,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[
     Seed 0 is the recipe's own. ValueError where a detector is not applicable in the setting.
     """
     place = claims.settings[setting]
-    benchmark = load_benchmark(place.benchmark)
+    benchmark = _benchmark(place.benchmark)
     positive, negative = (group.indices(benchmark.labels) for group in (claim.positive, claim.negative))
     texts = np.concatenate([positive, negative])
     labels = np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)])
@@ -250,7 +250,9 @@ def _target(place: Target, setting: str, side: Side, seed: int) -> Target:
     )
 
 
-_inputs = cache(load_inputs)  # several sides and claims share them
+# Sides and claims share these.
+_inputs, _benchmark = cache(load_inputs), cache(load_benchmark)
+_model_revision, _corpus_identity = cache(model_revision), cache(corpus_identity)
 
 
 @cache
@@ -376,9 +378,9 @@ def _determined_by(claims: Claims, claim: Claim, setting: str) -> dict[str, Any]
     corpora |= {side.training.partition(":")[0] for side in claim.scored if side.training and not side.is_sampled}
     return {
         "test": claims.test_hash(claim, setting),
-        "models": [model_revision(name) for name in claims.models(claim, setting)],
-        "benchmark": load_benchmark(place.benchmark).revision,
-        "corpora": [corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
+        "models": [_model_revision(name) for name in claims.models(claim, setting)],
+        "benchmark": _benchmark(place.benchmark).revision,
+        "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
         "device": pick_device().type,
         "code": code_hash("book.judging", apart=("catalog", "lab")),
         "versions": [version(name) for name in LIBRARIES],
