@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from mialib.book.examples import TokenCell
     from mialib.book.min_k import WorkedText, WorkedToken
-    from mialib.book.ranking import OrderLine
     from mialib.book.results import Result
     from mialib.book.surp import TokenCloud
     from mialib.metrics import Interval
@@ -620,68 +619,3 @@ def differences_in_panels(
         axes.grid(axis="x", color="0.93")
         axes.tick_params(labelsize=8)
     return figure
-
-
-def order_diagrams(panels: dict[str, OrderLine], *, xlabel: str, is_low_best: bool) -> Figure:
-    """Detectors along a line by mean rank or mean AUC, the best at the left; bars join those that are not told apart.
-
-    With a critical difference (Demsar 2006) its length stands above the line. One panel below the other.
-    """
-    n_names = max(len(line.places) for line in panels.values())
-    n_bars = max(len(line.not_apart) for line in panels.values())
-    height = 1.05 + 0.13 * n_bars + 0.26 * -(-n_names // 2)
-    figure, grid = plt.subplots(len(panels), 1, figsize=(7.4, height * len(panels)), squeeze=False)
-    for axes, (title, line) in zip(grid[:, 0], panels.items(), strict=True):
-        _draw_order(axes, line, n_bars, is_low_best=is_low_best)
-        axes.set_title(title, fontsize=10.5, loc="left")
-        axes.set_xlabel(xlabel if axes is grid[-1, 0] else "", fontsize=9.5)
-    return _closed(figure)
-
-
-def _draw_order(axes: Axes, line: OrderLine, n_bars: int, *, is_low_best: bool) -> None:
-    """One line: the axis on top, bars right under it, and below them the names, half of them at each side."""
-    names = sorted(line.places, key=lambda name: line.places[name], reverse=not is_low_best)
-    values = [line.places[name] for name in names]
-    if is_low_best:
-        low, high = 1.0, float(len(names))
-    else:
-        spare = 0.05 * (max(values) - min(values)) or 0.01
-        low, high = min(values) - spare, max(values) + spare
-    best, worst = (low, high) if is_low_best else (high, low)
-    reach = 0.3 * ((worst - best) or 1.0)  # room for names beyond the line's ends
-    step, bar_step = 1.0, 0.42
-    first = 0.75 + bar_step * n_bars
-    half = -(-len(names) // 2)
-    for i, (name, value) in enumerate(zip(names, values, strict=True)):
-        is_left = i < half
-        y = first + step * (i if is_left else len(names) - 1 - i)
-        end = best - 0.04 * (worst - best) if is_left else worst + 0.04 * (worst - best)
-        axes.plot([value, value, end], [0, y, y], color="0.25", linewidth=1)
-        axes.plot(value, 0, "o", color="black", markersize=4, zorder=3)
-        shown = f"{value:.2f}" if is_low_best else f"{value:.3f}"
-        label = f"{name}  {shown} " if is_left else f" {shown}  {name}"
-        axes.text(end, y, label, ha="right" if is_left else "left", va="center", fontsize=9.5)
-    pad = 0.012 * (worst - best)
-    for j, run in enumerate(line.not_apart):
-        ends = [line.places[run[0]] - pad, line.places[run[-1]] + pad]
-        y = 0.4 + bar_step * j
-        axes.plot(ends, [y, y], color=COLORS[0], linewidth=4, solid_capstyle="butt", zorder=2)
-    if line.critical_difference is not None:
-        from_, to = best, best + line.critical_difference
-        axes.plot([from_, from_, to, to], [-1.5, -1.75, -1.75, -1.5], color="black", linewidth=1.2, clip_on=False)
-        label = f"critical difference {line.critical_difference:.2f}"
-        axes.text(to + 0.02 * (worst - best), -1.7, label, fontsize=8.5, va="center")
-    axes.spines[["left", "bottom", "right"]].set_visible(False)
-    axes.spines["top"].set(visible=True, position=("data", 0))
-    axes.xaxis.set(ticks_position="top", label_position="bottom")
-    axes.tick_params(axis="x", labelsize=8.5, pad=1)
-    axes.set_yticks([])
-    axes.grid(visible=False)
-    axes.set_ylim(first + step * (half - 0.5), -2.1 if line.critical_difference is not None else -1.3)
-    axes.set_xlim(best - reach, worst + reach)
-    if is_low_best:
-        axes.set_xticks(range(1, len(names) + 1))
-    else:
-        inside = [tick for tick in axes.get_xticks() if low <= tick <= high]
-        axes.set_xticks(inside, [f"{tick:.2f}" for tick in inside])
-    axes.spines["top"].set_bounds(low, high)

@@ -246,10 +246,10 @@ def record(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 1 and 2")] = None,
 ) -> None:
     """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
-    from mialib.book import claims, ranking
+    from mialib.book import judging, ranking
 
     ranking.record(seeds or [1, 2])
-    claims.record(claims.load_claims(), seeds or [1, 2])
+    judging.record(judging.load_claims(), seeds or [1, 2])
 
 
 @app.command("record-lab")

@@ -288,4 +288,5 @@ def score_all(
 def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candidates:
     """A detector's scores at every point of a grid of hyperparameters, by default its paper's."""
     needed = {need: inputs[need] for need in get_detector(detector).needs}
-    return detectors.score_grid(detector, inputs.stats, grid or DETECTORS[detector].grid, **needed)
+    grid = DETECTORS[detector].grid if grid is None else grid  # an empty one is a single point: the defaults
+    return detectors.score_grid(detector, inputs.stats, grid, **needed)

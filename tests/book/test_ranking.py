@@ -1,21 +1,34 @@
-"""The ranking of detectors: blocks, ranks and their test, intervals over shared texts and seeds, what is recorded."""
+"""The ranking of detectors: blocks, ranks and their test, intervals over shared texts and seeds, what is recorded.
+
+The statistics are those of the page `which_detector`.
+"""
 
 import json
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from page_code import functions_of
 from scipy.stats import norm, t
 
-from mialib.passes import inputs as evaluate
-from mialib.book import figures, ranking, seeds
+from mialib.book import ranking, recorded
+from mialib.book.ranking import OWN, SHIFTED, Block, complete, conditions, groups, runs
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc, auc_interval, compare_auc, compare_auc_over_seeds
-from mialib.book.ranking import OWN, SHIFTED, Block, average, complete, conditions, groups, order, rank, runs
+from mialib.passes.inputs import cut_inputs, load_inputs, scores_of
 
 N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
+PAGE = functions_of("which_detector")
+average, difference, mean_auc, order = (PAGE[name] for name in ("average", "difference", "mean_auc", "order"))
+Ranking = namedtuple("Ranking", "mean_rank p_value critical_difference")
+
+
+def rank(blocks):
+    return Ranking(*PAGE["rank"](blocks))
 
 
 def block(scores, *, model="m", n_words=32, seed=0, benchmark="b", condition=OWN, texts=None):
@@ -49,22 +62,24 @@ def test_the_critical_difference_has_the_values_of_demsars_table_5(k, q):
 def test_friedmans_p_value_is_the_one_computed_by_hand():
     """Three blocks in one order: chi^2 = 12 * 3 / (3 * 4) * (1 + 4 + 9 - 3 * 16 / 4) = 6 with 2 degrees of freedom."""
     found = rank(blocks_at(*[(50, 40, 30)] * 3))
-    assert found.p_value == pytest.approx(np.exp(-3)) and found.mean_rank.tolist() == [1, 2, 3]
-    assert found.not_apart == (("ppl", "zlib"), ("zlib", "min_k")), "2 ranks lie further apart than 1.91, 1 does not"
+    assert found.p_value == pytest.approx(np.exp(-3)) and found.mean_rank == {"ppl": 1, "zlib": 2, "min_k": 3}
+    places, bars, critical = PAGE["line_of_ranks"](blocks_at(*[(50, 40, 30)] * 3))
+    assert list(places) == ["ppl", "zlib", "min_k"] and critical == found.critical_difference
+    assert bars == [("ppl", "zlib"), ("zlib", "min_k")], "2 ranks lie further apart than 1.91, 1 does not"
 
 
 def test_ranks_are_those_of_each_block_and_ties_share_theirs():
     found = rank(blocks_at((50, 40, 30), (40, 40, 30)))
-    assert dict(zip(found.detectors, found.mean_rank, strict=True)) == {"ppl": 1.25, "zlib": 1.75, "min_k": 3}
+    assert found.mean_rank == {"ppl": 1.25, "zlib": 1.75, "min_k": 3}
 
 
 def test_detectors_of_one_rank_sum_tie_however_it_is_divided_among_the_members():
     """Members above 40 of 60 non-members each; or half of them above 39 and half above 41, whose floats sum to less."""
     apart = at_auc(40) + np.where(LABELS == 1, np.tile([-1, 1], N), 0)
     blocks = [block({"ppl": at_auc(40), "zlib": apart, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
-    found = rank(blocks)
-    assert dict(zip(found.detectors, found.mean_rank, strict=True)) == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
-    assert ranking.overall_table(blocks)["first, of 2 blocks"].to_dict() == {
+    assert rank(blocks).mean_rank == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
+    overall = PAGE["overall_table"](blocks, PAGE["results_of"]("all", blocks))
+    assert overall["first, of 2 blocks"].to_dict() == {
         "PPL": "2",
         "Zlib": "2",
         "Min-K% Prob": "0",
@@ -75,16 +90,18 @@ def test_a_detector_that_some_blocks_lack_is_left_out_and_named():
     full = blocks_at((50, 40, 30), (50, 40, 30))
     lacking = replace(full[0], n_words=9, scores={"ppl": at_auc(30), "zlib": at_auc(20)})
     found = rank([*full, lacking])
-    assert found.detectors == ("ppl", "zlib") and found.left_out == {"min_k": 1}
-    assert "Min-K% Prob (missing in 1 of 3)" in ranking.says(found)
+    assert list(found.mean_rank) == ["ppl", "zlib"]
+    assert ranking.applicable([*full, lacking]) == (["ppl", "zlib"], {"min_k": 1})
+    assert "Min-K% Prob (missing in 1 of 3)" in PAGE["describe"]([*full, lacking])
 
 
 @pytest.mark.parametrize("rows", [[(50, 40, 30)], [(50, 40), (30, 20)]])
 def test_too_few_blocks_or_detectors_have_ranks_and_no_test(rows):
-    found = rank(blocks_at(*rows, names=("ppl", "zlib", "min_k")[: len(rows[0])]))
-    assert found.p_value is None and found.critical_difference is None
-    assert found.not_apart == (found.detectors,), "nothing can be told apart"
-    assert "no critical difference" in ranking.says(found)
+    blocks = blocks_at(*rows, names=("ppl", "zlib", "min_k")[: len(rows[0])])
+    assert rank(blocks).p_value is None and rank(blocks).critical_difference is None
+    places, bars, critical = PAGE["line_of_ranks"](blocks)
+    assert bars == [tuple(places)] and critical is None, "nothing can be told apart"
+    assert "no critical difference" in PAGE["describe"](blocks)
 
 
 def test_blocks_in_which_all_are_alike_have_a_p_value_of_one():
@@ -102,8 +119,7 @@ def test_blocks_in_which_all_are_alike_have_a_p_value_of_one():
     ],
 )
 def test_bars_join_the_longest_runs_without_a_pair_that_is_apart(apart, expected):
-    pairs = {(x, y): x + y in apart.split() for x, y in ("ab", "ac", "bc")}
-    assert runs("abc", pairs) == tuple(expected)
+    assert runs("abc", lambda x, y: x + y in apart.split()) == expected
 
 
 # --- intervals ---
@@ -131,9 +147,9 @@ def test_the_interval_covers_the_truth_where_blocks_share_texts_and_seeds(spread
     covered = naive = 0
     for _ in range(n := 120):
         blocks = simulated(rng, spread)
-        interval = average(blocks).difference("ppl", "surp").difference
+        interval = difference(average(blocks), "ppl", "surp")
         covered += interval.low <= high - low <= interval.high
-        each = np.array([b.auc("ppl") - b.auc("surp") for b in blocks])
+        each = np.array([b.auc["ppl"] - b.auc["surp"] for b in blocks])
         half = t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
         naive += abs(each.mean() - (high - low)) <= half
     assert covered / n >= 0.9
@@ -146,7 +162,7 @@ def test_the_variance_over_texts_is_that_of_a_bootstrap_with_the_same_texts_in_a
     # Another benchmark with the same members and non-members of its own.
     other = np.concatenate([np.arange(N), 1000 + np.arange(N)])
     blocks += [replace(b, benchmark="c", texts=other, labels=LABELS) for b in simulated(rng, 0, n_seeds=1)]
-    interval = average(blocks).difference("ppl", "surp").difference
+    interval = difference(average(blocks), "ppl", "surp")
     draws = []
     for _ in range(300):
         members, own, others = (rng.integers(N, size=N) for _ in range(3))
@@ -164,29 +180,32 @@ def test_one_block_has_delongs_interval_and_seeds_of_one_cell_those_of_the_claim
     [first] = [b for b in simulated(rng, 0, n_seeds=1) if b.cell == ("m", "b", 1)]
     averaged = average([first])
     delong = auc_interval(LABELS, first.scores["ppl"])
-    assert averaged.mean_auc("ppl").low == pytest.approx(delong.low)
-    assert averaged.mean_auc("ppl").estimate == pytest.approx(delong.estimate)
-    paired = compare_auc(LABELS, first.scores["ppl"], first.scores["surp"])
-    assert averaged.difference("ppl", "surp").p_value == pytest.approx(paired.p_value)
+    assert mean_auc(averaged, "ppl").low == pytest.approx(delong.low)
+    assert mean_auc(averaged, "ppl").estimate == pytest.approx(delong.estimate)
+    paired, found = (
+        compare_auc(LABELS, first.scores["ppl"], first.scores["surp"]).difference,
+        difference(averaged, "ppl", "surp"),
+    )
+    assert (found.low, found.estimate, found.high) == pytest.approx((paired.low, paired.estimate, paired.high))
     of_cell = [b for b in simulated(rng, 0.3) if b.cell == ("m", "b", 1)]
     a, b = ([x.scores[name] for x in of_cell] for name in ("ppl", "surp"))
-    known, found = compare_auc_over_seeds(LABELS, a, b).difference, average(of_cell).difference("ppl", "surp")
-    assert found.difference.low == pytest.approx(known.low) and found.difference.high == pytest.approx(known.high)
+    known, found = compare_auc_over_seeds(LABELS, a, b).difference, difference(average(of_cell), "ppl", "surp")
+    assert found.low == pytest.approx(known.low) and found.high == pytest.approx(known.high)
 
 
 def test_a_detector_does_not_differ_from_itself():
     averaged = average(simulated(np.random.default_rng(3), 0.3))
-    found = averaged.difference("ppl", "ppl")
-    assert (found.difference.low, found.difference.estimate, found.difference.high, found.p_value) == (0, 0, 0, 1)
-    there, back = averaged.difference("ppl", "surp").difference, averaged.difference("surp", "ppl").difference
-    of_each = [averaged.mean_auc(name).estimate for name in ("ppl", "surp")]
+    found = difference(averaged, "ppl", "ppl")
+    assert (found.low, found.estimate, found.high) == (0, 0, 0)
+    there, back = difference(averaged, "ppl", "surp"), difference(averaged, "surp", "ppl")
+    of_each = [mean_auc(averaged, name).estimate for name in ("ppl", "surp")]
     assert there.estimate == pytest.approx(-back.estimate) == pytest.approx(of_each[0] - of_each[1])
 
 
 def test_the_same_blocks_once_more_say_nothing_new():
     blocks = simulated(np.random.default_rng(4), 0, n_seeds=1)
     again = [replace(b, n_words=b.n_words + 10) for b in blocks]
-    once, twice = (average(of).difference("ppl", "surp").difference for of in (blocks, blocks + again))
+    once, twice = (difference(average(of), "ppl", "surp") for of in (blocks, blocks + again))
     assert (twice.low, twice.high) == pytest.approx((once.low, once.high))
     three = [replace(b, scores=b.scores | {"zlib": b.scores["ppl"]}) for b in blocks]
     more = [replace(b, n_words=b.n_words + 10) for b in three]
@@ -195,14 +214,14 @@ def test_the_same_blocks_once_more_say_nothing_new():
 
 def test_a_certain_difference_keeps_an_interval_of_some_width_and_an_auc_stays_in_its_range():
     perfect = block({"ppl": LABELS.astype(float), "surp": -LABELS.astype(float)})
-    found = average([perfect]).difference("ppl", "surp").difference
+    found = difference(average([perfect]), "ppl", "surp")
     assert found.estimate == 1 and found.low < 0.96
-    assert average([perfect]).mean_auc("ppl").high == 1
+    assert mean_auc(average([perfect]), "ppl").high == 1
 
 
 def test_cells_of_different_seeds_are_an_error_and_complete_leaves_them_out():
     blocks = simulated(np.random.default_rng(5), 0)[:-1]
-    with pytest.raises(ValueError, match="every cell needs a block of each seed"):
+    with pytest.raises(AssertionError, match="a cell lacks a seed"):
         average(blocks)
     kept, lines = complete(blocks)
     assert {b.seed for b in kept} == {0, 1} and len(kept) == 12
@@ -217,13 +236,15 @@ def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
         "zlib": base + 2.0 * LABELS + 0.3 * rng.normal(size=2 * N),
         "min_k": base + 0.2 * LABELS,
     }
-    found = order([block(scores)])
-    assert set(found.detectors[:2]) == {"ppl", "zlib"} and found.detectors[2] == "min_k"
-    assert found.beside_best == (found.detectors[1],)
-    assert found.not_apart == (found.detectors[:2],)
-    single = compare_auc(LABELS, *(scores[name] for name in found.detectors[:2])).difference
-    assert found.lead.estimate == pytest.approx(single.estimate)
-    assert found.lead.low < single.low, "simultaneous over three pairs"
+    names, differences = order(average([block(scores)]))
+    assert set(names[:2]) == {"ppl", "zlib"} and names[2] == "min_k"
+    assert PAGE["lead_of"]([block(scores)])["not told from the best"] == DETECTORS[names[1]].label
+    places, bars = PAGE["line_of_aucs"]([block(scores)])
+    assert list(places) == names and bars == [tuple(names[:2])]
+    single = compare_auc(LABELS, *(scores[name] for name in names[:2])).difference
+    lead = differences[names[0], names[1]]
+    assert lead.estimate == pytest.approx(single.estimate)
+    assert lead.low < single.low, "simultaneous over three pairs"
 
 
 # --- groups and tables ---
@@ -255,40 +276,45 @@ def test_groups_name_a_set_of_blocks_once():
 
 def test_the_tables_hold_the_numbers_that_they_are_of():
     own = conditions(ladder())[OWN]
-    overall = ranking.overall_table(own)
+    results = [r for name, of_group in groups(own).items() for r in PAGE["results_of"](f"{OWN}: {name}", of_group)]
+    overall = PAGE["overall_table"](own, [r for r in results if r.column == f"{OWN}: all"])
     assert sorted(overall.index) == ["Min-K% Prob", "PPL", "Zlib"]
     assert sum(overall["first, of 4 blocks"].astype(int)) == 4
-    mean = np.mean([b.auc("zlib") for b in own])
+    mean = np.mean([b.auc["zlib"] for b in own])
     assert overall.loc["Zlib", "mean AUC [95% interval]"].startswith(f"{mean:.3f} [")
-    table = ranking.group_table(own)
+    assert overall.loc["PPL", "minus PPL"] == "–"
+    table = functions_of("which_detector", measured=results)["group_table"](OWN)
     assert table.loc["all", "Zlib"].startswith(f"{mean:.3f} (")
     assert table.loc["m", "Small Ref"] == "–" and table.loc["n", "Small Ref"] != "–"
-    when = ranking.when_table(own)
-    best = max(("ppl", "zlib", "min_k"), key=lambda name: np.mean([b.auc(name) for b in own]))
-    assert when.loc["all", "best"].startswith(DETECTORS[best].label) and when.loc["n", "blocks"] == 2
-    results = ranking.ranking_results(ladder())
+    best = max(("ppl", "zlib", "min_k"), key=lambda name: np.mean([b.auc[name] for b in own]))
+    assert PAGE["lead_of"](own)["best"].startswith(DETECTORS[best].label)
+    assert PAGE["lead_of"](groups(own)["n"])["blocks"] == 2
     found = {(r.row, r.metric): r.ours for r in results if r.column == f"{OWN}: all"}
-    of_ppl = np.mean([b.auc("ppl") for b in own])
+    of_ppl = np.mean([b.auc["ppl"] for b in own])
     assert found["Zlib", "auc"] == pytest.approx(mean)
     assert found["Zlib", "auc_difference"] == pytest.approx(mean - of_ppl)
     assert found["PPL", "auc"] == pytest.approx(of_ppl) and ("PPL", "auc_difference") not in found
-    assert overall.loc["PPL", "minus PPL"] == "–"
 
 
 def test_names_stand_at_both_sides_and_bars_over_those_that_are_not_apart():
-    lines = {"one": ranking.OrderLine({"A": 1.2, "B": 1.8, "C": 3.0}, (("A", "B"),), 0.9)}
-    axes = figures.order_diagrams(lines, xlabel="mean rank", is_low_best=True).axes[0]
+    places = {"ppl": 1.2, "zlib": 1.8, "min_k": 3.0}
+    axes = PAGE["order_diagrams"]({"one": (places, [("ppl", "zlib")], 0.9)}, "mean rank", is_rank=True).axes[0]
     [bar] = [line for line in axes.lines if line.get_linewidth() == 4]
     assert bar.get_xdata()[0] < 1.2 and 1.8 < bar.get_xdata()[1] < 3
     said = {text.get_text().strip(): text.get_ha() for text in axes.texts}
-    assert said == {"A  1.20": "right", "B  1.80": "right", "3.00  C": "left", "critical difference 0.90": "left"}
+    assert said == {
+        "PPL  1.20": "right",
+        "Zlib  1.80": "right",
+        "3.00  Min-K% Prob": "left",
+        "critical difference 0.90": "left",
+    }
     [bracket] = [line for line in axes.lines if len(line.get_xdata()) == 4]
     assert np.ptp(bracket.get_xdata()) == pytest.approx(0.9)
-    places = {"A": 0.7, "B": 0.9}
-    axes = figures.order_diagrams({"": ranking.OrderLine(places, ())}, xlabel="AUC", is_low_best=False).axes[0]
-    assert axes.texts[0].get_text().startswith("B"), "the highest AUC comes first"
-    assert axes.get_xlim()[0] > axes.get_xlim()[1]
-    figures.order_diagrams({"": ranking.OrderLine({"A": 0.7}, ())}, xlabel="AUC", is_low_best=False)
+    axes = PAGE["order_diagrams"]({"": ({"zlib": 0.9, "ppl": 0.7}, [])}, "AUC", is_rank=False).axes[0]
+    assert axes.texts[0].get_text().startswith("Zlib") and axes.texts[0].get_ha() == "right"
+    assert axes.get_xlim()[0] > axes.get_xlim()[1], "the highest AUC is at the left"
+    PAGE["order_diagrams"]({"": ({"ppl": 0.7}, [])}, "AUC", is_rank=False)
+    assert not plt.get_fignums(), "a figure is shown once"
 
 
 # --- blocks, and what is recorded ---
@@ -306,28 +332,28 @@ def of_page(model_folder, benchmark_file, tmp_path):
 
 
 def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
-    gathered = ranking.gather(of_page, "3, 5, 400", recorded=ranking.ROOT / "none.parquet")
+    gathered = ranking.gather(of_page, "3, 5, 400", recorded=Path("none.parquet"))
     assert [(b.n_words, b.condition) for b in gathered.blocks] == [(3, OWN), (5, OWN), (3, SHIFTED), (5, SHIFTED)]
     assert [line.partition(",")[2] for line in gathered.left_out] == [" 400 words: 16 of 16 texts are shorter"] * 2
     first = gathered.blocks[0]
     assert set(first.scores) == set(DETECTORS) - {"dc_pdd", "neighbor"}
-    inputs, _ = evaluate.cut_inputs(evaluate.load_inputs(of_page[0][0]), 3)
-    np.testing.assert_allclose(first.scores["min_k"], evaluate.scores_of(inputs, "min_k"))
-    assert first.auc("min_k") == pytest.approx(auc(inputs.labels, evaluate.scores_of(inputs, "min_k")))
+    inputs, _ = cut_inputs(load_inputs(of_page[0][0]), 3)
+    np.testing.assert_allclose(first.scores["min_k"], scores_of(inputs, "min_k"))
+    assert first.auc["min_k"] == pytest.approx(auc(inputs.labels, scores_of(inputs, "min_k")))
     shared = np.intersect1d(first.texts, gathered.blocks[2].texts)
     assert len(shared) == 8, "the members, known by their whole texts"
 
 
 def test_texts_that_are_no_longer_than_the_length_are_taken_as_they_are(of_page):
-    inputs = evaluate.load_inputs(of_page[0][0])
+    inputs = load_inputs(of_page[0][0])
     longest = max(len(text.split()) for text in inputs.benchmark.texts)
-    cut = ranking._cut(inputs, longest)
+    cut, _ = cut_inputs(inputs, longest)
     assert cut.stats is inputs.stats and cut.benchmark.n_words == longest
-    assert ranking._cut(inputs, longest - 1).stats is not inputs.stats
+    assert cut_inputs(inputs, longest - 1)[0].stats is not inputs.stats
 
 
 @pytest.fixture
-def recorded(of_page, tmp_path, monkeypatch):
+def recorded_file(of_page, tmp_path, monkeypatch):
     """Seeds 1 and 2 as recorded; a folder has one seed only, so that theirs are the same model's."""
     target = of_page[0][0]
     parameters = {"models": target.model, "benchmarks": target.benchmark, "references": target.reference}
@@ -344,42 +370,42 @@ def _profile(parameters):
     return type("Profile", (), {"notebooks": {ranking.PAGE: page}})
 
 
-def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs(of_page, recorded):
-    gathered = ranking.gather(of_page, [3, 5], recorded)
+def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs(of_page, recorded_file):
+    gathered = ranking.gather(of_page, [3, 5], recorded_file)
     assert not gathered.left_out and len(gathered.blocks) == 12
     live = {(b.cell): b for b in gathered.blocks if b.seed == 0}
     for b in gathered.blocks:
         assert set(b.scores) == set(live[b.cell].scores)
         for name in b.scores:
-            assert b.auc(name) == pytest.approx(live[b.cell].auc(name), abs=1e-12)
-    assert seeds.recorded_provenance(recorded)["torch"]
+            assert b.auc[name] == pytest.approx(live[b.cell].auc[name], abs=1e-12)
+    assert recorded.read_provenance(recorded_file)["torch"]
 
 
-def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(of_page, recorded, monkeypatch):
+def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(of_page, recorded_file, monkeypatch):
     known = DETECTORS["min_k"]
     with monkeypatch.context() as patch:
         patch.setitem(DETECTORS, "min_k", replace(known, hyperparameters={"k": 10}))
-        gathered = ranking.gather(of_page, [3], recorded)
+        gathered = ranking.gather(of_page, [3], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0}
     assert sum("seed 1: recorded for another test" in line for line in gathered.left_out) == 2
     with monkeypatch.context() as patch:
         patch.setattr(ranking, "hash_texts", lambda texts: "others")
-        gathered = ranking.gather(of_page, [3], recorded)
+        gathered = ranking.gather(of_page, [3], recorded_file)
     assert sum("recorded for other texts" in line for line in gathered.left_out) == 4
-    page_without = [(replace(target, reference=None), condition) for target, condition in of_page]
-    gathered = ranking.gather(page_without, [3], recorded)
+    page_without = [(target.but(reference=None), condition) for target, condition in of_page]
+    gathered = ranking.gather(page_without, [3], recorded_file)
     assert sum("recorded for another test" in line for line in gathered.left_out) == 4, "other detectors apply"
 
 
 def test_one_command_records_both_files(monkeypatch):
     from typer.testing import CliRunner
 
-    from mialib.book import claims
+    from mialib.book import judging
     from mialib.commands.cli import app
 
     asked = []
     monkeypatch.setattr(ranking, "record", lambda seeds: asked.append(("ranking", seeds)))
-    monkeypatch.setattr(claims, "record", lambda stated, seeds: asked.append(("claims", seeds)))
+    monkeypatch.setattr(judging, "record", lambda stated, seeds: asked.append(("claims", seeds)))
     assert CliRunner().invoke(app, ["record", "--seed", "3"]).exit_code == 0
     assert asked == [("ranking", [3]), ("claims", [3])]
 

@@ -10,15 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from conftest import random_rows
+from page_code import functions_of
 from typer.testing import CliRunner
 
-from mialib.lab import corpora as lab
-from mialib.book import recorded, tables
+from mialib.book import recorded
+from mialib.book.results import load_results
 from mialib.commands.cli import app
 from mialib.detectors import DETECTORS, detect
+from mialib.lab.corpora import lab_card
+from mialib.lab.models import lab_recipe
 from mialib.metrics import auc, auc_interval
-from mialib.book.results import load_results
-from mialib.store import ROOT, hash_files
+from mialib.store import ROOT, code_hash
 from mialib.token_stats import COLUMNS, TokenRow, TokenStats
 
 WORDS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor", "field", "tower"]
@@ -102,7 +104,7 @@ def test_what_is_recorded_is_the_lab_models_statistics_rounded(everything):
         np.testing.assert_array_equal(recording.labels, live.labels)
         np.testing.assert_array_equal(recording.times, live.times)
         np.testing.assert_array_equal(recording.stats.offsets, live.stats.offsets)
-        for column in recorded.KEPT:
+        for column in recorded.STATISTICS:
             ours, theirs = getattr(recording.stats, column), getattr(live.stats, column)
             assert ours.dtype == np.float32
             np.testing.assert_allclose(ours, theirs, rtol=2**-11, atol=2**-24)
@@ -120,12 +122,12 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     path = everything / "small-seed-1.parquet"
     table = pq.read_table(path)
     assert table.column_names == ["benchmark", "label", "times", "log_prob", "entropy", "log_prob_var"]
-    assert {str(table.schema.field(name).type) for name in recorded.KEPT} == {"large_list<element: halffloat>"}
+    assert {str(table.schema.field(name).type) for name in recorded.STATISTICS} == {"large_list<element: halffloat>"}
     provenance = json.loads(table.schema.metadata[b"provenance"])
-    assert provenance["recipe"] == lab.lab_recipe("lab/small@1").model_dump(mode="json") and provenance["seed"] == 1
-    assert provenance["corpora"] == {name: lab.lab_card(name)["content_hash"] for name in ("lab/notes", "lab/poems")}
-    assert provenance["tokenizer"] == lab.lab_card("lab/notes")["tokenizer_hash"]
-    assert provenance["code"] == hash_files((ROOT / "mialib").glob("*.py"))
+    assert provenance["recipe"] == lab_recipe("lab/small@1").model_dump(mode="json") and provenance["seed"] == 1
+    assert provenance["corpora"] == {name: lab_card(name)["content_hash"] for name in ("lab/notes", "lab/poems")}
+    assert provenance["tokenizer"] == lab_card("lab/notes")["tokenizer_hash"]
+    assert provenance["code"] == code_hash("book.recorded")
     assert provenance["device"].startswith("cpu") and provenance["seconds"] >= 0 and provenance["final_loss_nats"] > 0
     assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit"} <= set(provenance)
     assert str(tiny_lab) not in json.dumps(provenance) and "river" not in json.dumps(provenance)
@@ -273,7 +275,7 @@ def test_the_auc_over_seeds_is_their_mean_and_wider_than_one_seeds():
 def test_every_detector_that_needs_token_statistics_alone_is_measured(everything):
     assert recorded.DETECTED == ["ppl", "min_k", "min_k++", "surp"]
     groups = recorded.by_model(recorded.load_recordings(everything))
-    measured = recorded.measure(groups["lab/repeats", "lab/notes"], "r")
+    measured = functions_of("recorded_ladder")["measure"](groups["lab/repeats", "lab/notes"], "r")
     assert {(r.column, r.metric) for r in measured} == {
         ("r", "auc"),
         ("r: 1×", "auc_by_times"),
@@ -334,9 +336,6 @@ def test_the_page_shows_what_is_recorded_beside_the_live_ladder(tmp_path, everyt
         for benchmark in ("lab/notes", "lab/poems")
         for seed in (0, 1)
     }
-    assert list(tables.recordings_table(recorded.load_recordings(everything)).index) == [
-        "lab/small@0",
-        "lab/small@1",
-        "lab/repeats@0",
-    ]
-    assert set(COLUMNS) - set(recorded.KEPT) == {"token_ids"}
+    table = functions_of("recorded_ladder")["recordings_table"](recorded.load_recordings(everything))
+    assert list(table.index) == ["lab/small@0", "lab/small@1", "lab/repeats@0"]
+    assert set(COLUMNS) - set(recorded.STATISTICS) == {"token_ids"}

@@ -1,27 +1,30 @@
-"""Claims as tests: the file, the scoring of both sides, verdicts over seeds, and what is recorded."""
+"""Claims as tests: the file, the scoring of both sides, verdicts over seeds, and what is recorded and kept."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 import yaml
 
-from mialib.book import claims as claims_module
-from mialib import documents
-from mialib.passes import inputs as evaluate
-from mialib.lab import corpora as lab
 from mialib.attacks import probe
-from mialib.book import seeds, tables
-from mialib.model_selection import GRIDS, folds
-from mialib.book.claims import Group, SeedScores, Setting, judge, judge_on, load_claims, load_recorded, record, score_claim
-from mialib.lab.recipes import Training, Unlearning
+from mialib.attacks.unseen import load_unseen
+from mialib.book import claims, judging, pages
+from mialib.book.judging import Group, SeedScores, judge, judge_on, load_claims, load_recorded, record, score_claim
 from mialib.book.profile import load_profile
+from mialib.catalog.benchmarks import load_benchmark
 from mialib.detectors import DETECTORS
+from mialib.lab import models as lab_models
+from mialib.lab.corpora import corpora_of
+from mialib.lab.models import corpora_of_recipe, lab_recipe, member_times
+from mialib.lab.recipes import Training, Unlearning
 from mialib.metrics import auc, compare_auc, compare_auc_over_seeds
-from mialib.store import ROOT
+from mialib.model_selection import folds
+from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
+from mialib.store import ROOT, import_closure
 
 LABELS = np.repeat([1, 0], 100)
-PLACE = Setting(model="m", benchmark="b")
+PLACE = Target(model="m", benchmark="b")
 
 
 def scores_at(shift, seed):
@@ -48,8 +51,8 @@ def load_written(written, tmp_path):
 
 
 def trained_corpora(model):
-    recipe = lab.lab_recipe(model)
-    return trained_corpora(recipe.base) if isinstance(recipe, Unlearning) else lab.corpora_of_recipe(recipe)
+    recipe = lab_recipe(model)
+    return trained_corpora(recipe.base) if isinstance(recipe, Unlearning) else corpora_of_recipe(recipe)
 
 
 def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
@@ -58,7 +61,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
     assert len(set(ids)) == len(ids)
     for setting in claims.settings.values():
         assert {setting.model, setting.reference or setting.model} <= set(profile.models)
-        corpora = lab.corpora_of(setting.benchmark)
+        corpora = corpora_of(setting.benchmark)
         assert set(corpora) <= set(profile.corpora)
         assert len({profile.corpora[corpus].language for corpus in corpora}) == 1
         assert set(trained_corpora(setting.model)) & set(corpora)
@@ -79,7 +82,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
             assert side.part is None or setting in side.n_words, "a part of a document has a number of words"
             place = claims.settings[setting]
             model = side.model.get(setting, place.model)
-            assert set(trained_corpora(model)) & set(lab.corpora_of(place.benchmark)), "members are of its training set"
+            assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "members are of its training set"
 
 
 def test_groups_of_members_are_those_that_the_recipes_treat_alike():
@@ -102,7 +105,7 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
 @pytest.mark.parametrize("n", [7, 20, 500])
 def test_groups_are_those_of_training(n):
     recipe = Training(corpus="c", layers=1, hidden_size=8, heads=1, member_repeats=(1, 2, 4, 8, 16, 32, 64))
-    times = np.array(lab.member_times(recipe, n))
+    times = np.array(member_times(recipe, n))
     labels = np.random.default_rng(0).permutation(np.repeat([1, 0], [n, 2 * n]))
     members, non_members = (np.flatnonzero(labels == label) for label in (1, 0))
     for number, repeats in enumerate(recipe.member_repeats, start=1):
@@ -165,7 +168,7 @@ def test_the_hash_of_a_test_changes_with_the_test_and_not_with_its_wording(tmp_p
 def test_the_hash_of_a_grid_is_that_of_its_values(tmp_path, monkeypatch):
     claims = load_written(claim_of(a={"detector": "min_k", "options": "grid"}), tmp_path)
     before = claims.test_hash(claims.claims[0], "here")
-    monkeypatch.setitem(claims_module.GRIDS, "min_k", {"k": [10, 20]})
+    monkeypatch.setitem(DETECTORS, "min_k", replace(DETECTORS["min_k"], grid={"k": [10, 20]}))
     assert claims.test_hash(claims.claims[0], "here") != before
 
 
@@ -260,9 +263,9 @@ def test_an_equality_of_sides_at_chance_is_named(shifts, test, expected, n_folds
                 seed.scores[side, f, texts] = np.nan
     judgement = judge(claim, "here", PLACE, LABELS, seeds)
     assert judgement.all_at_chance is expected
-    [verdict] = tables.claims_table([judgement]).data["verdict"]
+    [verdict] = claims.claims_table([judgement]).data["verdict"]
     assert ("(all sides at chance)" in verdict) is expected
-    assert ("(all sides at chance)" in tables.ledger_table([judgement]).data["verdict"][0]) is expected
+    assert ("(all sides at chance)" in claims.ledger_table([judgement]).data["verdict"][0]) is expected
 
 
 def test_fewer_than_three_seeds_never_support_a_claim(tmp_path):
@@ -286,23 +289,24 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     labels, live = score_claim(claims, claims.claims[0], "here", seed=0)
     # A folder has one training seed only; what is recorded for another is that of the same weights here.
     monkeypatch.setattr(
-        claims_module,
+        judging,
         "score_claim",
         lambda c, claim, setting, seed: (labels, SeedScores(seed, live.scores, live.texts)),
     )
     path = tmp_path / "recorded.parquet"
     record(claims, [1, 2], path)
-    [(first, test), (second, _)] = load_recorded(path)["x", "here"]
+    [(first, test), (second, _)] = load_recorded("x", "here", path)
     assert (first.seed, second.seed) == (1, 2) and test == claims.test_hash(claims.claims[0], "here")
     np.testing.assert_allclose(first.scores, live.scores, rtol=1e-6)
-    judgements, left_out = claims_module.judge_all(claims, path)
-    assert judgements[0].seeds == (0, 1, 2) and not left_out
+    assert not load_recorded("x", "there", path) and not load_recorded("x", "here", tmp_path / "none.parquet")
+    [judgement] = judging.judge_all(claims, path)
+    assert judgement.seeds == (0, 1, 2) and not judgement.left_out
 
     written["claims"][0]["against"] = [{"detector": "zlib"}]
     (tmp_path / "claims.yml").write_text(yaml.safe_dump(written))
-    judgements, left_out = claims_module.judge_all(load_claims(tmp_path / "claims.yml"), path)
-    assert judgements[0].seeds == (0,) and judgements[0].verdict == "inconclusive"
-    assert left_out == [f"x, here, seed {s}: recorded for another test or other texts" for s in (1, 2)]
+    [judgement] = judging.judge_all(load_claims(tmp_path / "claims.yml"), path)
+    assert judgement.seeds == (0,) and judgement.verdict == "inconclusive"
+    assert judgement.left_out == (1, 2), "recorded for another test"
 
 
 # --- scoring ---
@@ -311,8 +315,8 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
 @pytest.fixture
 def here(model_folder, benchmark_file):
     """A setting of the tiny model and sixteen texts, and its inputs."""
-    [target] = evaluate.targets(model_folder, benchmark_file)
-    return {"here": {"model": model_folder, "benchmark": benchmark_file}}, evaluate.load_inputs(target)
+    [target] = pages.targets(model_folder, benchmark_file)
+    return {"here": {"model": model_folder, "benchmark": benchmark_file}}, load_inputs(target)
 
 
 def scored(here, tmp_path, **fields):
@@ -331,7 +335,7 @@ def test_sides_are_scored_on_the_groups_positive_first(tmp_path, here):
     members = np.flatnonzero(here[1].labels == 1)
     assert labels.tolist() == [1] * 4 + [0] * 2
     for [row], name in zip(found.scores, ["ppl", "min_k"], strict=True):
-        np.testing.assert_allclose(row, evaluate.scores_of(here[1], name)[[*members[4:], *members[:2]]])
+        np.testing.assert_allclose(row, scores_of(here[1], name)[[*members[4:], *members[:2]]])
 
 
 @pytest.mark.parametrize(
@@ -348,16 +352,16 @@ def test_options_are_chosen_on_each_fifth_and_all_sides_judged_on_the_others(tmp
     labels, found = scored(here, tmp_path, a=side, against=[{"detector": "ppl"}, "chance"])
     texts = np.argsort(-here[1].labels, kind="stable")  # members, then non-members
     assert labels.tolist() == here[1].labels[texts].tolist() and found.scores.shape == (3, 5, 16)
-    grid = GRIDS[detector] if options == "grid" else options
+    grid = DETECTORS[detector].grid if options == "grid" else options
     lists = {name: value if isinstance(value, list) else [value] for name, value in grid.items()}
     candidates = [
-        evaluate.scores_of(here[1], detector, **dict(zip(lists, values, strict=True)))[texts]
+        scores_of(here[1], detector, **dict(zip(lists, values, strict=True)))[texts]
         for values in product(*lists.values())
     ]
     for f, (val_idx, test_idx) in enumerate(folds(labels)):
         best = max(candidates, key=lambda scores: auc(labels[val_idx], scores[val_idx]))
         np.testing.assert_allclose(found.scores[0, f, test_idx], best[test_idx], atol=1e-12)
-        ppl = evaluate.scores_of(here[1], "ppl")[texts]
+        ppl = scores_of(here[1], "ppl")[texts]
         np.testing.assert_allclose(found.scores[1, f, test_idx], ppl[test_idx])
         assert not found.scores[2, f, test_idx].any()
         assert np.isnan(found.scores[:, f, val_idx]).all(), "a text that was chosen on is not judged"
@@ -367,7 +371,7 @@ def test_single_options_are_not_chosen_and_no_text_is_held_out(tmp_path, here):
     labels, found = scored(here, tmp_path, a={"detector": "min_k", "options": {"k": 50}})
     texts = np.argsort(-here[1].labels, kind="stable")
     assert len(labels) == 16
-    np.testing.assert_allclose(found.scores[0, 0], evaluate.scores_of(here[1], "min_k", k=50)[texts])
+    np.testing.assert_allclose(found.scores[0, 0], scores_of(here[1], "min_k", k=50)[texts])
 
 
 def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, benchmark_file):
@@ -380,8 +384,8 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
     claims = load_written(written, tmp_path)
     labels, found = score_claim(claims, claims.claims[0], "here", 0)
     assert found.scores.shape == (2, 5, len(labels))
-    benchmark = evaluate.load_benchmark(benchmark_file, 4)
-    texts = claims_module.load_unseen(str(unseen), benchmark, 8)
+    benchmark = load_benchmark(benchmark_file, 4)
+    texts = load_unseen(str(unseen), benchmark, 8)
     candidates = probe.probe_candidates(*fitted(probe.collect(folder, benchmark.texts, texts)))
     order = np.argsort(-benchmark.labels, kind="stable")  # members first
     for f, (val_idx, test_idx) in enumerate(folds(labels)):
@@ -392,24 +396,24 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
 
 def test_each_training_seed_draws_the_probes_texts_and_coin_anew(monkeypatch, benchmark_file):
     drawn = []
-    monkeypatch.setattr(claims_module, "load_unseen", lambda *given: drawn.append(("texts", given[3])) or ["a"])
+    monkeypatch.setattr(judging, "load_unseen", lambda *given: drawn.append(("texts", given[3])) or ["a"])
     monkeypatch.setattr(
-        claims_module, "collect", lambda *_, seed: drawn.append(("coin", seed)) or probe.Collected({}, None, None)
+        judging, "collect", lambda *_, seed: drawn.append(("coin", seed)) or probe.Collected({}, None, None)
     )
-    monkeypatch.setattr(claims_module, "probe_candidates", lambda *_: None)
-    side = claims_module.Side(detector="probe", training="somewhere")
-    target = evaluate.targets("m", benchmark_file)[0]
+    monkeypatch.setattr(judging, "probe_candidates", lambda *_: None)
+    side = judging.Side(detector="probe", training="somewhere")
+    target = pages.targets("m", benchmark_file)[0]
     for seed in (0, 2):
-        claims_module._candidates(target, side, None, (None, None), seed)
+        judging._candidates(target, side, seed)
     assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
 
 
 def test_equal_sides_of_two_claims_are_scored_once(monkeypatch, benchmark_file):
     sides = [{"detector": "min_k", "options": {"k": k}, "n_words": {"here": 9}} for k in ([10, 20], [10, 20], [10, 30])]
     asked = []
-    monkeypatch.setattr(claims_module, "_grid_candidates", lambda target, side, *_: asked.append(side) or len(asked))
-    target = evaluate.targets("m", benchmark_file)[0]
-    found = [claims_module._candidates(target, claims_module.Side(**side), 9, (None, None), 0) for side in sides]
+    monkeypatch.setattr(judging, "_grid_candidates", lambda inputs, side: asked.append(side) or len(asked))
+    target = pages.targets("m", benchmark_file)[0]
+    found = [judging._candidates(target, judging.Side(**side), 0) for side in sides]
     assert found == [1, 1, 2]
 
 
@@ -419,7 +423,7 @@ def test_the_hash_of_a_probes_test_changes_with_what_the_probe_is(monkeypatch):
     before = claims.test_hash(claim, "Short English")
     for name, value in (("LEARNING_RATES", (1.0,)), ("EPOCHS", 3), ("PROMPT", "?")):
         with monkeypatch.context() as patch:
-            patch.setattr(claims_module, name, value)
+            patch.setattr(judging, name, value)
             assert claims.test_hash(claim, "Short English") != before
 
 
@@ -432,10 +436,10 @@ def test_neighbors_are_those_of_the_cut_texts(tmp_path, model_folder, masked_fol
     here = {"here": here}
     claims = load_written(claim_of(settings=here, a={"detector": "neighbor"}), tmp_path)
     _, found = score_claim(claims, claims.claims[0], "here", 0)
-    inputs, _ = evaluate.cut_inputs(evaluate.load_inputs(evaluate.targets(model_folder, benchmark_file)[0]), 4)
-    inputs = evaluate.with_neighbors(inputs, masked_folder, 3)
+    target = Target(model=model_folder, benchmark=benchmark_file, masked=masked_folder, n_neighbors=3)
+    inputs, _ = cut_inputs(load_inputs(target), 4)
     order = np.argsort(-inputs.labels, kind="stable")
-    np.testing.assert_array_equal(found.scores[0, 0], evaluate.scores_of(inputs, "neighbor")[order])
+    np.testing.assert_array_equal(found.scores[0, 0], scores_of(inputs, "neighbor")[order])
 
 
 @pytest.mark.parametrize("part", ["head", "middle", "tail", "all", None])
@@ -444,12 +448,12 @@ def test_a_side_is_a_part_of_each_text_or_a_cut_of_it(tmp_path, here, part):
     _, found = scored(here, tmp_path, a=side)
     texts = np.argsort(-here[1].labels, kind="stable")
     if part is None:
-        expected = evaluate.scores_of(evaluate.cut_inputs(here[1], 3)[0], "ppl")
+        expected = scores_of(cut_inputs(here[1], 3)[0], "ppl")
     else:  # nine words: "The stone number", "1 stands near", "the old Mill"
-        whole = evaluate.scores_of(documents.snippet_inputs(here[1].target, 3)[0], "ppl").reshape(16, 3)
+        whole = scores_of(load_inputs(here[1].target.but(n_words=3, part="all")), "ppl").reshape(16, 3)
         expected = {"head": whole[:, 0], "middle": whole[:, 1], "tail": whole[:, 2], "all": whole.mean(axis=1)}[part]
     np.testing.assert_allclose(found.scores[0, 0], expected[texts], atol=1e-5)
-    np.testing.assert_allclose(found.scores[1, 0], evaluate.scores_of(here[1], "min_k")[texts], atol=1e-5)
+    np.testing.assert_allclose(found.scores[1, 0], scores_of(here[1], "min_k")[texts], atol=1e-5)
 
 
 # --- pages ---
@@ -459,7 +463,6 @@ def test_a_page_of_other_models_has_no_verdicts():
     ids = [claim.id for claim in load_claims().claims]
     assert judge_on(["another/model"], ids) == []
     assert judge_on(["lab/en-900k"], []) == []
-    assert "No claim" in tables.verdicts([]).data
 
 
 def test_a_page_that_names_an_unknown_claim_is_an_error():
@@ -472,87 +475,54 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     written = claim_of(settings=settings, where=["one", "two"])
     written["claims"].append(written["claims"][0] | {"id": "y", "where": ["two", "three"]})
     claims = load_written(written, tmp_path)
-    monkeypatch.setattr(claims_module, "load_claims", lambda: claims)
-    monkeypatch.setattr(claims_module, "RECORDED_FILE", tmp_path / "none.parquet")
+    monkeypatch.setattr(judging, "load_claims", lambda: claims)
+    monkeypatch.setattr(judging, "RECORDED_FILE", tmp_path / "none.parquet")
     live = SeedScores(0, np.array([[scores_at(2, 0)], [scores_at(0, 0)]]), "texts")
-    monkeypatch.setattr(claims_module, "score_claim_once", lambda *_, **__: (LABELS, live))
+    monkeypatch.setattr(judging, "_determined_by", lambda claims, claim, setting: {"test": setting})
+    monkeypatch.setattr(judging, "score_claim", lambda *_, **__: (LABELS, live))
 
-    def test_idx(*about):
+    def judged_on(*about):
         return [(j.claim.id, j.setting) for j in judge_on(*about)]
 
-    assert test_idx(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
-    assert test_idx(["m/one", "m/three"], ["y"]) == [("y", "three")]
-    assert test_idx(["m/one", "m/two", "m/three"], ["x"]) == [("x", "one"), ("x", "two")]
+    assert judged_on(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
+    assert judged_on(["m/one", "m/three"], ["y"]) == [("y", "three")]
+    assert judged_on(["m/one", "m/two", "m/three"], ["x"]) == [("x", "one"), ("x", "two")]
 
 
 def test_the_live_seed_is_scored_once_for_all_pages_and_anew_for_another_test(here, tmp_path, monkeypatch):
-    claims = load_written(claim_of(settings=here[0], against=["chance"]), tmp_path)
-    labels, first = claims_module.score_claim_once(claims, claims.claims[0], "here")
-    expected_labels, expected = score_claim(claims, claims.claims[0], "here", seed=0)
+    stated, none = load_written(claim_of(settings=here[0], against=["chance"]), tmp_path), tmp_path / "none.parquet"
+    labels, [first], _ = judging.seeds_of(stated, stated.claims[0], "here", none)
+    expected_labels, expected = score_claim(stated, stated.claims[0], "here", seed=0)
     assert labels.tolist() == expected_labels.tolist() and first.texts == expected.texts
     np.testing.assert_array_equal(first.scores, expected.scores)
     calls = []
-    monkeypatch.setattr(claims_module, "score_claim", lambda *given, **_: calls.append(given) or (labels, expected))
-    claims_module.score_claim_once(claims, claims.claims[0], "here")
+    monkeypatch.setattr(judging, "score_claim", lambda *given, **_: calls.append(given) or (labels, expected))
+    judging.seeds_of(stated, stated.claims[0], "here", none)
     assert not calls
     other = load_written(claim_of(settings=here[0], against=[{"detector": "zlib"}]), tmp_path)
-    claims_module.score_claim_once(other, other.claims[0], "here")
+    judging.seeds_of(other, other.claims[0], "here", none)
     assert len(calls) == 1
 
 
-def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_live_and_recorded_seeds_apart(tmp_path):
-    written = claim_of(settings={name: {"model": "m", "benchmark": "b"} for name in ("here", "there")})
-    written["claims"][0] |= {"where": ["here", "there"], "against": [{"detector": "zlib"}, "chance"]}
-    claim = load_written(written, tmp_path).claims[0]
-    seeds = [SeedScores(s, np.array([scores_at(2, s), scores_at(s / 2, 9), scores_at(0, 8)]), "t") for s in range(3)]
-    both = [judge(claim, "here", PLACE, LABELS, seeds), judge(claim, "there", PLACE, LABELS, seeds[:1])]
-    [row] = tables.ledger_table(both).data.to_dict("records")
-    live = [judge(claim, "here", PLACE, LABELS, seeds[:1]).comparisons, both[0].live]
-    assert [c.difference for c in live[0]] == [c.difference for c in live[1]]
-    worst = min((c.difference for c in both[0].recorded), key=lambda d: d.estimate)
-    plain = {
-        name: cell.replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
-        for name, cell in row.items()
-    }
-    assert plain["recorded seeds: difference of AUC"] == f"here: {worst} (worst of 2)<br>there: – (worst of 2)"
-    assert plain["verdict"] == "here: supported<br>there: inconclusive" and row["claim"].endswith(f": {claim.claim}")
+@pytest.mark.parametrize("options", ["grid", {"entropy_threshold": float("inf"), "k": 60}])
+def test_a_claim_is_judged_once_and_anew_where_its_expectation_changes(here, tmp_path, monkeypatch, options):
+    side = {"detector": "surp", "options": options}
+    stated = load_written(claim_of(settings=here[0], a=side, against=["chance"]), tmp_path)
+    first = judging.judge_once(stated, stated.claims[0], "here")
+    labels, seeds, _ = judging.seeds_of(stated, stated.claims[0], "here")
+    place = stated.settings["here"]
+    assert first == judge(stated.claims[0], "here", place, labels, seeds), "what is kept comes back whole"
+    calls = []
+    monkeypatch.setattr(judging, "judge", lambda *given: calls.append(given) or judge(*given))
+    assert judging.judge_once(stated, stated.claims[0], "here") == first and not calls
+    changed = claim_of(settings=here[0], a=side, against=["chance"], expect="equivalent", margin=1.0)
+    other = load_written(changed, tmp_path)
+    judging.judge_once(other, other.claims[0], "here")
+    assert len(calls) == 1
 
 
-def test_the_ledger_of_no_claims_is_empty():
-    assert tables.ledger_table([]).data.empty
-
-
-def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_path):
-    against = [{"detector": "zlib"}, "chance"]
-    claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]
-    seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
-    [row] = tables.ledger_table([judge(claim, "here", PLACE, LABELS, seeds)]).data.to_dict("records")
-    far = max((c.difference for c in judge(claim, "here", PLACE, LABELS, seeds).comparisons), key=lambda d: d.estimate)
-    assert str(far) in row["this build: difference of AUC"].replace("\N{NO-BREAK SPACE}", " ") and far.estimate > 0.1
-
-
-def test_the_table_of_claims_says_what_each_side_is(tmp_path):
-    against = [
-        {"detector": "surp", "options": "grid", "part": "head", "n_words": {"here": 64}},
-        {"detector": "min_k", "options": {"k": 10}, "model": {"here": "m/small"}},
-        "chance",
-    ]
-    claim = load_written(claim_of(against=against), tmp_path).claims[0]
-    seeds = [SeedScores(0, np.array([scores_at(2, i) for i in range(4)]), "texts")]
-    table = tables.claims_table([judge(claim, "here", PLACE, LABELS, seeds)]).data
-    [row] = table.to_dict("records")
-    differences = row["difference of AUC [95% interval]"]
-    for words in ("chosen on a fifth", "head", "64 words", "k = 10", "m/small", "against chance"):
-        assert words in differences
-    assert row["verdict"] == "inconclusive (1 seed)"
-    assert row["where"] == "here: m on b" and differences.startswith("PPL: ")
-    groups = {"positive": {"of": "members", "group": [7, 7]}, "expect": "equivalent", "margin": 0.05}
-    claim = load_written(claim_of(against=["chance"], **groups), tmp_path).claims[0]
-    [row] = tables.claims_table(
-        [judge(claim, "here", PLACE, LABELS, [SeedScores(0, seeds[0].scores[:2], "t")])]
-    ).data.to_dict("records")
-    assert "(members, group 7 of 7 − non-members)" in row["where"]
-    assert row["difference of AUC [95% interval]"].endswith("against chance (expected within ±0.05)")
+def test_nothing_that_is_drawn_or_shown_makes_a_judgement_stale():
+    assert not {"book.claims", "book.tables", "book.figures", "book.ranking"} & import_closure("book.judging")
 
 
 def test_the_fifths_that_chose_differently_widen_the_interval():
@@ -598,10 +568,10 @@ def test_a_test_that_would_mean_something_else_is_an_error(changes, message, tmp
 
 
 def test_another_recipe_of_a_model_is_another_test(monkeypatch):
-    claims, base = load_claims(), lab.lab_recipe("lab/en-400k")
+    claims, base = load_claims(), lab_recipe("lab/en-400k")
     [claim] = [claim for claim in claims.claims if claim.id == "unlearned-texts-are-found"]
-    before, known = claims.test_hash(claim, "Unlearned"), lab.lab_recipe
+    before, known = claims.test_hash(claim, "Unlearned"), lab_recipe
     assert claims.test_hash(claim, "Unlearned") == before
     changed = {"lab/en-400k": base.model_copy(update={"learning_rate": 0.5})}
-    monkeypatch.setattr(seeds, "lab_recipe", lambda name: changed.get(name) or known(name))
+    monkeypatch.setattr(lab_models, "lab_recipe", lambda name: changed.get(name) or known(name))
     assert claims.test_hash(claim, "Unlearned") != before, "the model that it was unlearned from is trained otherwise"

@@ -1,0 +1,80 @@
+"""The claims as tables."""
+
+from dataclasses import replace
+
+import numpy as np
+from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
+
+from mialib.book import claims
+from mialib.book.judging import SeedScores, judge, load_claims
+
+
+def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
+    ids = [claim.id for claim in load_claims().claims]
+    assert "No claim" in claims.verdicts("another/model", ids).data
+    assert "No claim" in claims.verdicts(["lab/en-900k"], []).data
+
+
+def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_path):
+    claim = load_written(claim_of(against=["chance"]), tmp_path).claims[0]
+    seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
+    one, all_three = (judge(claim, "here", PLACE, LABELS, seeds[:n]) for n in (1, 3))
+    text = claims.summary([replace(one, left_out=(1, 2)), all_three])
+    assert text.startswith("**2 tests**: 1 supported, 0 not supported, 1 inconclusive.") and "each: 1 to 3." in text
+    assert text.endswith("- x, here, seed 1\n- x, here, seed 2")
+    assert "eft out" not in claims.summary([all_three])
+
+
+def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_live_and_recorded_seeds_apart(tmp_path):
+    written = claim_of(settings={name: {"model": "m", "benchmark": "b"} for name in ("here", "there")})
+    written["claims"][0] |= {"where": ["here", "there"], "against": [{"detector": "zlib"}, "chance"]}
+    claim = load_written(written, tmp_path).claims[0]
+    seeds = [SeedScores(s, np.array([scores_at(2, s), scores_at(s / 2, 9), scores_at(0, 8)]), "t") for s in range(3)]
+    both = [judge(claim, "here", PLACE, LABELS, seeds), judge(claim, "there", PLACE, LABELS, seeds[:1])]
+    [row] = claims.ledger_table(both).data.to_dict("records")
+    live = [judge(claim, "here", PLACE, LABELS, seeds[:1]).comparisons, both[0].live]
+    assert [c.difference for c in live[0]] == [c.difference for c in live[1]]
+    worst = min((c.difference for c in both[0].recorded), key=lambda d: d.estimate)
+    plain = {
+        name: cell.replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
+        for name, cell in row.items()
+    }
+    assert plain["recorded seeds: difference of AUC"] == f"here: {worst} (worst of 2)<br>there: – (worst of 2)"
+    assert plain["verdict"] == "here: supported<br>there: inconclusive" and row["claim"].endswith(f": {claim.claim}")
+
+
+def test_the_ledger_of_no_claims_is_empty():
+    assert claims.ledger_table([]).data.empty
+
+
+def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_path):
+    against = [{"detector": "zlib"}, "chance"]
+    claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]
+    seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
+    [row] = claims.ledger_table([judge(claim, "here", PLACE, LABELS, seeds)]).data.to_dict("records")
+    far = max((c.difference for c in judge(claim, "here", PLACE, LABELS, seeds).comparisons), key=lambda d: d.estimate)
+    assert str(far) in row["this build: difference of AUC"].replace("\N{NO-BREAK SPACE}", " ") and far.estimate > 0.1
+
+
+def test_the_table_of_claims_says_what_each_side_is(tmp_path):
+    against = [
+        {"detector": "surp", "options": "grid", "part": "head", "n_words": {"here": 64}},
+        {"detector": "min_k", "options": {"k": 10}, "model": {"here": "m/small"}},
+        "chance",
+    ]
+    claim = load_written(claim_of(against=against), tmp_path).claims[0]
+    seeds = [SeedScores(0, np.array([scores_at(2, i) for i in range(4)]), "texts")]
+    table = claims.claims_table([judge(claim, "here", PLACE, LABELS, seeds)]).data
+    [row] = table.to_dict("records")
+    differences = row["difference of AUC [95% interval]"]
+    for words in ("chosen on a fifth", "head", "64 words", "k = 10", "m/small", "against chance"):
+        assert words in differences
+    assert row["verdict"] == "inconclusive (1 seed)"
+    assert row["where"] == "here: m on b" and differences.startswith("PPL: ")
+    groups = {"positive": {"of": "members", "group": [7, 7]}, "expect": "equivalent", "margin": 0.05}
+    claim = load_written(claim_of(against=["chance"], **groups), tmp_path).claims[0]
+    [row] = claims.claims_table(
+        [judge(claim, "here", PLACE, LABELS, [SeedScores(0, seeds[0].scores[:2], "t")])]
+    ).data.to_dict("records")
+    assert "(members, group 7 of 7 − non-members)" in row["where"]
+    assert row["difference of AUC [95% interval]"].endswith("against chance (expected within ±0.05)")
