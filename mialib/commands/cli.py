@@ -54,13 +54,15 @@ def detect(
     set. --json repeats these two, `thresholds` and `set_p_values`, with each text.
     """
     from mialib.benchmarks import load_texts
-    from mialib.commands import detection as answer
+    from mialib.commands.detection import as_json_lines, as_table, detect_texts
+    from mialib.passes.inputs import Target
 
-    sources = answer.Sources(reference, corpus, masked, n_neighbors)
-    names = answer.pick_detectors(detector or [], model, sources)
+    target = Target(
+        model=model, benchmark=str(texts), reference=reference, corpus=corpus, masked=masked, n_neighbors=n_neighbors
+    )
     loaded = load_texts(texts)
-    found = answer.answer(loaded, names, model, sources, calibrate, fpr)
-    for line in answer.as_json_lines(found) if as_json else answer.as_table(found, loaded, calibrate):
+    found = detect_texts(loaded, target, detector or [], calibrate, fpr)
+    for line in as_json_lines(found) if as_json else as_table(found, loaded, calibrate):
         typer.echo(line)
 
 
@@ -143,15 +145,12 @@ def score(
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
-    from mialib.catalog.benchmarks import load_benchmark
-    from mialib.passes.cache import score_or_load
-    from mialib.passes.inputs import has_case, lowered
+    from mialib.passes.inputs import Target, load_inputs
     from mialib.store import write_json
 
-    loaded = load_benchmark(benchmark)
-    passes = {"original": score_or_load(model, loaded.texts)}
-    if has_case(loaded):
-        passes["lowercase"] = score_or_load(model, lowered(loaded))
+    inputs = load_inputs(Target(model=model, benchmark=benchmark))
+    passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
+    passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():
         typer.echo(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
     if receipt:
@@ -269,12 +268,11 @@ def lab_corpus(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
 ) -> None:
-    """Gather a corpus's texts, stratified_split them out by coin flip, and learn its tokenizer."""
-    from mialib.lab import corpora as lab
+    """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""
+    from mialib.lab.corpora import lab_card, lab_corpus
     from mialib.store import write_json
 
-    folder = lab.lab_corpus(name)
-    card = lab.lab_card(name)
+    folder, card = lab_corpus(name), lab_card(name)
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
@@ -286,9 +284,9 @@ def lab_pool(
     path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
 ) -> None:
     """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
-    from mialib.lab import corpora as lab
+    from mialib.lab.corpora import write_pool
 
-    n_texts = lab.write_pool(name, path)
+    n_texts = write_pool(name, path)
     typer.echo(f"{name}: {n_texts} texts in {path}")
 
 
@@ -298,11 +296,10 @@ def lab_train(
     receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
 ) -> None:
     """Train a lab model, where it is not there as its recipe and texts say."""
-    from mialib.lab import corpora as lab
+    from mialib.lab.models import lab_model, lab_model_card
     from mialib.store import write_json
 
-    folder = lab.lab_model(name)
-    card = lab.lab_model_card(name)
+    folder, card = lab_model(name), lab_model_card(name)
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
