@@ -71,20 +71,20 @@ def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
     keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
 ) -> None:
-    """Does a benchmark leak? How well its members are told by the text alone, with no model looked at."""
-    from mialib.book import blind_tables as leaks
+    """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
+    from mialib.book import blind_tables
 
     if keep:
-        leaks.record(benchmarks)
+        blind_tables.record(benchmarks)
     for name in benchmarks:
-        results, [source] = leaks.measure_or_recorded([name])
+        results, [source] = blind_tables.measure_or_recorded([name])
         if not results:
             raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
         counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
         typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
         for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
-            typer.echo(f"{heading} [95% interval]\n{leaks.leak_table(results, metric).T.to_string()}\n")
-        typer.echo(leaks.explain_below(results), nl=False)
+            typer.echo(f"{heading} [95% interval]\n{blind_tables.leak_table(results, metric).T.to_string()}\n")
+        typer.echo(blind_tables.explain_below(results), nl=False)
 
 
 @app.command()

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Detection:
-    """Scores by detector, (N,), and what known non-members make of them, by detector too; empty where there are none."""
+    """Scores by detector, (N,), and what known non-members make of them; empty where there are none."""
 
     scores: dict[str, FloatArray]
     p: dict[str, FloatArray]  # (N,)

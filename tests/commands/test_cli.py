@@ -25,7 +25,8 @@ def texts_file(tmp_path):
 
 def test_help_loads_neither_torch_nor_transformers():
     code = (
-        "import sys; from mialib.commands.cli import app; import typer.testing as t; t.CliRunner().invoke(app, ['--help']);"
+        "import sys; from mialib.commands.cli import app; from typer.testing import CliRunner;"
+        "CliRunner().invoke(app, ['--help']);"
         "heavy = {'torch', 'transformers', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
