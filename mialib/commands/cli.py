@@ -107,13 +107,15 @@ def view(
     """
     from mialib.benchmarks import load_texts
     from mialib.book import token_view
-    from mialib.catalog.api import lacks
     from mialib.catalog.models import load_tokenizer
-    from mialib.passes.cache import count_or_load, score_or_load
+    from mialib.catalog.registry import lacks
+    from mialib.passes.inputs import Inputs, Target
     from mialib.store import atomic_path, mialib_version
+    from mialib.text import language_of
 
-    unknown = lacks(model)
-    reasons = {name: token_view.why_not(name, unknown, corpus is not None) for name in by or token_view.WAYS}
+    reasons = {
+        name: token_view.unavailable_reason(name, lacks(model), corpus is not None) for name in by or token_view.WAYS
+    }
     ways = [name for name, why in reasons.items() if not why]
     for why in filter(None, reasons.values()):
         if by or not ways:
@@ -127,12 +129,11 @@ def view(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
         )
         logging.info("%s", notes[-1])
-    stats, tokenizer = score_or_load(model, shown), load_tokenizer(model)
-    frequency = count_or_load(corpus, model) if "dc_pdd" in ways else None
-    views = {
-        f"Text {i}": [token_view.view_text(stats, i, text, tokenizer, way, frequency=frequency) for way in ways]
-        for i, text in enumerate(shown)
-    }
+    target = Target(model=model, benchmark=str(texts), corpus=corpus)
+    inputs, tokenizer = Inputs(target, tuple(shown), language_of(shown)), load_tokenizer(model)
+    numbers = {f"Text {i}": i for i in range(len(shown))}
+    by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
+    views = {title: [of_way[title] for of_way in by_way] for title in numbers}
     with atomic_path(output) as temporary:
         temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
     typer.echo(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
