@@ -5,7 +5,7 @@ fragment                 strips with a legend, for a notebook's output or any ot
 page                     a file of its own, for several texts
 
 A strip's text content is the text itself, letter by letter. Shade, length of the bar below a token and the frame of the
-tokens that count say the same thing in colour, in grey and to who sees neither. The HTML is `token_view.html`, its style
+tokens that count say the same thing in colour, in grey and to who sees neither. The HTML is in `token_view.html` and
 `token_view.css`.
 """
 

@@ -13,10 +13,10 @@ from tokenizers import processors
 from typer.testing import CliRunner
 
 from mialib.book import token_view
+from mialib.catalog.models import Scorer
 from mialib.commands.cli import app
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
-from mialib.catalog.models import Scorer
 from mialib.token_stats import TokenRow, TokenStats
 
 MARKUP = (
