@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from page_code import method_of, run_page
+from page_code import method_of, page_of
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
@@ -165,7 +165,7 @@ def test_an_unknown_geometry_and_one_that_does_not_fit_are_said(tiny_geometries,
 
 def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
     path = tmp_path / "results.json"
-    run_page("speed", geometry="tiny", n_texts="3", n_rounds="2", out=str(path))
+    page_of("speed", geometry="tiny", n_texts="3", n_rounds="2", out=str(path))
     found = load_results(path)
     assert [result.row for result in found][:2] == [bench.FLOOR, bench.OURS]
     assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)

@@ -17,7 +17,7 @@ import csv
 
 import pandas as pd
 import pytest
-from page_code import run_page
+from page_code import page_of
 
 from mialib.book import published
 from mialib.book.published import load_published, published_along
@@ -308,7 +308,7 @@ def test_what_measure_takes_is_value_and_marker_by_metric_and_row():
 
 @pytest.fixture
 def page(tmp_path):
-    return run_page("two_sources", margin=0.03, out=str(tmp_path / "results.json"))
+    return page_of("two_sources", margin=0.03, out=str(tmp_path / "results.json"))
 
 
 def test_the_papers_numbers_for_one_thing_stand_side_by_side(page):
