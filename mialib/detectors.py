@@ -268,13 +268,26 @@ SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), "k": list
 def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
     """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
 
-    L^k is the k-th percentile of the text's log p, linearly interpolated. A text without a surprising token scores 0
-    nats: it surprises the model least. The defaults are the best cell of the paper's Figure 4.
+    L^k is the k-th percentile of the text's log p. A text without a surprising token scores 0 nats: it surprises the
+    model least. The defaults are the best cell of the paper's Figure 4.
     """
-    check_k(k, or_zero=True)
-    log_prob, entropy = row.log_prob.astype(np.float64), row.entropy.astype(np.float64)
-    surprising = (entropy < entropy_threshold) & (log_prob < np.percentile(log_prob, k))
-    return float(log_prob[surprising].mean()) if surprising.any() else 0.0
+    is_sure, is_low = surp_conditions(row, entropy_threshold, k)
+    surprising = row.log_prob[is_sure & is_low].astype(np.float64)
+    return float(surprising.mean()) if len(surprising) else 0.0
+
+
+def surp_conditions(
+    row: TokenRow, entropy_threshold: ArrayLike, k: ArrayLike
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which tokens have low entropy (Eq. 2) and which low probability (Eq. 3); those of both are surprising.
+
+    Each (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles. The percentile is interpolated
+    between the text's sorted log p, and low is strictly below it.
+    """
+    check_k(*np.ravel(k), or_zero=True)
+    log_prob = row.log_prob.astype(np.float64)
+    is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
+    return is_sure, log_prob < np.percentile(log_prob, k)[..., None]
 
 
 @detector("neighbor", "Neighbor")

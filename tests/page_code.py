@@ -1,4 +1,4 @@
-"""A page's code, for tests: the notebook's cells tagged "method", or chosen by what they define, executed."""
+"""A page's code for tests: its visible method (cells tagged "method"), all of it, or what it defines."""
 
 import ast
 import json
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
 def method_of(name, **given):
     """The names that the method cells of a notebook bind, with NumPy as `np` and `given` at hand."""
-    sources = ["".join(cell["source"]) for cell in _code(name) if "method" in cell["metadata"].get("tags", [])]
+    sources = ["".join(c["source"]) for c in _code_cells(name) if "method" in c["metadata"].get("tags", [])]
     assert sources, f"{name} has no cell tagged method"
     names = {"np": np, **given}
     for source in sources:
@@ -19,18 +20,31 @@ def method_of(name, **given):
     return names
 
 
-def functions_of(name, **given):
-    """`method_of`, and every function that the other cells define: imports run, nothing else of them does."""
-    names = {"np": np, **given}
-    for cell in _code(name):
-        tree = ast.parse("".join(cell["source"]))
-        if "method" not in cell["metadata"].get("tags", []):
-            kinds = (ast.FunctionDef, ast.Import, ast.ImportFrom)
-            tree.body = [node for node in tree.body if isinstance(node, kinds)]
-        exec(compile(tree, f"{name}.ipynb", "exec"), names)
+def page_of(name, **parameters):
+    """The names that all code cells of a notebook bind, run in this process with these parameters."""
+    names = {"__name__": name}
+    for cell in _code_cells(name):
+        exec(compile("".join(cell["source"]), f"{name}.ipynb, {cell['id']}", "exec"), names)
+        if "parameters" in cell["metadata"].get("tags", []):
+            assert parameters.keys() <= names.keys(), f"{name} has other parameters"
+            names |= parameters
     return names
 
 
-def _code(name):
+def functions_of(name, **given):
+    """The imports, functions, classes and CONSTANTS of all code cells of a notebook, with `given` at hand."""
+    names = {"np": np, **given}
+    for cell in _code_cells(name):
+        tree = ast.parse("".join(cell["source"]))
+        tree.body = [node for node in tree.body if isinstance(node, DEFINITIONS) or _is_constant(node)]
+        exec(compile(tree, f"{name}.ipynb, {cell['id']}", "exec"), names)
+    return names
+
+
+def _is_constant(node):
+    return isinstance(node, ast.Assign) and all(isinstance(t, ast.Name) and t.id.isupper() for t in node.targets)
+
+
+def _code_cells(name):
     cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
     return [cell for cell in cells if cell["cell_type"] == "code"]

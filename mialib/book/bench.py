@@ -7,6 +7,7 @@ time, and the texts are made of random words, so nothing is downloaded.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import platform
@@ -16,23 +17,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import psutil
+import torch
 from numpy.typing import NDArray
+from tokenizers import ByteLevelBPETokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
-from mialib.book.results import Result
+from mialib.batches import right_padded, token_batches
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.models import SPARE_BYTES, pick_dtype
+from mialib.detectors import DETECTORS, detect, get_detector
+from mialib.frequency import TokenFrequency, count_tokens
+from mialib.models import LoadedModel, free_bytes, pick_device, tokenizer_hash
+from mialib.scoring import Scorer
 from mialib.store import hash_texts, mialib_version
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import torch
-    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
-
-    from mialib.frequency import TokenFrequency
-    from mialib.models import LoadedModel
-    from mialib.scoring import Scorer
-    from mialib.token_stats import TokenRow
+from mialib.token_stats import TokenRow
 
 SEED = 0
 WIKIMIA_TEXTS = {32: 776, 64: 542, 128: 250, 256: 82}  # length of a split: how many texts WikiMIA has of it
@@ -170,9 +173,6 @@ def make_texts(n_texts: int, seed: int = SEED) -> tuple[list[str], PreTrainedTok
 
     The words' frequencies fall as in a language (Zipf), so that frequent ones are one token and rare ones a few.
     """
-    from tokenizers import ByteLevelBPETokenizer
-    from transformers import PreTrainedTokenizerFast
-
     rng = np.random.default_rng(seed)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), rng.integers(2, 9))) for _ in range(3000)]
     words[::5] = [word.capitalize() for word in words[::5]]  # the lowercased text is another one
@@ -193,8 +193,6 @@ def make_texts(n_texts: int, seed: int = SEED) -> tuple[list[str], PreTrainedTok
 
 def make_config(geometry: Geometry) -> PreTrainedConfig:
     """The configuration of a model of these sizes."""
-    from transformers import AutoConfig
-
     return AutoConfig.for_model(
         geometry.family,
         num_hidden_layers=geometry.layers,
@@ -210,12 +208,6 @@ def make_config(geometry: Geometry) -> PreTrainedConfig:
 
 def make_model(name: str, tokenizer: PreTrainedTokenizerFast, device: torch.device, dtype: torch.dtype) -> LoadedModel:
     """A model of the named geometry with random weights, made on the device; Unavailable where it does not fit."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from mialib.catalog.hub import Unavailable
-    from mialib.models import SPARE_BYTES, LoadedModel, free_bytes, tokenizer_hash
-
     config = make_config(GEOMETRIES[name])
     with torch.device("meta"):
         needed = AutoModelForCausalLM.from_config(config).num_parameters() * dtype.itemsize + SPARE_BYTES
@@ -244,17 +236,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# --- the rows --------------------------------------------------------------------------------------------------------
+# --- the rows ---
 
 
 def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
     """What scoring in batches can't do without: the base model's forward pass on the batches that `Scorer.score` makes,
     padding included, and the output head's product on the real positions. Tokenized and batched beforehand."""
-    import torch
-
-    from mialib.batches import right_padded, token_batches
-
-    token_ids = scorer._encode(texts).token_ids
+    token_ids = [[scorer.loaded.start_token_id, *ids] for ids in scorer.token_ids(texts)]
     batches = []
     for batch in token_batches(token_ids, lambda: scorer.tokens_per_batch):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], scorer.device)
@@ -279,10 +267,6 @@ def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> Toke
     (n, V) log p and p in the logits' own type, and from them log p of each token and, with `moments`, mean and variance
     of log p. Without `moments` entropy and variance are empty.
     """
-    import torch
-
-    from mialib.token_stats import TokenRow
-
     ids = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
     inputs = torch.tensor([[loaded.start_token_id, *ids]], device=loaded.model.device)
     with torch.inference_mode():
@@ -300,8 +284,6 @@ def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> Toke
 
 def run_toolkit(loaded: LoadedModel, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, NDArray[np.float64]]:
     """Each of SEVEN's scores, (N,), from a pass of its own, one text at a time."""
-    from mialib.detectors import DETECTORS
-
     scores = {}
     for name, (detector, options) in SEVEN.items():
         known, of_texts = DETECTORS[detector], []
@@ -316,8 +298,6 @@ def run_toolkit(loaded: LoadedModel, texts: Sequence[str], frequency: TokenFrequ
 
 def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, NDArray[np.float64]]:
     """The same scores from one pass over the texts."""
-    from mialib.detectors import detect, get_detector
-
     stats = scorer.score(texts, progress=False)
     given = {"texts": texts, "frequency": frequency}
     return {
@@ -326,7 +306,7 @@ def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequen
     }
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------
+# --- measuring ---
 
 
 def measure(
@@ -337,13 +317,6 @@ def measure(
     `n_threads` are the processor's, default: what torch takes. ValueError for an unknown geometry, and where the rows
     do not give the same numbers; Unavailable where the model does not fit.
     """
-    import torch
-
-    from mialib.catalog.models import pick_dtype
-    from mialib.frequency import count_tokens
-    from mialib.models import pick_device
-    from mialib.scoring import Scorer
-
     if geometry not in GEOMETRIES:
         raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
     device = pick_device()
@@ -420,7 +393,6 @@ def time_once(way: Callable[[], Any], device: torch.device) -> float:
 
 
 def _wait(device: torch.device) -> None:
-    import torch
 
     if device.type != "cpu":
         torch.accelerator.synchronize()
@@ -454,8 +426,6 @@ def compare(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
 @contextmanager
 def threads(n: int | None) -> Iterator[None]:
     """Torch with `n` threads on the processor; None leaves their number."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(n or before)
     try:
@@ -466,9 +436,6 @@ def threads(n: int | None) -> Iterator[None]:
 
 def used_bytes(device: torch.device) -> int:
     """Memory in use: on CUDA what torch has allocated there, elsewhere the process's resident memory."""
-    import psutil
-    import torch
-
     _give_back_memory()
     return torch.cuda.memory_allocated() if device.type == "cuda" else psutil.Process().memory_info().rss
 
@@ -476,9 +443,6 @@ def used_bytes(device: torch.device) -> int:
 def with_peak_bytes(way: Callable[[], Any], device: torch.device, before: int) -> tuple[Any, int]:
     """What a way returns, and its peak memory beyond `before`: on CUDA torch's own count, elsewhere the process's
     resident memory, looked at every 2 ms by a second thread."""
-    import psutil
-    import torch
-
     _give_back_memory()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -503,8 +467,6 @@ def with_peak_bytes(way: Callable[[], Any], device: torch.device, before: int) -
 
 def _give_back_memory() -> None:
     """Have the C library return freed memory, so that one way's is not counted as the next one's."""
-    import ctypes
-
     gc.collect()
     if platform.system() == "Linux" and platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
@@ -512,8 +474,6 @@ def _give_back_memory() -> None:
 
 def measure_product(device: torch.device, dtype: torch.dtype) -> float:
     """Floating-point operations a second of a large matrix product: the best of five."""
-    import torch
-
     n = 1024 if device.type == "cpu" else 8192
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
     out = torch.mm(a, b)
@@ -522,8 +482,6 @@ def measure_product(device: torch.device, dtype: torch.dtype) -> float:
 
 def measure_copy(device: torch.device) -> float:
     """Bytes a second that a copy reads and writes, of memory that no cache holds: the best of five."""
-    import torch
-
     n = 2**27 if device.type == "cpu" else 2**31
     source = torch.zeros(n, dtype=torch.uint8, device=device)
     target = torch.empty_like(source).copy_(source)
@@ -532,15 +490,12 @@ def measure_copy(device: torch.device) -> float:
 
 def device_name(device: torch.device) -> str:
     """What a person calls the device."""
-    import psutil
-    import torch
-
     if device.type == "cuda":
         return torch.cuda.get_device_name()
     return f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
+# --- the table ---
 
 
 def bench_table(measured: Measured) -> pd.DataFrame:
@@ -550,8 +505,6 @@ def bench_table(measured: Measured) -> pd.DataFrame:
     a GPU, of the copy's, where a pass over the texts moves at least its logits, written and read once, and the weights,
     once a text for the ways that take one text at a time and else once.
     """
-    import pandas as pd
-
     rows = {}
     for row in measured.rows:
         weights = "weights, one text at a time" if row.name in (LOOP, TOOLKIT) else "weights, one batch"
@@ -590,20 +543,3 @@ def describe(measured: Measured) -> str:
         "All ways gave the same numbers: log-probs within "
         f"{measured.apart['log_prob']:.1g} nats, entropies within {measured.apart['entropy']:.1g}{not_compared}."
     )
-
-
-def roofline_table(least: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    """`roofline`'s seconds, one column a case."""
-    import pandas as pd
-
-    return pd.DataFrame(
-        {case: {part: f"{seconds:.3g}" for part, seconds in parts.items()} for case, parts in least.items()}
-    ).rename_axis(columns="seconds at least")
-
-
-def as_results(measured: Measured) -> list[Result]:
-    """The rows' seconds as a page's results; "low" and "high" are the fastest and the slowest round."""
-    return [
-        Result(row.name, measured.geometry, "seconds", row.median, min(row.seconds), max(row.seconds))
-        for row in measured.rows
-    ]

@@ -1,4 +1,4 @@
-"""Does a benchmark leak? Blind baselines beside its detectors, marked where they tell members better.
+"""Does a benchmark leak? Blind baselines next to its detectors, marked where they separate the classes better.
 
 A blind baseline (`mialib.blind`) sees the texts and no model. Where it does better than every detector, nothing shows
 that the detectors' AUC is of membership.
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import ALL_ALIKE, BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
@@ -29,8 +28,7 @@ from mialib.passes.cache import blind_or_load
 from mialib.store import DATA, code_hash
 
 LEAKS = "†"
-# A baseline is one of several, and the highest is looked at: what it is sure to be above holds for all of them at once
-# (Bonferroni).
+# The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
 CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = DATA / "recorded" / "blind.json"
@@ -42,7 +40,7 @@ logger = logging.getLogger(__name__)
 def measure(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
-    """Blind baselines on a benchmark, a row each, with intervals that know of the folds and of its documents."""
+    """Blind baselines on a benchmark, a row each; intervals allow for the folds and for snippets of one document."""
     labels, document = benchmark.labels, benchmark.document
     given = {"language": benchmark.language, "groups": document}
     try:
@@ -50,20 +48,21 @@ def measure(
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
         logger.warning("%s has no blind baselines: %s", column, error)
-
-    def of(metric: str, kind: str, values: NDArray[np.float64] | None) -> Result:
-        interval, why = None, ""
-        if values is None:
-            why = "too few texts"
-        elif np.ptp(values) == 0:
-            why = ALL_ALIKE  # no text mentions a year, say
-        elif document is not None and metric != "auc":
-            why = "not of snippets"  # there is no interval of it that knows of documents
-        else:
-            interval = widen(interval_of(metric, labels, values, document))
-        return Result.of(row=PREFIX + BLIND[kind].label, column=column, metric=metric, interval=interval, why=why)
-
-    return [of(metric, kind, values) for metric in metrics for kind, values in scores.items()]
+    results = []
+    for metric in metrics:
+        for kind, values in scores.items():
+            interval, why = None, ""
+            if values is None:
+                why = "too few texts"
+            elif np.ptp(values) == 0:
+                why = ALL_ALIKE  # as where no text mentions a year
+            elif document is not None and metric != "auc":
+                why = "not of snippets"  # no interval of it allows for documents
+            else:
+                interval = widen(interval_of(metric, labels, values, document))
+            row = PREFIX + BLIND[kind].label
+            results.append(Result.of(row=row, column=column, metric=metric, interval=interval, why=why))
+    return results
 
 
 def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchmark]) -> list[Result]:
@@ -78,14 +77,15 @@ def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchm
     return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in found]
 
 
-def _beats(result: Result, detected: Sequence[Result]) -> bool:
-    best = _best(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
-    if result.ours is None or best is None:
+def _beats(result: Result, detected: Iterable[Result]) -> bool:
+    beside = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
+    if result.ours is None or beside is None:
         return False
-    return result.ours > best.ours and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
+    return result.ours > beside.ours and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
 
 
-def _best(results: Iterable[Result]) -> Result | None:
+def highest(results: Iterable[Result]) -> Result | None:
+    """The result of the highest estimate; None where none has one."""
     return max((r for r in results if r.ours is not None), key=lambda r: r.ours, default=None)
 
 
@@ -95,21 +95,20 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result], metric: s
     columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
     if not columns:
         return "No blind baseline could be fitted: there are too few texts."
-    leaking = {name: _best(r for r in baselines if r.column == name and r.marker == LEAKS) for name in columns}
-    leaking = {name: blind for name, blind in leaking.items() if blind}
-    if not leaking:
-        highest = _best(baselines)
+    lines = []
+    for name in columns:
+        if blind := highest(r for r in baselines if r.column == name and r.marker == LEAKS):
+            best = highest(r for r in detected if r.column == name)
+            says = f"{name_of(blind)} {blind.interval}, the best detector {best.row} {best.interval}"
+            lines.append(f"- `{name}`: {says}")
+    if not lines:
+        blind = highest(baselines)
         return (
             f"**In none of {len(columns)} columns does a blind baseline beat every detector and lie surely above "
-            f"chance.** The highest is {name_of(highest)} with {highest.interval} (`{highest.column}`)."
+            f"chance.** The highest is {name_of(blind)} with {blind.interval} (`{blind.column}`)."
         )
-    best = {name: _best(r for r in detected if r.column == name) for name in leaking}
-    lines = [
-        f"- `{name}`: {name_of(blind)} {blind.interval}, the best detector {best[name].row} {best[name].interval}"
-        for name, blind in leaking.items()
-    ]
     return (
-        f"{LEAKS} **In {len(leaking)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
+        f"{LEAKS} **In {len(lines)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
         "detector.** What a detector measures there need not be membership (estimates are compared; the intervals say "
         "how sure each is):\n\n" + "\n".join(lines)
     )
@@ -120,8 +119,8 @@ def explain_below(results: Iterable[Result]) -> str:
     if not any(r.metric == "auc" and r.high is not None and r.high < CHANCE["auc"] for r in results):
         return ""
     return (
-        "An interval below 0.5 is no leak: a text that is scored is missing from those learned from, which in a small "
-        "set tilts them against it.\n"
+        "An interval below 0.5 is no leak: cross-validation pushes blind AUCs of small sets below 0.5, since the text "
+        "that is scored makes its own class rarer among those learned from.\n"
     )
 
 
@@ -130,17 +129,17 @@ def name_of(result: Result) -> str:
     return result.row.removeprefix(PREFIX)
 
 
-# --- the published benchmarks -----------------------------------------------------------------------------------------
+# --- the published benchmarks ---
 
 
 def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
     """A benchmark by name or file, and each of its domains where it has several; and what was measured."""
     benchmark = load_benchmark(name)
-    parts = dict.fromkeys(benchmark.domains) if len(set(benchmark.domains)) > 1 else {}
     results = measure(benchmark, name)
-    for part in parts:
-        of_part = [i for i, domain in enumerate(benchmark.domains) if domain == part]
-        results += measure(benchmark.take(of_part, f"{name}, {part}"), f"{name}, {part}")
+    if len(domains := dict.fromkeys(benchmark.domains)) > 1:
+        for domain in domains:
+            of_domain = np.flatnonzero(np.array(benchmark.domains) == domain)
+            results += measure(benchmark.take(of_domain, f"{name}, {domain}"), f"{name}, {domain}")
     return results, {
         "benchmark": name,
         "revision": benchmark.revision,
@@ -154,35 +153,40 @@ def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
 
 def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[str, Any]]]:
     """The blind baselines of benchmarks; what was recorded of one that can't be had here, which its provenance says."""
-    kept = load_results(RECORDED) if RECORDED.is_file() else []
-    provenance = {p["benchmark"]: p for p in _recorded_provenance()}
+    recorded, provenance = _recorded(RECORDED)
     results, sources = [], []
     for name in names:
         try:
             found, source = measure_parts(name)
-            source["how"] = "measured here"
+            how = "measured here"
         except Unavailable:
-            found = [r for r in kept if r.column.split(", ")[0] == name]
-            source = provenance.get(name, {"benchmark": name})
+            found, source = _of(name, recorded), provenance.get(name, {"benchmark": name})
             is_older = source.get("code") != code_hash("blind")
             how = f"recorded{' by other code' if is_older else ''}" if found else "not to be had here"
-            source = source | {"how": how}
-        results, sources = [*results, *found], [*sources, source]
+        results, sources = [*results, *found], [*sources, source | {"how": how}]
     return results, sources
 
 
-def _recorded_provenance() -> list[dict[str, Any]]:
-    return json.loads(RECORDED.read_text())["provenance"] if RECORDED.is_file() else []
-
-
 def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
-    """Measure benchmarks and write what the book shows where their texts can't be had; others that are kept stay."""
-    found = {name: measure_parts(name) for name in names}
-    kept = {p["benchmark"]: p for p in json.loads(path.read_text())["provenance"]} if path.is_file() else {}
-    results = [r for r in (load_results(path) if kept else []) if r.column.split(", ")[0] not in found]
-    results += [result for of, _ in found.values() for result in of]
-    provenance = kept | {name: source for name, (_, source) in found.items()}
+    """Measure benchmarks and write what the book shows where their texts can't be had; what is recorded of others
+    stays."""
+    results, provenance = _recorded(path)
+    for name in names:
+        measured, source = measure_parts(name)
+        of_name = _of(name, results)
+        results = [*(result for result in results if result not in of_name), *measured]
+        provenance[name] = source
     save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
+
+
+def _recorded(path: Path) -> tuple[list[Result], dict[str, dict[str, Any]]]:
+    if not path.is_file():
+        return [], {}
+    return load_results(path), {p["benchmark"]: p for p in json.loads(path.read_text())["provenance"]}
+
+
+def _of(name: str, results: Iterable[Result]) -> list[Result]:
+    return [result for result in results if result.column.split(", ")[0] == name]
 
 
 def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
@@ -190,40 +194,7 @@ def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     for result in (r for r in results if r.metric == metric):
         rows.setdefault(result.column, {})[name_of(result)] = str(result)
-    if metric == "auc":
-        for name, row in rows.items():
-            if printed := best_printed(name):
-                row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
+    for name, row in rows.items():
+        if metric == "auc" and (printed := best_printed(name)):
+            row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
     return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH)
-
-
-def sources_table(sources: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """What was measured, a row a benchmark, and whether here or elsewhere."""
-    rows = {
-        source["benchmark"]: {
-            "members / non-members": f"{source['members']} / {source['non_members']}" if "members" in source else DASH,
-            "hash or commit": source.get("revision", DASH)[:16],
-            "how": source["how"] + (f", scikit-learn {source['scikit-learn']}" if "scikit-learn" in source else ""),
-        }
-        for source in sources
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def say_leaks(results: Iterable[Result]) -> str:
-    """Whether a benchmark's best blind baseline surely, at `LEVEL`, beats the papers' best AUC on it, in Markdown."""
-    results = [r for r in results if r.metric == "auc"]
-    lines = []
-    for name in dict.fromkeys(r.column for r in results):
-        blind, printed = _best(r for r in results if r.column == name), best_printed(name)
-        if blind is None or printed is None:
-            continue
-        sure = at_level(blind.interval, LEVEL)
-        beats = "beats" if sure.low > printed.auc else "is below" if sure.high < printed.auc else "is not told from"
-        lines.append(f"- **{name}**: {name_of(blind)}, {blind.interval}, {beats} the papers' best, {printed}.")
-    if not lines:
-        return "None of these benchmarks is one that the papers print AUCs of."
-    said = (
-        f"The highest of {len(BLIND)} is looked at, so it is compared at {LEVEL:.0%}; the intervals shown are of 95%."
-    )
-    return "\n".join([*lines, "", said])

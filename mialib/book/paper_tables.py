@@ -9,53 +9,42 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from mialib.blind import PREFIX
-from mialib.book import blind_tables as leaks
-from mialib.book import probe_tables as probed
-from mialib.book import surp
+from mialib.attacks.probe import N_TRAINING
+from mialib.book import blind_tables, probe_tables
 from mialib.book.profile import PAPER_TABLE, Profile
-from mialib.book.published import published_along
-from mialib.book.results import DASH, Result
-from mialib.catalog.api import is_api
-from mialib.catalog.benchmarks import load_benchmark
+from mialib.book.published import printed
+from mialib.book.results import Result, measure
+from mialib.book.tuning import tune_two_ways
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import count_parameters
+from mialib.catalog.registry import is_api
 from mialib.models import pick_device
-from mialib.passes import inputs as evaluate
-from mialib.passes.inputs import Inputs, Target
-from mialib.schema import Strict, one_line
+from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
+from mialib.schema import one_line
 from mialib.store import write_json
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NOT_RUN = "not run"
 BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
+SOURCES = {"the reference model": "reference", "the reference corpus": "corpus", "neighbors": "masked"}
 
 
-class Column(Strict):
+class Column(Target):
     """What a printed column, or a printed row of DC-PDD's Tables 4 and 5, was made of."""
 
-    model: str
-    benchmark: str
-    reference: str | None = None  # the smaller model of Small Ref
-    corpus: str | None = None  # the reference corpus of DC-PDD
-    masked: str | None = None  # the masked language model of Neighbor
-    n_neighbors: PositiveInt = 100
     a: PositiveFloat = 0.01  # DC-PDD's bound
     a_values: tuple[PositiveFloat, ...] = ()  # instead: one number for each (Table 5)
     corpora: dict[str, str] = Field(default_factory=dict)  # instead: by printed name (Table 4)
-    unseen: str | None = None  # what the probe learns from, as in `mialib.unseen`
-    n_training: PositiveInt = probed.N_TRAINING
+    unseen: str | None = None  # what the probe learns from, as in `mialib.attacks.unseen`
+    n_training: PositiveInt = N_TRAINING
     fields: dict[str, str] = Field(default_factory=dict)  # further printed columns, of one domain each (probing)
     note: str = ""  # what the page says of it besides
 
@@ -77,14 +66,13 @@ class Measured:
 
 def read_columns(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
     """A page's `columns` parameter, checked; ValueError names the column and what is wrong in it."""
-    return {name: _read_column(name, column) for name, column in columns.items()}
-
-
-def _read_column(name: str, column: Mapping[str, Any]) -> Column:
-    try:
-        return Column.model_validate(column)
-    except ValidationError as error:
-        raise ValueError(f"column {name!r}: {one_line(error)}") from None
+    checked = {}
+    for name, column in columns.items():
+        try:
+            checked[name] = Column.model_validate(column)
+        except ValidationError as error:
+            raise ValueError(f"column {name!r}: {one_line(error)}") from None
+    return checked
 
 
 def columns_of(profile: Profile) -> Iterator[tuple[str, str, Column]]:
@@ -126,26 +114,27 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     is lacking. Unavailable where its model or benchmark can't be had.
     """
     inputs, notes = _load(column)
-    own = MEASURE[paper](inputs, items, name, column)
-    found = [result if result.ours is not None else _not_run(result) for result in own.results]
-    has = {(result.row, result.column, result.metric) for result in found}
-    printed = printed_alone(paper, items, name, column)
-    found += [result for result in printed if (result.row, result.column, result.metric) not in has]
-    domains = np.array(inputs.benchmark.domains)
-    of_fields = {of: inputs.benchmark.take(np.flatnonzero(domains == field), of) for of, field in column.fields.items()}
-    judged = {name: inputs.benchmark} | of_fields
-    found += leaks.beside(found, judged, {of: benchmark.document for of, benchmark in judged.items()})
-    return Measured(found, notes + own.notes, own.provenance)
+    measured = MEASURE[paper](inputs, items, name, column)
+    results = [result if result.ours is not None else _not_run(result) for result in measured.results]
+    has = {(result.row, result.column, result.metric) for result in results}
+    alone = printed_alone(paper, items, name, column)
+    results += [result for result in alone if (result.row, result.column, result.metric) not in has]
+    domains, judged = np.array(inputs.benchmark.domains), {name: inputs.benchmark}
+    for field, domain in column.fields.items():
+        judged[field] = inputs.benchmark.take(np.flatnonzero(domains == domain), field)
+    results += blind_tables.baseline_results(results, judged)
+    return Measured(results, notes + measured.notes, measured.provenance)
 
 
 def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
     """The printed numbers of a column, and the AUCs of its fields, with none of ours."""
-    places = [(name, metric, item) for metric, item in items.items()]
-    places += [(field, "auc", items["auc"]) for field in column.fields]
+    cells = {name: printed(paper, items, name)}
+    cells |= {field: printed(paper, {"auc": items["auc"]}, field) for field in column.fields}
     return [
         _not_run(Result.of(row=row, column=of, metric=metric, interval=None, published=value, published_column=of))
-        for of, metric, item in places
-        for row, value in published_along(paper, item, of, metric).items()
+        for of, metrics in cells.items()
+        for metric, rows in metrics.items()
+        for row, (value, _) in rows.items()
     ]
 
 
@@ -156,16 +145,10 @@ def _not_run(result: Result) -> Result:
 def _load(column: Column) -> tuple[Inputs, list[str]]:
     """Everything that the column needs and that can be had, and a note for each thing that can't."""
     _check_gpu(column.model)
-    benchmark, notes = load_benchmark(column.benchmark), []
-    needs = set() if column.a_values or column.corpora else {"lowercase"}
-    inputs = evaluate.inputs_of(Target(column.model, column.benchmark), benchmark, needs)
-    for what, source, add in (
-        ("the reference model", column.reference, evaluate.with_reference),
-        ("the reference corpus", column.corpus, evaluate.with_corpus),
-        ("neighbors", column.masked, lambda inputs, name: evaluate.with_neighbors(inputs, name, column.n_neighbors)),
-    ):
+    inputs, notes = load_inputs(column.but(**dict.fromkeys(SOURCES.values()))), []
+    for what, source in SOURCES.items():
         try:
-            inputs = add(inputs, source) if source else inputs
+            inputs = inputs.retarget(**{source: getattr(column, source)})
         except Unavailable as error:
             notes.append(f"without {what}: {error}")
     return inputs, notes
@@ -185,28 +168,19 @@ def _check_gpu(model: str) -> None:
 
 def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """DC-PDD's Tables 2 and 3, a column of all detectors; or a row of Table 4 or 5, DC-PDD alone."""
-    passes = [stats.provenance for stats in inputs.passes()]
-    if not column.a_values and not column.corpora:
-        scores = evaluate.score_all(inputs, dc_pdd={"a": column.a})
-        named = replace(inputs, target=replace(inputs.target, published=name))
-        star = ("dc_pdd", "min_k")
-        return Measured(
-            evaluate.measure(named, scores, paper="dc-pdd", items=items, column=name, star=star), [], passes
-        )
-    [(metric, item)] = items.items()
-    printed, results, notes = published_along("dc-pdd", item, name, metric), [], []
-    variants = [(f"{a:g}", a, column.corpus) for a in column.a_values]
-    for label, a, corpus in variants or [(label, column.a, corpus) for label, corpus in column.corpora.items()]:
+    variants = {f"{a:g}": (a, column.corpus) for a in column.a_values}
+    variants |= {label: (column.a, corpus) for label, corpus in column.corpora.items()}
+    scores, notes = {} if variants else score_all(inputs, dc_pdd={"a": column.a}), []
+    for label, (a, corpus) in variants.items():
         try:
-            of = evaluate.with_corpus(inputs, corpus) if column.corpora else inputs
+            of = inputs.retarget(corpus=corpus) if column.corpora else inputs
         except Unavailable as error:
             notes.append(f"without the corpus {corpus}: {error}")
             of = inputs
-        scores = evaluate.score_all(of, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
-        interval = None if scores is None else evaluate.METRICS[metric](of.labels, scores)
-        of_paper = {"published": printed.get(label), "published_column": name}
-        results.append(Result.of(row=label, column=name, metric=metric, interval=interval, **of_paper))
-    return Measured(results, notes, passes)
+        scores[label] = score_all(of, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
+    beside = {"printed": printed("dc-pdd", items, name), "published_column": name}
+    star = None if variants else ("dc_pdd", "min_k")
+    return Measured(measure(inputs.labels, scores, name, items, star=star, **beside), notes, inputs.passes())
 
 
 def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
@@ -214,31 +188,30 @@ def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -
 
     The two tails of a book (Dolma-Book) are dealt out and drawn together.
     """
-    document = inputs.benchmark.document
-    both = surp.both_ways(inputs, item=items["auc"], published=name, column=name, document=document)
-    return Measured(both.results, [], [stats.provenance for stats in inputs.passes()])
+    results = tune_two_ways(inputs).results(name, items["auc"], name)
+    return Measured(results, [], inputs.passes())
 
 
 def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
     """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
-    sources, notes = {probed.REAL: column.unseen} if column.unseen else {}, []
+    sources, notes = {probe_tables.REAL: column.unseen} if column.unseen else {}, []
     if not sources:
         notes.append("without unseen texts, which the probe learns from")
     try:
-        of = probed.probe_inputs(inputs, sources, n_training=column.n_training)
+        probed = probe_tables.probe_column(inputs, sources, n_training=column.n_training)
     except Unavailable as error:
         notes.append(f"without the probe: {error}")
-        of = probed.probe_inputs(inputs, {})
-    results = probed.measure(of, name, items, name)
-    for printed, field in column.fields.items():
-        results += probed.measure(of, printed, {"auc": items["auc"]}, printed, probed.texts_of_field(of, field))
-    return Measured(results, notes, of.provenance())
+        probed = probe_tables.probe_column(inputs, {})
+    results = probe_tables.measure(probed, name, items, name)
+    for field, domain in column.fields.items():
+        results += probe_tables.measure(probed, field, {"auc": items["auc"]}, field, domain)
+    return Measured(results, notes, probed.passes())
 
 
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
 
 
-# --- one file a column ------------------------------------------------------------------------------------------------
+# --- one file a column ---
 
 
 def save_column(path: str | Path, measured: Measured) -> None:
@@ -256,11 +229,11 @@ def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: 
     """A column, or its printed numbers and why it can't be run here: one that fails must not cost the others."""
     import torch
 
-    printed = printed_alone(paper, items, name, column)
+    alone = printed_alone(paper, items, name, column)
     try:
         return measure_column(paper, items, name, column)
     except (OSError, ValueError, MemoryError, ArithmeticError, torch.OutOfMemoryError) as error:
-        return Measured(printed, [], [], (str(error).splitlines() or [type(error).__name__])[0])
+        return Measured(alone, [], [], (str(error).splitlines() or [type(error).__name__])[0])
 
 
 def collect(
@@ -277,63 +250,3 @@ def collect(
         else:
             found[name] = Measured(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
     return found
-
-
-def detected_and_told(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
-    """A page's results of detectors, and those of the blind baselines beside them."""
-    results = list(results)
-    told = [result for result in results if result.row.startswith(PREFIX)]
-    return [result for result in results if result not in told], told
-
-
-# --- what a page says -------------------------------------------------------------------------------------------------
-
-
-def say_what_is_lacking(found: Mapping[str, Measured], columns: Mapping[str, Column]) -> str:
-    """Each column that was not run, or not wholly, and why, in Markdown."""
-    lines = []
-    for name, of in found.items():
-        rows = dict.fromkeys(result.row for result in of.results if result.why)
-        reasons = [reason for reason in (of.unavailable, *of.notes, columns[name].note) if reason]
-        if rows and not of.unavailable:
-            reasons.insert(0, f"{', '.join(rows)} not run")
-        if reasons:
-            lines.append(f"- **{name}**: {'; '.join(reason.rstrip('.') for reason in reasons)}.")
-    return "\n".join(lines) or "Every column was run, with all that it needs."
-
-
-def say_agreement(results: Iterable[Result], metric: str) -> str:
-    """How the numbers of one metric compare with the printed ones, in Markdown."""
-    printed = [r for r in results if r.metric == metric and r.published is not None]
-    both = [r for r in printed if r.ours is not None]
-    if not both:
-        return f"None of the {len(printed)} printed numbers was computed here."
-    inside = sum(r.low <= r.published <= r.high for r in both)
-    differences = [abs(r.ours - r.published) for r in both]
-    far = both[int(np.argmax(differences))]
-    return (
-        f"Of {len(printed)} printed numbers {len(both)} were computed here. The printed one lies within our 95% "
-        f"interval for {inside} of them. That interval is of the draw of texts, and the texts are the papers' own, so "
-        f"the differences say more: their median is {np.median(differences):.3f}, the largest is "
-        f"{far.ours - far.published:+.3f} ({far.row}, {far.column})."
-    )
-
-
-def column_table(paper: str, items: Mapping[str, str], columns: Mapping[str, Column]) -> pd.DataFrame:
-    """What each printed column of a paper's tables is made of."""
-    import pandas as pd
-
-    rows = {
-        name: {
-            "model": column.model,
-            "benchmark": column.benchmark,
-            "smaller model": column.reference or DASH,
-            "reference corpus": column.corpus or ", ".join(column.corpora.values()) or DASH,
-            "neighbors by": f"{column.masked}, {column.n_neighbors} a text" if column.masked else DASH,
-            "a": f"{column.a:g}" if column.corpus or column.corpora else DASH,
-            "unseen texts": f"{column.unseen}, {column.n_training}" if column.unseen else DASH,
-        }
-        for name, column in columns.items()
-    }
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=f"{paper}, {', '.join(items.values())}")
-    return table.loc[:, (table != DASH).any()]

@@ -18,13 +18,13 @@ from typing import Any
 from mialib.attacks.probe import LEARNING_RATES
 from mialib.book.paper_tables import Column, choose_columns
 from mialib.book.profile import Profile
-from mialib.catalog.api import is_api, price_a_million
+from mialib.catalog.api import price_a_million
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
-from mialib.catalog.models import REMOTE_CODE_VARIABLE, TRAINING_BYTES, is_allowed_remote_code
-from mialib.catalog.registry import find_model
-from mialib.models import SPARE_BYTES, free_bytes, pick_device
+from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
+from mialib.catalog.registry import find_model, is_api
+from mialib.models import free_bytes, pick_device
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
 SUSTAINED_TERAFLOPS = 100  # of a large GPU at half precision on short texts

@@ -54,13 +54,15 @@ def detect(
     set. --json repeats these two, `thresholds` and `set_p_values`, with each text.
     """
     from mialib.benchmarks import load_texts
-    from mialib.commands import detection as answer
+    from mialib.commands.detection import as_json_lines, as_table, detect_texts
+    from mialib.passes.inputs import Target
 
-    sources = answer.Sources(reference, corpus, masked, n_neighbors)
-    names = answer.pick_detectors(detector or [], model, sources)
+    target = Target(
+        model=model, benchmark=str(texts), reference=reference, corpus=corpus, masked=masked, n_neighbors=n_neighbors
+    )
     loaded = load_texts(texts)
-    found = answer.answer(loaded, names, model, sources, calibrate, fpr)
-    for line in answer.as_json_lines(found) if as_json else answer.as_table(found, loaded, calibrate):
+    found = detect_texts(loaded, target, detector or [], calibrate, fpr)
+    for line in as_json_lines(found) if as_json else as_table(found, loaded, calibrate):
         typer.echo(line)
 
 
@@ -69,20 +71,20 @@ def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
     keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
 ) -> None:
-    """Does a benchmark leak? How well its members are told by the text alone, with no model looked at."""
-    from mialib.book import blind_tables as leaks
+    """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
+    from mialib.book import blind_tables
 
     if keep:
-        leaks.record(benchmarks)
+        blind_tables.record(benchmarks)
     for name in benchmarks:
-        results, [source] = leaks.measure_or_recorded([name])
+        results, [source] = blind_tables.measure_or_recorded([name])
         if not results:
             raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
         counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
         typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
         for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
-            typer.echo(f"{heading} [95% interval]\n{leaks.leak_table(results, metric).T.to_string()}\n")
-        typer.echo(leaks.explain_below(results), nl=False)
+            typer.echo(f"{heading} [95% interval]\n{blind_tables.leak_table(results, metric).T.to_string()}\n")
+        typer.echo(blind_tables.explain_below(results), nl=False)
 
 
 @app.command()
@@ -105,13 +107,15 @@ def view(
     """
     from mialib.benchmarks import load_texts
     from mialib.book import token_view
-    from mialib.catalog.api import lacks
     from mialib.catalog.models import load_tokenizer
-    from mialib.passes.cache import count_or_load, score_or_load
+    from mialib.catalog.registry import lacks
+    from mialib.passes.inputs import Inputs, Target
     from mialib.store import atomic_path, mialib_version
+    from mialib.text import language_of
 
-    unknown = lacks(model)
-    reasons = {name: token_view.why_not(name, unknown, corpus is not None) for name in by or token_view.WAYS}
+    reasons = {
+        name: token_view.unavailable_reason(name, lacks(model), corpus is not None) for name in by or token_view.WAYS
+    }
     ways = [name for name, why in reasons.items() if not why]
     for why in filter(None, reasons.values()):
         if by or not ways:
@@ -125,12 +129,11 @@ def view(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
         )
         logging.info("%s", notes[-1])
-    stats, tokenizer = score_or_load(model, shown), load_tokenizer(model)
-    frequency = count_or_load(corpus, model) if "dc_pdd" in ways else None
-    views = {
-        f"Text {i}": [token_view.view_text(stats, i, text, tokenizer, way, frequency=frequency) for way in ways]
-        for i, text in enumerate(shown)
-    }
+    target = Target(model=model, benchmark=str(texts), corpus=corpus)
+    inputs, tokenizer = Inputs(target, tuple(shown), language_of(shown)), load_tokenizer(model)
+    numbers = {f"Text {i}": i for i in range(len(shown))}
+    by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
+    views = {title: [of_way[title] for of_way in by_way] for title in numbers}
     with atomic_path(output) as temporary:
         temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
     typer.echo(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
@@ -143,15 +146,12 @@ def score(
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
-    from mialib.catalog.benchmarks import load_benchmark
-    from mialib.passes.cache import score_or_load
-    from mialib.passes.inputs import has_case, lowered
+    from mialib.passes.inputs import Target, load_inputs
     from mialib.store import write_json
 
-    loaded = load_benchmark(benchmark)
-    passes = {"original": score_or_load(model, loaded.texts)}
-    if has_case(loaded):
-        passes["lowercase"] = score_or_load(model, lowered(loaded))
+    inputs = load_inputs(Target(model=model, benchmark=benchmark))
+    passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
+    passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():
         typer.echo(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
     if receipt:
@@ -269,12 +269,11 @@ def lab_corpus(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
 ) -> None:
-    """Gather a corpus's texts, stratified_split them out by coin flip, and learn its tokenizer."""
-    from mialib.lab import corpora as lab
+    """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""
+    from mialib.lab.corpora import lab_card, lab_corpus
     from mialib.store import write_json
 
-    folder = lab.lab_corpus(name)
-    card = lab.lab_card(name)
+    folder, card = lab_corpus(name), lab_card(name)
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
@@ -286,9 +285,9 @@ def lab_pool(
     path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
 ) -> None:
     """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
-    from mialib.lab import corpora as lab
+    from mialib.lab.corpora import write_pool
 
-    n_texts = lab.write_pool(name, path)
+    n_texts = write_pool(name, path)
     typer.echo(f"{name}: {n_texts} texts in {path}")
 
 
@@ -298,11 +297,10 @@ def lab_train(
     receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
 ) -> None:
     """Train a lab model, where it is not there as its recipe and texts say."""
-    from mialib.lab import corpora as lab
+    from mialib.lab.models import lab_model, lab_model_card
     from mialib.store import write_json
 
-    folder = lab.lab_model(name)
-    card = lab.lab_model_card(name)
+    folder, card = lab_model(name), lab_model_card(name)
     if receipt:
         write_json(receipt, card)
     typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")

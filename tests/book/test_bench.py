@@ -2,19 +2,19 @@
 
 import json
 import time
+from types import SimpleNamespace
 
-import nbformat
 import numpy as np
 import pytest
 import torch
+from page_code import method_of, page_of
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from mialib.book import bench
 from mialib.book.bench import Geometry, forward_flops, logits_bytes, roofline
-from mialib.commands.cli import app
 from mialib.book.results import load_results
-from mialib.store import ROOT
+from mialib.commands.cli import app
 
 TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)
 # Of the papers' models, counted once on their own configurations.
@@ -158,17 +158,35 @@ def test_a_row_that_does_other_work_is_an_error(tiny_geometries, monkeypatch):
 def test_an_unknown_geometry_and_one_that_does_not_fit_are_said(tiny_geometries, monkeypatch):
     with pytest.raises(ValueError, match="unknown geometry 'pythia-7b'; known: pythia-70m, "):
         bench.measure("pythia-7b")
-    monkeypatch.setattr("mialib.models.free_bytes", lambda device: 10**9)
+    monkeypatch.setattr(bench, "free_bytes", lambda device: 10**9)
     with pytest.raises(OSError, match=r"geometry tiny needs 2\.0 GB of memory in float32, and cpu has 1\.0 GB free"):
         bench.measure("tiny", n_texts=2)
 
 
 def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
-    given, scope = {"geometry": "tiny", "n_texts": "3", "n_rounds": "2", "out": str(tmp_path / "results.json")}, {}
-    for cell in nbformat.read(ROOT / "notebooks" / "speed.ipynb", as_version=4).cells:
-        if cell.cell_type == "code":
-            exec(compile(cell.source, cell.id, "exec"), scope)
-            scope |= given if "parameters" in cell.metadata.tags else {}
-    found = load_results(given["out"])
+    path = tmp_path / "results.json"
+    page_of("speed", geometry="tiny", n_texts="3", n_rounds="2", out=str(path))
+    found = load_results(path)
     assert [result.row for result in found][:2] == [bench.FLOOR, bench.OURS]
     assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)
+
+
+def test_the_three_numbers_of_the_page_are_those_of_the_definition():
+    """Sums over the vocabulary of p log p and of its squared distance from the mean, text of two tokens."""
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.normal(size=(1, 3, 7)))
+    found = method_of(
+        "speed",
+        torch=torch,
+        text="a b",
+        device="cpu",
+        start=0,
+        tokenizer=lambda text, add_special_tokens: {"input_ids": [3, 5]},
+        model=lambda inputs: SimpleNamespace(logits=logits),
+    )
+    log_p = torch.log_softmax(logits[0, :2].double(), dim=-1)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    variance = (log_p.exp() * (log_p + entropy[:, None]) ** 2).sum(-1)
+    assert found["log_prob"].tolist() == pytest.approx([log_p[0, 3].item(), log_p[1, 5].item()], rel=1e-5)
+    assert found["entropy"].tolist() == pytest.approx(entropy.tolist(), rel=1e-5)
+    assert found["variance"].tolist() == pytest.approx(variance.tolist(), rel=1e-5)

@@ -17,9 +17,11 @@ import csv
 
 import pandas as pd
 import pytest
+from page_code import page_of
 
 from mialib.book import published
 from mialib.book.published import load_published, published_along
+from mialib.book.results import load_results
 
 KEY = ["paper", "item", "row", "column", "metric"]
 
@@ -294,36 +296,49 @@ def test_unknown_names_say_what_is_known():
         published_along("dc-pdd", "table-2", "x", "auc")
 
 
-def test_missing_file_says_where_it_lives(monkeypatch, tmp_path):
-    monkeypatch.setattr(published, "PUBLISHED_CSV", tmp_path / "published.csv")
-    with pytest.raises(FileNotFoundError, match=r"repository's data folder.*pip install -e \."):
-        load_published()
+def test_what_measure_takes_is_value_and_marker_by_metric_and_row():
+    found = published.printed("dc-pdd", {"auc": "table-2", "tpr_at_5_fpr": "table-3"}, "BookMIA / GPT-3")
+    assert found["auc"]["DC-PDD"] == (0.725, "*") and found["auc"]["Min-K%++ Prob"] == (None, "")
+    assert found["tpr_at_5_fpr"]["PPL"] == (0.224, "")
+    assert published.printed("dc-pdd", {"auc": "table-2"}, None) == {}
 
 
 # --- numbers that two papers print ---
 
 
-def test_the_papers_numbers_for_one_thing_stand_side_by_side():
-    found = published.printed_twice("LLaMA-13B")
-    assert found["Small Ref"] == {"DC-PDD, 128 words": 0.658, "SURP, 128 words": 0.594, "SURP, 32 words": 0.608}
-    assert found["Min-K% Prob"]["SURP, 128 words"] == 0.715
-    assert set(found) == {"PPL", "Lowercase", "Zlib", "Small Ref", "Min-K% Prob"}, "methods that both papers print"
-    assert published.printed_twice("Pythia-2.8B")["Neighbor"] == {"SURP, 32 words": 0.599, "Probing, 32 words": 0.621}
+@pytest.fixture
+def page(tmp_path):
+    return page_of("two_sources", margin=0.03, out=str(tmp_path / "results.json"))
 
 
-def test_disagreements_are_of_one_length_and_the_largest_comes_first():
-    found = published.disagreements()
+def test_the_papers_numbers_for_one_thing_stand_side_by_side(page):
+    found = page["sides"]["LLaMA-13B"]
+    assert found.loc["Small Ref"].to_dict() == {
+        "DC-PDD, 128 words": 0.658,
+        "SURP, 128 words": 0.594,
+        "SURP, 32 words": 0.608,
+    }
+    assert found.loc["Min-K% Prob", "SURP, 128 words"] == 0.715
+    assert set(found.index) == {"PPL", "Lowercase", "Zlib", "Small Ref", "Min-K% Prob"}, (
+        "methods that both papers print"
+    )
+    other = page["sides"]["Pythia-2.8B"].loc["Neighbor"].to_dict()
+    assert other == {"SURP, 32 words": 0.599, "Probing, 32 words": 0.621}
+
+
+def test_disagreements_are_of_one_length_and_the_largest_comes_first(page):
+    found = list(page["pairs"].itertuples())
     assert (found[0].model, found[0].method, found[0].difference) == ("LLaMA-13B", "Small Ref", 0.064)
     assert all(d.source.split(", ")[1] == d.other.split(", ")[1] for d in found)
     assert all(d.source.split(", ")[0] != d.other.split(", ")[0] for d in found)
     sizes = [abs(d.difference) for d in found]
     assert sizes == sorted(sizes, reverse=True) and sizes.count(0) == 8 and len(found) == 16
-    said = published.say_disagreements(0.03)
+    said = page["said"]
     assert "Of 16 numbers that two papers print, 8 are the same" in said and "3 differ by more than 0.03" in said
     assert "(2 Small Ref, 1 Lowercase)" in said and "+0.064, of Small Ref with LLaMA-13B" in said
 
 
-def test_what_two_papers_print_is_kept_as_results():
-    results = published.twice_results()
+def test_what_two_papers_print_is_kept_as_results(tmp_path, page):
+    results = load_results(tmp_path / "results.json")
     [cell] = [r for r in results if r.row == "Small Ref" and r.column == "LLaMA-13B, DC-PDD, 128 words"]
     assert cell.published == 0.658 and cell.ours is None

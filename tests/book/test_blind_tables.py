@@ -5,19 +5,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from page_code import functions_of
 from typer.testing import CliRunner
 
-from mialib.book import blind_tables as leaks
 from mialib.benchmarks import Benchmark
-from mialib.catalog.benchmarks import load_benchmark
 from mialib.blind import BLIND
-from mialib.commands.cli import app
-from mialib.catalog.hub import Unavailable
-from mialib.metrics import Interval, at_level
+from mialib.book import blind_tables
 from mialib.book.published import best_printed, load_published
 from mialib.book.results import Result, load_results
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.hub import Unavailable
+from mialib.commands.cli import app
+from mialib.metrics import Interval, at_level
 
 WORDS = [f"word{i}" for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def home_of_this_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def mialib_home(home_of_this_file, monkeypatch):
+    """One for all of this file's tests: its few benchmarks are fitted once."""
+    monkeypatch.setenv("MIALIB_HOME", str(home_of_this_file))
 
 
 def texts_of(words, n, seed):
@@ -39,46 +51,48 @@ FAIR, LEAKING = benchmark(WORDS, WORDS, name="fair"), benchmark(WORDS[:40], WORD
 
 def test_every_baseline_stands_in_the_column_of_its_benchmark_in_the_metrics_of_its_detectors():
     found = [detected(0.7, "fair"), detected(0.6, "leaking"), detected(0.2, "leaking", "tpr_at_5_fpr")]
-    told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
-    assert {str(r) for r in told if r.row == "Blind: latest year"} == {"all alike"}, "no text mentions a year"
+    baselines = blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING})
+    assert {str(r) for r in baselines if r.row == "Blind: latest year"} == {"all alike"}, "no text mentions a year"
     rows = [f"Blind: {known.label}" for known in BLIND.values()]
-    assert [r.row for r in told if r.column == "fair"] == rows
-    assert [(r.row, r.metric) for r in told if r.column == "leaking"] == [
+    assert [r.row for r in baselines if r.column == "fair"] == rows
+    assert [(r.row, r.metric) for r in baselines if r.column == "leaking"] == [
         (row, metric) for metric in ("auc", "tpr_at_5_fpr") for row in rows
     ]
 
 
 def test_a_baseline_is_marked_where_it_beats_the_best_detector_of_its_column_and_metric():
     found = [detected(0.8, "fair"), detected(0.5, "fair"), detected(0.8, "leaking")]
-    told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
-    for result in told:
+    baselines = blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING})
+    for result in baselines:
         assert (result.marker == "†") == (result.ours is not None and result.ours > 0.8)
-    assert {r.column for r in told if r.marker} == {"leaking"}
+    assert {r.column for r in baselines if r.marker} == {"leaking"}
 
 
 def test_a_baseline_that_is_not_surely_above_chance_is_not_marked_whatever_the_detectors_do():
-    told = leaks.beside([detected(0.1, "fair")], {"fair": FAIR})
-    assert any(r.ours is not None and r.ours > 0.1 for r in told)
-    sure = {r.row: r.ours is not None and at_level(r.interval, 0.99).low > 0.5 for r in told}  # one of five
-    assert {r.row: r.marker == "†" for r in told} == sure
+    baselines = blind_tables.baseline_results([detected(0.1, "fair")], {"fair": FAIR})
+    assert any(r.ours is not None and r.ours > 0.1 for r in baselines)
+    sure = {r.row: r.ours is not None and at_level(r.interval, 0.99).low > 0.5 for r in baselines}  # one of five
+    assert {r.row: r.marker == "†" for r in baselines} == sure
 
 
 @pytest.mark.parametrize(("low", "is_sure"), [(0.51, False), (0.53, True)])
 def test_surely_above_chance_holds_for_all_five_baselines_at_once(low, is_sure):
     # 0.6 [0.51, 0.69] is above 0.5 at 95%, and at 99% it begins at 0.48.
     blind = Result.of(row="Blind: tf-idf", column="b", metric="auc", interval=Interval(0.6, low, 1.2 - low))
-    assert leaks._beats(blind, [detected(0.55)]) is is_sure
+    assert blind_tables._beats(blind, [detected(0.55)]) is is_sure
 
 
 def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     found = [detected(0.8, "fair"), detected(0.8, "leaking")]
-    told = leaks.beside(found, {"fair": FAIR, "leaking": LEAKING})
-    said = leaks.say(found, told)
-    best = max((r for r in told if r.column == "leaking" and r.ours), key=lambda r: r.ours)
-    assert "In 1 of 2 columns a blind baseline" in said and f"{leaks.name_of(best)} {best.interval}" in said
+    baselines = blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING})
+    said = blind_tables.summarize(found, baselines)
+    best = max((r for r in baselines if r.column == "leaking" and r.ours), key=lambda r: r.ours)
+    assert "In 1 of 2 columns a blind baseline" in said and f"{blind_tables.name_of(best)} {best.interval}" in said
     assert "fair" not in said
-    only_fair = [r for r in told if r.column == "fair"]
-    assert leaks.say(found, only_fair).startswith("**In none of 1 columns does a blind baseline beat every detector")
+    only_fair = [r for r in baselines if r.column == "fair"]
+    assert blind_tables.summarize(found, only_fair).startswith(
+        "**In none of 1 columns does a blind baseline beat every detector"
+    )
 
 
 def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chance():
@@ -87,15 +101,18 @@ def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chan
         return Result.of(row=f"Blind: {name}", column="b", metric="auc", interval=interval, marker=marker)
 
     unsure, sure = replace(blind("tf-idf", 0.25, ""), ours=0.71), blind("compressed size", 0.05, "†")
-    said = leaks.say([detected(0.55)], [unsure, sure])
+    said = blind_tables.summarize([detected(0.55)], [unsure, sure])
     assert "In 1 of 1 columns" in said and "compressed size 0.700" in said and "tf-idf" not in said
 
 
 def test_too_few_texts_are_said_and_no_error(caplog):
-    told = leaks.beside([detected(0.7)], {"b": benchmark(WORDS, WORDS, n=9)})
-    assert {str(r) for r in told} == {"too few texts"}
+    baselines = blind_tables.baseline_results([detected(0.7)], {"b": benchmark(WORDS, WORDS, n=9)})
+    assert {str(r) for r in baselines} == {"too few texts"}
     assert "b has no blind baselines: the smaller class has 9 texts" in caplog.text
-    assert leaks.say([detected(0.7)], told) == "No blind baseline could be fitted: there are too few texts."
+    assert (
+        blind_tables.summarize([detected(0.7)], baselines)
+        == "No blind baseline could be fitted: there are too few texts."
+    )
 
 
 @pytest.fixture
@@ -107,34 +124,34 @@ def leaking_file(tmp_path):
 
 
 def test_a_benchmark_with_domains_is_measured_whole_and_by_domain(leaking_file):
-    results, source = leaks.measure_parts(str(leaking_file))
+    results, source = blind_tables.measure_parts(str(leaking_file))
     assert list(dict.fromkeys(r.column for r in results)) == [f"{leaking_file}{d}" for d in ("", ", a", ", b")]
     whole = {r.row: r.ours for r in results if r.column == str(leaking_file) and r.metric == "auc"}
-    assert whole == {r.row: r.ours for r in leaks.measure(load_benchmark(str(leaking_file)), "b", ["auc"])}
+    assert whole == {r.row: r.ours for r in blind_tables.measure(load_benchmark(str(leaking_file)), "b", ["auc"])}
     assert (source["members"], source["non_members"]) == (40, 40)
 
 
 def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_file, monkeypatch, tmp_path):
     recorded = tmp_path / "blind.json"
-    monkeypatch.setattr(leaks, "RECORDED", recorded)
-    measured, sources = leaks.measure_or_recorded([str(leaking_file)])
+    monkeypatch.setattr(blind_tables, "RECORDED", recorded)
+    measured, sources = blind_tables.measure_or_recorded([str(leaking_file)])
     assert [s["how"] for s in sources] == ["measured here"]
-    leaks.record([str(leaking_file)], recorded)
+    blind_tables.record([str(leaking_file)], recorded)
     assert load_results(recorded) == measured
     other = tmp_path / "other.jsonl"
     other.write_bytes(leaking_file.read_bytes())
-    leaks.record([str(other)], recorded)
+    blind_tables.record([str(other)], recorded)
     assert [r for r in load_results(recorded) if r.column.startswith(str(leaking_file))] == measured, "others stay"
 
     def gone(name):
         raise Unavailable(f"{name} is gone")
 
-    monkeypatch.setattr(leaks, "load_benchmark", gone)
-    kept, sources = leaks.measure_or_recorded([str(leaking_file), "other"])
+    monkeypatch.setattr(blind_tables, "load_benchmark", gone)
+    kept, sources = blind_tables.measure_or_recorded([str(leaking_file), "other"])
     assert kept == measured and [s["how"] for s in sources] == ["recorded", "not to be had here"]
-    monkeypatch.setattr(leaks, "code_hash", lambda *_: "another")
-    assert leaks.measure_or_recorded([str(leaking_file)])[1][0]["how"] == "recorded by other code"
-    table = leaks.sources_table(sources)
+    monkeypatch.setattr(blind_tables, "code_hash", lambda *_: "another")
+    assert blind_tables.measure_or_recorded([str(leaking_file)])[1][0]["how"] == "recorded by other code"
+    table = functions_of("blind_benchmarks")["sources_table"](sources)
     assert table.loc[str(leaking_file), "how"].startswith("recorded, scikit-learn ")
     assert table.loc["other"].tolist() == ["–", "–", "not to be had here"]
 
@@ -143,7 +160,7 @@ def test_the_command_prints_a_row_a_baseline(leaking_file):
     ran = CliRunner().invoke(app, ["blind", str(leaking_file)])
     assert ran.exit_code == 0, ran.output
     tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
-    [result] = [r for r in leaks.measure(LEAKING, "b", ["auc"], kinds=["tfidf"])]
+    [result] = [r for r in blind_tables.measure(LEAKING, "b", ["auc"], kinds=["tfidf"])]
     assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
 
 
@@ -151,8 +168,8 @@ def test_the_command_says_that_below_chance_is_no_leak():
     def blind(metric, high):
         return Result.of(row="Blind: tf-idf", column="b", metric=metric, interval=Interval(0.3, 0.2, high))
 
-    assert leaks.explain_below([blind("auc", 0.4)]).startswith("An interval below 0.5 is no leak")
-    assert leaks.explain_below([blind("auc", 0.6), blind("tpr_at_5_fpr", 0.4)]) == ""
+    assert blind_tables.explain_below([blind("auc", 0.4)]).startswith("An interval below 0.5 is no leak")
+    assert blind_tables.explain_below([blind("auc", 0.6), blind("tpr_at_5_fpr", 0.4)]) == ""
 
 
 def test_the_best_printed_number_is_the_largest_of_all_papers():
@@ -163,26 +180,28 @@ def test_the_best_printed_number_is_the_largest_of_all_papers():
     assert best_printed("gutenberg") is None
 
 
-def test_the_words_say_which_benchmarks_beat_the_papers_surely_and_which_do_not():
+def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not():
+    say = functions_of("blind_benchmarks")["against_printed"]
+
     def blind(column, estimate, half):
         interval = Interval(estimate, estimate - half, estimate + half)
         return Result.of(row="Blind: tf-idf", column=column, metric="auc", interval=interval)
 
-    said = leaks.say_leaks([blind("wikimia-32", 0.99, 0.01), blind("arxiv_mia", 0.62, 0.04), blind("mine", 0.9, 0.01)])
+    said = say([blind("wikimia-32", 0.99, 0.01), blind("arxiv_mia", 0.62, 0.04), blind("mine", 0.9, 0.01)])
     assert "**wikimia-32**: tf-idf, 0.990 [0.980, 1.000], beats the papers' best, 0.868" in said
     assert "**arxiv_mia**" in said and "is not told from the papers' best, 0.603" in said and "mine" not in said
     # One of five: an interval that ends just above 0.603 is not enough.
-    assert "is not told from" in leaks.say_leaks([blind("arxiv_mia", 0.62, 0.015)])
-    assert "beats" in leaks.say_leaks([blind("arxiv_mia", 0.62, 0.01)])
+    assert "is not told from" in say([blind("arxiv_mia", 0.62, 0.015)])
+    assert "beats" in say([blind("arxiv_mia", 0.62, 0.01)])
 
 
 @pytest.mark.slow
 def test_the_papers_benchmarks_leak_as_recorded(published_copy):
     """The issue's floors: WikiMIA 32 / 64 / 128 / 256 and ArxivMIA's computer science."""
-    results, _ = leaks.measure_or_recorded(leaks.RECORD)
+    results, _ = blind_tables.measure_or_recorded(blind_tables.RECORD)
     measured = [r for r in results if r.metric == "auc" and r.ours is not None]  # Gutenberg's texts are all of a length
     best = {name: max(r.ours for r in measured if r.column == name) for name in {r.column for r in measured}}
     floors = {"wikimia-32": 0.97, "wikimia-64": 0.97, "wikimia-128": 0.94, "wikimia-256": 0.88, "arxiv_mia, cs": 0.673}
     assert {name: best[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)
-    recorded = {(r.row, r.column, r.metric): r.ours for r in load_results(leaks.RECORDED)}
+    recorded = {(r.row, r.column, r.metric): r.ours for r in load_results(blind_tables.RECORDED)}
     assert {(r.row, r.column, r.metric): r.ours for r in results} == pytest.approx(recorded, abs=0.005)

@@ -13,10 +13,10 @@ from tokenizers import processors
 from typer.testing import CliRunner
 
 from mialib.book import token_view
+from mialib.catalog.models import Scorer
 from mialib.commands.cli import app
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
-from mialib.scoring import Scorer
 from mialib.token_stats import TokenRow, TokenStats
 
 MARKUP = (
@@ -100,7 +100,7 @@ def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
 
 
 def test_a_nul_which_html_cannot_hold_is_shown_by_its_number():
-    assert token_view._show("a\0b") == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
+    assert str(token_view.show("a\0b")) == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -121,7 +121,7 @@ def test_a_character_of_several_tokens_stands_once_and_the_others_say_so(scored,
     assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
     empty = [token for token in made.tokens if not token.text]
     assert empty and all("goes on with “" in token.label for token in empty)
-    assert "mv-more" in token_view.strip("t", made)
+    assert "mv-more" in token_view.fragment({"t": made})
 
 
 @pytest.mark.parametrize("options", [{}, {"k": 7}])
@@ -199,8 +199,11 @@ def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):
 
 
 def test_a_token_stays_whole_on_a_line_unless_it_is_long():
-    short, long = (token_view.ViewedToken(" " * n, 0, False, "") for n in (4, token_view.LONG_TOKEN + 1))
-    assert "mv-long" not in token_view._token(short, "1") and "mv-long" in token_view._token(long, "1")
+    def strip(n):
+        token = token_view.ViewedToken(" " * n, 0, False, "")
+        return token_view.fragment({"t": token_view.TokenView("log_prob", {"k": 20}, None, "", [token], "", 0.0)})
+
+    assert 'mv-0 mv-long"' in strip(token_view.LONG_TOKEN + 1) and 'mv-0 mv-long"' not in strip(4)
 
 
 def contrast(a, b):
@@ -215,14 +218,18 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("shades", [token_view.ORANGES, token_view.BLUES])
-def test_every_shade_can_be_read_and_they_are_ordered_in_grey(theme, shades):
-    text, ground = token_view.TEXT[theme], token_view.GROUND[theme]
-    contrasts = [contrast(shade, text) for shade in shades[theme]]
+@pytest.mark.parametrize("by", token_view.WAYS)
+@pytest.mark.parametrize("theme", [":root", 'html[data-theme="dark"]', "html:not([data-theme])"], ids=repr)
+def test_every_shade_can_be_read_and_they_are_ordered_in_grey(theme, by, scored, tokenizer, frequency):
+    style = token_view.fragment({"t": view(scored, 0, tokenizer, by, frequency)}).partition("</style>")[0]
+    rules = [
+        rule.partition("{") for rule in style.split("}") if theme in rule and re.search(rf"\.mv(-{by})?\b[,){{]", rule)
+    ]
+    colour = {name: value for _, _, body in rules for name, value in re.findall(r"--mv-(\w+):(#\w{6})", body)}
+    contrasts = [contrast(colour[f"{level}"], colour["text"]) for level in range(5)]
     assert min(contrasts) >= 4.5
     assert all(a > 1.15 * b for a, b in pairwise(contrasts))
-    assert contrast(text, ground) >= 7 and contrast(token_view.FOCUS[theme], ground) >= 3
+    assert contrast(colour["text"], colour["ground"]) >= 7 and contrast(colour["focus"], colour["ground"]) >= 3
 
 
 def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
@@ -341,4 +348,4 @@ def test_what_a_page_lacks_is_said_before_anything_is_scored(texts_file, tmp_pat
 def test_each_way_is_a_detectors():
     for way in token_view.WAYS.values():
         assert set(way.hyperparameters) <= set(DETECTORS[way.detector].hyperparameters)
-        assert len(way.levels) == len(token_view.BARS)
+        assert len(way.levels) == 5

@@ -1,20 +1,19 @@
-"""The command line and the strict notebook runner."""
+"""The command line."""
 
 import json
+import shutil
 import subprocess
 import sys
+from collections import Counter
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+import transformers
 from typer.testing import CliRunner
 
 import mialib
 from mialib.benchmarks import load_texts
-from mialib.commands.cli import app, main
-from mialib.book.profile import Profile
 from mialib.calibration import set_p_value
-from mialib.book.notebooks import run_notebook
+from mialib.commands.cli import app, main
 
 
 @pytest.fixture
@@ -26,7 +25,8 @@ def texts_file(tmp_path):
 
 def test_help_loads_neither_torch_nor_transformers():
     code = (
-        "import sys; from mialib.cli import app; import typer.testing as t; t.CliRunner().invoke(app, ['--help']);"
+        "import sys; from mialib.commands.cli import app; from typer.testing import CliRunner;"
+        "CliRunner().invoke(app, ['--help']);"
         "heavy = {'torch', 'transformers', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
@@ -77,6 +77,40 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
     assert set(row["set_p_values"]) == {"min_k", "zlib"}
 
 
+def test_each_model_is_loaded_once_with_all_that_is_asked_of_it(
+    tiny_model, masked_folder, texts_file, non_members_file, tmp_path, monkeypatch
+):
+    loaded = Counter()
+    for kind in (transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM):
+
+        def counted(*args, load=kind.from_pretrained, **kwargs):
+            loaded[kwargs["pretrained_model_name_or_path"]] += 1
+            return load(*args, **kwargs)
+
+        monkeypatch.setattr(kind, "from_pretrained", counted)
+    folders = {name: str(tmp_path / name) for name in ("model", "reference", "masked")}  # that no other test has loaded
+    made = (tiny_model("gpt_neox"), tiny_model("llama"), masked_folder)
+    for source, folder in zip(made, folders.values(), strict=True):
+        shutil.copytree(source, folder)
+    command = ["detect", str(texts_file), "--calibrate", str(non_members_file), "--corpus", str(texts_file)]
+    command += ["--n-neighbors", "2", *(f"--{name}={folder}" for name, folder in folders.items())]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, found.output
+    assert all(name in found.stdout for name in ("lowercase", "ref", "dc_pdd", "neighbor"))
+    assert loaded == dict.fromkeys(folders.values(), 1)
+
+
+def test_lowercase_is_left_out_where_texts_have_no_case(model_folder, tmp_path, caplog):
+    path = tmp_path / "texts.txt"
+    path.write_text("这条河发源于北方的山地\n河流经三个村庄\n")
+    caplog.set_level("INFO")
+    found = CliRunner().invoke(app, ["detect", str(path), "--model", model_folder])
+    assert "min_k" in found.stdout and "lowercase" not in found.stdout
+    assert "lowercase: not applicable, since the texts have no upper and lower case" in caplog.text
+    asked = CliRunner().invoke(app, ["detect", str(path), "--model", model_folder, "--detector", "lowercase"])
+    assert "detector lowercase is not applicable: the texts have no upper" in str(asked.exception)
+
+
 def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts_file, tmp_path, caplog):
     path = tmp_path / "labelled.jsonl"
     rows = [{"text": f"The stone number {i} stands near the river", "label": int(i < 6)} for i in range(25)]
@@ -114,7 +148,7 @@ def test_a_detector_without_its_source_names_the_option(texts_file):
 def test_a_source_that_cannot_be_had_is_an_error_before_anything_is_scored(
     option, model_folder, texts_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("mialib.answer.score_or_load", lambda *_: pytest.fail("scored first"))
+    monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
     command = ["detect", str(texts_file), "--model", model_folder, option, str(tmp_path)]
     found = CliRunner().invoke(app, command)
     assert isinstance(found.exception, OSError) and str(tmp_path) in str(found.exception)
@@ -156,70 +190,3 @@ def test_an_error_of_the_users_is_one_line_and_exit_code_one(arguments, message,
         main()
     error = capsys.readouterr().err
     assert caught.value.code == 1 and message in error and error.count("\n") == 1
-
-
-def write_notebook(folder, *sources):
-    cells = [new_code_cell("x = 1", metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
-
-
-def profile_with(**parameters):
-    return Profile(name="test", models={}, landing={"notebook": "page", "parameters": parameters}, book=[])
-
-
-def test_notebook_runs_with_the_profiles_parameters(tmp_path):
-    write_notebook(tmp_path, "print('x is', x)")
-    out = tmp_path / "out" / "page.ipynb"
-    run_notebook("page", profile_with(x=7), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
-    assert "x is 7" in out.read_text()
-    assert not (tmp_path / "failed.ipynb").exists()
-
-
-def test_a_parameter_that_the_notebook_lacks_is_an_error(tmp_path):
-    write_notebook(tmp_path, "print(x)")
-    with pytest.raises(ValueError, match=r"no parameter 'xx'.*it has: x"):
-        run_notebook(
-            "page", profile_with(xx=7), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path
-        )
-    assert not (tmp_path / "o.ipynb").exists()
-
-
-def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
-    write_notebook(tmp_path, "print('so far')", "raise RuntimeError('broken')")
-    with pytest.raises(ValueError, match="RuntimeError: broken"):
-        run_notebook(
-            "page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "logs" / "f.ipynb", folder=tmp_path
-        )
-    assert not (tmp_path / "o.ipynb").exists()
-    assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
-
-
-def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
-        run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
-
-
-def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):
-    import nbformat
-
-    cells = [
-        nbformat.v4.new_markdown_cell("# The notebook's title\n\nProse."),
-        nbformat.v4.new_code_cell("x = 1", metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell("print(x)", metadata={"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}),
-    ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
-    pages = [
-        {"notebook": "page", "name": f"page_{x}", "title": f"Page {x}", "parameters": {"x": x}} for x in ("one", "two")
-    ]
-    book = [{"caption": "c", "pages": pages}]
-    profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
-    for name, title in (("page_one", "# Page one"), ("page_two", "# Page two")):
-        out = tmp_path / f"{name}.ipynb"
-        run_notebook(name, profile, output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
-        made = nbformat.read(out, as_version=4).cells
-        assert made[0].source == f"{title}\n\nProse."
-        [figure] = [cell.metadata.mystnb.figure.name for cell in made if "mystnb" in cell.metadata]
-        assert figure == f"fig-x-{name.replace('_', '-')}"
-    assert profile.table_of_contents()["parts"][0]["chapters"] == [{"file": f"pages/{page['name']}"} for page in pages]

@@ -1,0 +1,144 @@
+"""The strict notebook runner; and every notebook runs alone, with its defaults on the built lab and on another model."""
+
+import json
+
+import matplotlib
+import nbformat
+import papermill
+import pytest
+from conftest import page_parameters
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from mialib.book.notebooks import run_notebook
+from mialib.book.profile import Profile
+from mialib.book.results import load_results
+from mialib.store import ROOT
+
+matplotlib.use("Agg")
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+BUILT = ROOT / "build" / "lab" / "models"
+# Pages about the lab's own models, the papers' or none; everything else takes any model.
+OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning", "recorded_ladder"}
+OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
+OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
+OF_NO_MODEL = {"blind_benchmarks"}
+
+
+def run(path, output, parameters):
+    papermill.execute_notebook(str(path), str(output), parameters=parameters, progress_bar=False, cwd=str(ROOT))
+
+
+def two_models(tiny_model):
+    """Of two families, with room for the probe's prompt."""
+    return [tiny_model(family, max_position_embeddings=512) for family in ("gpt_neox", "llama")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BUILT.is_dir(), reason="no trained lab here: run `make book` first")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
+    results = tmp_path / "results.json"
+    run(path, tmp_path / path.name, {"out": str(results)})
+    assert json.loads(results.read_text())["results"], "a page writes its results as data"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS | OF_NO_MODEL], ids=lambda p: p.stem
+)
+def test_notebook_takes_another_model_and_benchmark(path, tmp_path, tiny_model):
+    wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
+    known = papermill.inspect_notebook(str(path))
+    assert "models" in known and "benchmarks" in known, "a page takes another model, or is listed as of the lab"
+    wanted = {name: value for name, value in (wanted | of_page.get(path.stem, {})).items() if name in known}
+    run(path, tmp_path / path.name, wanted)
+    assert wanted["models"].split(",")[0] in (tmp_path / "results.json").read_text(), (
+        "the results say which model they are of"
+    )
+
+
+# The same without a kernel, every cell in this process: quick enough for each run. DC-PDD's are in their own file.
+@pytest.mark.parametrize(
+    "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
+)
+def test_the_cells_of_a_page_run_on_another_model_and_benchmark(path, tmp_path, tiny_model):
+    wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
+    scope = {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type != "code":
+            continue
+        exec(compile(cell.source, f"{path.stem}, {cell.id}", "exec"), scope)
+        if "parameters" in cell.metadata.tags:
+            scope |= {name: v for name, v in (wanted | of_page.get(path.stem, {})).items() if name in scope}
+    found = load_results(tmp_path / "results.json")
+    assert found and any(result.ours is not None for result in found)
+
+
+# --- the runner ---
+
+
+def write_notebook(folder, *sources):
+    cells = [new_code_cell("x = 1", metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
+
+
+def profile_with(**parameters):
+    return Profile(name="test", models={}, landing={"notebook": "page", "parameters": parameters}, book=[])
+
+
+def test_notebook_runs_with_the_profiles_parameters(tmp_path):
+    write_notebook(tmp_path, "print('x is', x)")
+    out = tmp_path / "out" / "page.ipynb"
+    run_notebook("page", profile_with(x=7), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+    assert "x is 7" in out.read_text()
+    assert not (tmp_path / "failed.ipynb").exists()
+
+
+def test_a_parameter_that_the_notebook_lacks_is_an_error(tmp_path):
+    write_notebook(tmp_path, "print(x)")
+    with pytest.raises(ValueError, match=r"no parameter 'xx'.*it has: x"):
+        run_notebook(
+            "page", profile_with(xx=7), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path
+        )
+    assert not (tmp_path / "o.ipynb").exists()
+
+
+def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
+    write_notebook(tmp_path, "print('so far')", "raise RuntimeError('broken')")
+    with pytest.raises(ValueError, match="RuntimeError: broken"):
+        run_notebook(
+            "page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "logs" / "f.ipynb", folder=tmp_path
+        )
+    assert not (tmp_path / "o.ipynb").exists()
+    assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
+
+
+def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
+    with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
+        run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
+
+
+def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):
+    cells = [
+        new_markdown_cell("# The notebook's title\n\nProse."),
+        new_code_cell("x = 1", metadata={"tags": ["parameters"]}),
+        new_code_cell("print(x)", metadata={"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    pages = [
+        {"notebook": "page", "name": f"page_{x}", "title": f"Page {x}", "parameters": {"x": x}} for x in ("one", "two")
+    ]
+    book = [{"caption": "c", "pages": pages}]
+    profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
+    for name, title in (("page_one", "# Page one"), ("page_two", "# Page two")):
+        out = tmp_path / f"{name}.ipynb"
+        run_notebook(name, profile, output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+        made = nbformat.read(out, as_version=4).cells
+        assert made[0].source == f"{title}\n\nProse."
+        [figure] = [cell.metadata.mystnb.figure.name for cell in made if "mystnb" in cell.metadata]
+        assert figure == f"fig-x-{name.replace('_', '-')}"
+    assert profile.table_of_contents()["parts"][0]["chapters"] == [{"file": f"pages/{page['name']}"} for page in pages]
