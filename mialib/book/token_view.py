@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.book.examples import ranks
 from mialib.book.results import Result
 from mialib.book.surp import surprising
 from mialib.detectors import (
@@ -232,10 +231,14 @@ def view_inputs(
     """`view_text` of some of a benchmark's texts, by their numbers: {title: view}."""
     return {
         title: view_text(
-            inputs.stats, i, inputs.benchmark.texts[i], tokenizer, by, frequency=inputs.frequency, **hyperparameters
+            inputs.stats, i, inputs.texts[i], tokenizer, by, frequency=_frequency(inputs, by), **hyperparameters
         )
         for title, i in texts.items()
     }
+
+
+def _frequency(inputs: Inputs, by: str) -> TokenFrequency | None:
+    return inputs["frequency"] if "frequency" in DETECTORS[find_way(by).detector].needs else None
 
 
 def _resolve(
@@ -296,14 +299,27 @@ def split_text(
     return "".join(parts[:first]), parts[first:last], "".join(parts[last:])
 
 
-def typical_pair(labels: ArrayLike, scores: ArrayLike) -> tuple[int, int]:
-    """The member and the non-member of median score in their class (of an even number, the lower of the middle two)."""
+def typical_pair(labels: ArrayLike, scores: ArrayLike, quantile: float = 0.5) -> tuple[int, int]:
+    """The member and the non-member whose score is at a quantile of its class, by default the median.
+
+    Between two texts it is the lower one. Chosen by a rule, so that nobody picks an example. ValueError for a quantile
+    outside [0, 1].
+    """
+    if not 0 <= quantile <= 1:
+        raise ValueError(f"a quantile lies in [0, 1], got {quantile}")
     labels, scores = np.asarray(labels), np.asarray(scores)
-    pair = []
-    for label in (1, 0):
-        own = np.flatnonzero(labels == label)
-        pair.append(int(own[np.argsort(scores[own], kind="stable")[(len(own) - 1) // 2]]))
-    return pair[0], pair[1]
+    by_class = [np.flatnonzero(labels == label) for label in (1, 0)]
+    member, non_member = (
+        int(own[np.argsort(scores[own], kind="stable")[int(quantile * (len(own) - 1))]]) for own in by_class
+    )
+    return member, non_member
+
+
+def ranks(scores: ArrayLike) -> NDArray[np.int64]:
+    """Each text's rank by score, 1 for the one most likely a member; ties share the better rank."""
+    from scipy.stats import rankdata
+
+    return rankdata(-np.asarray(scores), method="min").astype(np.int64)
 
 
 def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Result]:
@@ -312,7 +328,7 @@ def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Resu
 
     Rows are the legend's words, the metric names the way. What one strip seems to show, all texts are asked here.
     """
-    way, options, given = _resolve(inputs.stats, by, inputs.frequency, hyperparameters)
+    way, options, given = _resolve(inputs.stats, by, _frequency(inputs, by), hyperparameters)
     names = [*way.levels, way.unshaded] if way.unshaded else list(way.levels)
     shares = np.zeros((len(inputs.labels), len(names)))
     for i, row in enumerate(inputs.stats):
