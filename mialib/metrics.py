@@ -357,13 +357,16 @@ def rank_correlation(
         raise ValueError(f"a rank correlation needs lists of one length that all vary, got {lengths} values")
     n = len(lists[0])
 
-    def of(texts: NDArray[np.int64]) -> float:
-        with np.errstate(invalid="ignore"):  # NaN where one side does not vary
-            first, *second = np.corrcoef([rankdata(values[texts]) for values in lists])[0, 1:]
-        return first - sum(second)
+    def of(texts: NDArray[np.int64]) -> FloatArray:
+        """Of texts (..., n), shape (...); NaN where a list does not vary on them."""
+        ranks = np.array([rankdata(values[texts], axis=-1) for values in lists]) - (n + 1) / 2
+        with np.errstate(invalid="ignore"):
+            first, *others = ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
+        rho = [(first * other).sum(axis=-1) for other in others]
+        return rho[0] if minus is None else rho[0] - rho[1]
 
-    resampled = [of(np.repeat(np.arange(n), times)) for times in resamples(n, seed).astype(np.int64)]
-    low, high = np.nanquantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed).astype(np.int64)])
+    low, high = np.nanquantile(of(drawn), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(of(np.arange(n))), float(low), float(high), level)
 
 
