@@ -19,7 +19,7 @@ def method_of(name, **given):
     return names
 
 
-def run_page(name, **parameters):
+def page_of(name, **parameters):
     """The names that all code cells of a notebook bind, run in this process with these parameters."""
     names = {}
     for cell in _code_cells(name):

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 import pytest
 from conftest import random_rows
-from page_code import method_of, run_page
+from page_code import method_of, page_of
 from scipy.stats import rankdata
 
 from mialib.benchmarks import Benchmark
@@ -278,7 +278,7 @@ def run(model_folder, benchmark_file, corpus_file, tmp_path):
         given = {"models": model_folder, "benchmarks": benchmark_file, "corpora": corpus_file} | PAGES[name] | changed
         given = {key: v.format(corpus=corpus_file) if isinstance(v, str) else v for key, v in given.items()}
         given = {key: v for key, v in given.items() if v is not None}
-        names = run_page(name, out=str(tmp_path / "results.json"), **given)
+        names = page_of(name, out=str(tmp_path / "results.json"), **given)
         return names, results.load_results(tmp_path / "results.json")
 
     return run_with

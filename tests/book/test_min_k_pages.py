@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import random_rows
-from page_code import functions_of, method_of, run_page
+from page_code import functions_of, method_of, page_of
 from scipy.stats import norm, rankdata, spearmanr
 
 from mialib.book import figures, profile, tables, token_view
@@ -50,7 +50,7 @@ def lab_profile(tmp_path, monkeypatch):
 
 def page(name, folder, **parameters):
     """The page's names and its results."""
-    names = run_page(name, out=str(folder / "results.json"), **parameters)
+    names = page_of(name, out=str(folder / "results.json"), **parameters)
     return names, load_results(folder / "results.json")
 
 
