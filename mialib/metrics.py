@@ -341,6 +341,35 @@ def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Inte
     return percentile_interval(float(values.mean()), resampled, len(values), level)
 
 
+def rank_correlation(
+    x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Spearman's rank correlation of x and y over texts, (N,) each, with a percentile bootstrap interval.
+
+    With `minus` it is the correlation of x and y minus that of x and `minus`, on the same resampled texts. ValueError
+    for lists of several lengths, and for one that does not vary.
+    """
+    from scipy.stats import rankdata
+
+    lists = [np.asarray(values, float) for values in (x, y, minus) if values is not None]
+    if len(set(map(len, lists))) > 1 or not all(map(np.ptp, lists)):
+        lengths = " and ".join(str(len(values)) for values in lists)
+        raise ValueError(f"a rank correlation needs lists of one length that all vary, got {lengths} values")
+    n = len(lists[0])
+
+    def of(texts: NDArray[np.int64]) -> FloatArray:
+        """Of texts (..., n), shape (...); NaN where a list does not vary on them."""
+        ranks = np.array([rankdata(values[texts], axis=-1) for values in lists]) - (n + 1) / 2
+        with np.errstate(invalid="ignore"):
+            first, *others = ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
+        rho = [(first * other).sum(axis=-1) for other in others]
+        return rho[0] if minus is None else rho[0] - rho[1]
+
+    drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed).astype(np.int64)])
+    low, high = np.nanquantile(of(drawn), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(of(np.arange(n))), float(low), float(high), level)
+
+
 def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray:
     """Mean of a value over each document's snippets, (D,): of scores, or of "above the threshold"."""
     return np.bincount(document, weights=np.asarray(values, float)) / np.bincount(document)

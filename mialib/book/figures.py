@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mialib.book.examples import TokenCell
-    from mialib.book.min_k import WorkedText, WorkedToken
     from mialib.book.results import Result
     from mialib.book.surp import TokenCloud
     from mialib.metrics import Interval
@@ -62,22 +60,9 @@ def line_style(label: str, position: int) -> dict[str, str]:
     return {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
-def lines_with_intervals(
-    curves: dict[str, dict[float, Interval]],
-    *,
-    xlabel: str,
-    ylabel: str = "AUC",
-    log_x: bool = False,
-    chance: float | None = 0.5,
-    ticks: dict[float, str] | None = None,
-) -> Figure:
-    """One line a detector over x with its intervals, spread sideways a little so that bars do not hide each other."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.4))
-    _draw_lines(axes, curves, log_x=log_x, ticks=ticks)
-    _finish(axes, xlabel, ylabel, chance)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), fontsize=9)
-    return _closed(figure)
+def lines_with_intervals(curves: dict[str, dict[float, Interval]], **options: Any) -> Figure:
+    """`lines_in_panels` of one panel."""
+    return lines_in_panels({"": curves}, **options)
 
 
 def lines_in_panels(
@@ -88,17 +73,23 @@ def lines_in_panels(
     log_x: bool = False,
     chance: float | None = 0.5,
     ticks: dict[float, str] | None = None,
+    bands: bool = False,
 ) -> Figure:
-    """`lines_with_intervals` once a panel, each with its own x axis; two panels a row, one legend."""
+    """One line a detector over x with its intervals, two panels a row: {panel: {line: {x: interval}}}.
+
+    Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense.
+    """
     n_columns = min(2, len(panels))
     n_rows = -(-len(panels) // n_columns)
-    figure, grid = plt.subplots(
-        n_rows, n_columns, figsize=(7.2, 3.6 * n_rows + 0.5), sharey=True, squeeze=False, layout="constrained"
-    )
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=(7.2, 3.6 * n_rows + 0.5), sharey=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
-        _draw_lines(axes, curves, log_x=log_x, ticks=ticks)
+        _draw_lines(axes, curves, log_x, bands)
+        some = list(next(iter(curves.values())))
+        labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
+        axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
+        axes.minorticks_off()
         _finish(axes, xlabel, ylabel if axes in grid[:, 0] else "", chance)
         axes.set_title(title, fontsize=11)
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -106,25 +97,20 @@ def lines_in_panels(
     return _closed(figure)
 
 
-def _draw_lines(
-    axes: Axes, curves: dict[str, dict[float, Interval]], *, log_x: bool, ticks: dict[float, str] | None
-) -> None:
+def _draw_lines(axes: Axes, curves: dict[str, dict[float, Interval]], log_x: bool, bands: bool) -> None:
     for j, (label, points) in enumerate(curves.items()):
-        shift = (j - (len(curves) - 1) / 2) * 0.012
-        xs = np.array(list(points))
-        span = np.log(xs.max() / xs.min()) if log_x else xs.max() - xs.min()
-        shifted = xs * np.exp(shift * span) if log_x else xs + shift * span
-        ys = np.array([interval.estimate for interval in points.values()])
-        ends = np.array([[i.estimate - i.low, i.high - i.estimate] for i in points.values()]).T
-        axes.errorbar(
-            shifted, ys, yerr=ends, label=label, **line_style(label, j), markersize=6, linewidth=1.6, elinewidth=1
-        )
+        style, xs = line_style(label, j), np.array(list(points))
+        ys, low, high = np.array([[i.estimate, i.low, i.high] for i in points.values()]).T
+        if bands:
+            axes.plot(xs, ys, label=label, **style, markersize=4.5, linewidth=1.4)
+            axes.fill_between(xs, low, high, color=style["color"], alpha=0.12, linewidth=0)
+        else:
+            shift = (j - (len(curves) - 1) / 2) * 0.012
+            shifted = xs * (xs.max() / xs.min()) ** shift if log_x else xs + shift * np.ptp(xs)
+            ends = ys - low, high - ys
+            axes.errorbar(shifted, ys, yerr=ends, label=label, **style, markersize=6, linewidth=1.6, elinewidth=1)
     if log_x:
         axes.set_xscale("log")
-    some = list(next(iter(curves.values())))
-    labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
-    axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
-    axes.minorticks_off()
 
 
 def short_count(n: float) -> str:
@@ -296,190 +282,6 @@ def score_histograms(
     else:
         axes.legend()
     return _closed(figure)
-
-
-def _visible(token: str) -> str:
-    """A token with its white space made visible, as far as it tells tokens apart."""
-    return token.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") if not token.strip() else token.strip()
-
-
-def worked_texts(texts: dict[str, WorkedText], *, conclusions: dict[str, str], width: float = 7.2) -> Figure:
-    """Texts token by token with each token's probability; those that Min-K% Prob averages are framed and bold."""
-    placed = {title: _flow(text.tokens, width) for title, text in texts.items()}
-    heights = {title: 0.4 + 0.6 * (1 + max(line for _, _, line in flow)) + 0.6 for title, flow in placed.items()}
-    figure, axes = plt.subplots(figsize=(width, sum(heights.values())), layout="none")
-    figure.subplots_adjust(0, 0, 1, 1)
-    shades, top = plt.get_cmap("Blues"), 0.0
-    for title, text in texts.items():
-        axes.text(0.02, top + 0.2, title, fontsize=10.5, fontweight="bold", va="center")
-        for token, (x, size, line) in zip(text.tokens, placed[title], strict=True):
-            y, weight, p = top + 0.4 + 0.6 * line, "bold" if token.is_selected else "normal", np.exp(token.log_prob)
-            _cell(axes, x, y + 0.24, size, shades(0.6 * p), f"{p:.3f}" if p >= 0.0005 else "<.001", weight)
-            if token.is_selected:
-                frame = {"fill": False, "edgecolor": "black", "linewidth": 1.8, "zorder": 3}
-                axes.add_patch(plt.Rectangle((x, y), size, 0.48, **frame))
-            look = {"fontsize": 8.5, "family": "monospace", "ha": "center", "va": "center", "parse_math": False}
-            axes.text(x + size / 2, y + 0.12, _visible(token.text), weight=weight, **look)
-        for line in {line for _, _, line in placed[title]}:
-            axes.text(0.2, top + 0.4 + 0.6 * line + 0.36, "p", fontsize=8, style="italic", va="center")
-        top += heights[title]
-        axes.text(0.42, top - 0.36, conclusions[title], fontsize=9.5, va="center", linespacing=1.4)
-    axes.set(xlim=(0, width), ylim=(top, 0))
-    axes.axis("off")
-    return _closed(figure)
-
-
-def line_panels(
-    panels: dict[tuple[str, str], dict[str, dict[float, Interval]]],
-    *,
-    xlabel: str,
-    chance: dict[str, float],
-    mark: float | None = None,
-) -> Figure:
-    """Curves with 95% bands, a panel each: {(row, column): {line: {x: interval}}}; `mark` is a dashed line at an x."""
-    rows, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
-    figure, grid = plt.subplots(
-        len(rows), len(columns), figsize=(3.6 * len(columns), 2.6 * len(rows) + 0.6), sharex=True, sharey="row"
-    )
-    grid = np.reshape(grid, (len(rows), len(columns)))
-    for (row, column), curves in panels.items():
-        axes = grid[rows.index(row), columns.index(column)]
-        for j, (label, points) in enumerate(curves.items()):
-            style, xs = line_style(label, j), list(points)
-            axes.plot(xs, [i.estimate for i in points.values()], label=label, **style, markersize=4.5, linewidth=1.4)
-            axes.fill_between(
-                xs,
-                [i.low for i in points.values()],
-                [i.high for i in points.values()],
-                color=style["color"],
-                alpha=0.12,
-                linewidth=0,
-            )
-        _finish(axes, "", "", chance[row])
-        axes.set_xticks([x for x in xs if len(xs) <= 6 or x % 10 == 0], minor=False)
-        if mark is not None:
-            axes.axvline(mark, color="0.3", linestyle="--", linewidth=1, zorder=0)
-        axes.set_title(column if row == rows[0] else "", fontsize=11)
-        axes.set_ylabel(row if column == columns[0] else "")
-        axes.set_xlabel(xlabel if row == rows[-1] else "")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), fontsize=9)
-    return _closed(figure)
-
-
-def before_and_after(
-    panels: dict[str, dict[str, tuple[Interval, Interval]]], *, xlabel: str, margin: float | None = None
-) -> Figure:
-    """One panel a group of texts, one line a detector: before a hollow square, after a dot, each with its interval.
-
-    `margin` shades 0.5 ± margin.
-    """
-    rows = list(dict.fromkeys(row for lines in panels.values() for row in lines))
-    figure, grid = plt.subplots(
-        1, len(panels), figsize=(3.6 * len(panels), 0.5 * len(rows) + 1.6), sharey=True, sharex=True, squeeze=False
-    )
-    looks = {
-        "before": {"fmt": "s", "color": "C1", "markerfacecolor": "white"},
-        "after": {"fmt": "o", "color": "C0"},
-    }
-    for axes, (title, lines) in zip(grid[0], panels.items(), strict=True):
-        for row, pair in lines.items():
-            for (when, look), interval, shift in zip(looks.items(), pair, (-0.14, 0.14), strict=True):
-                ends = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
-                y = rows.index(row) + shift
-                axes.errorbar(interval.estimate, y, xerr=ends, label=when, markersize=6, elinewidth=1.5, **look)
-        axes.axvline(0.5, **CHANCE)
-        if margin is not None:
-            axes.axvspan(0.5 - margin, 0.5 + margin, color="0.92", zorder=-1)
-        _along_x(axes, title, xlabel, fontsize=11)
-    grid[0][0].set_yticks(range(len(rows)), rows)
-    grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles[:2], labels[:2], loc="outside lower center", ncols=2, fontsize=9)
-    return _closed(figure)
-
-
-def share_bars(shares: dict[str, np.ndarray], *, n_steps: int, xlabel: str, ylabel: str) -> Figure:
-    """How shares i/n, of a document's snippets, say, are distributed in each group: bars side by side."""
-    figure, axes = plt.subplots(figsize=(6.8, 3.8))
-    edges = (np.arange(n_steps + 2) - 0.5) / n_steps
-    width = 0.84 / n_steps / len(shares)
-    for j, ((label, values), hatch) in enumerate(zip(shares.items(), ("", "///", "..", "xx"), strict=False)):
-        heights = np.histogram(values, bins=edges)[0] / len(values)
-        at = np.arange(n_steps + 1) / n_steps + (j - (len(shares) - 1) / 2) * width
-        label = f"{label} ({len(values)}), mean {np.mean(values):.2f}"
-        axes.bar(at, heights, width, label=label, color=COLORS[j], hatch=hatch, edgecolor="white")
-    steps = np.arange(0, n_steps + 1, 1 + n_steps // 12)
-    axes.set_xticks(steps / n_steps, [f"{i}/{n_steps}" for i in steps])
-    axes.yaxis.set_major_formatter("{x:.0%}")
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.legend()
-    return _closed(figure)
-
-
-def token_strips(strips: dict[str, list[TokenCell]], *, width: float = 7.2) -> Figure:
-    """Texts token by token under Min-K% Prob and DC-PDD: below each token its log p and its alpha, in two cells.
-
-    Cells that Min-K% Prob averages are framed and bold; "a" is an alpha at its bound, "–" a token that occurred before.
-    """
-    placed = {title: _flow(cells, width) for title, cells in strips.items()}
-    height = sum(0.4 + 0.84 * (1 + max(line for _, _, line in flow)) + 0.12 for flow in placed.values())
-    lowest = min(cell.log_prob for cells in strips.values() for cell in cells)
-    highest = max(cell.alpha for cells in strips.values() for cell in cells)
-    n_decimals = 2 - int(np.floor(np.log10(highest)))  # of alpha
-    figure, axes = plt.subplots(figsize=(width, height), layout="none")
-    figure.subplots_adjust(0, 0, 1, 1)
-    surprise, evidence = plt.get_cmap("Oranges"), plt.get_cmap("Blues")
-    top = 0.0
-    for title, cells in strips.items():
-        axes.text(0.02, top + 0.2, title, fontsize=9.5, fontweight="bold", va="center")
-        top += 0.4
-        for line in range(1 + max(line for _, _, line in placed[title])):
-            for label, y in (("log p", 0.36), ("α", 0.6)):
-                axes.text(0.02, top + 0.84 * line + y, label, fontsize=8, style="italic", va="center")
-        for cell, (x, size, line) in zip(cells, placed[title], strict=True):
-            y, bold = top + 0.84 * line, "bold" if cell.is_lowest else "normal"
-            _cell(axes, x, y + 0.24, size, surprise(0.7 * cell.log_prob / lowest), f"{cell.log_prob:.1f}", bold)
-            shade = evidence(0.62 * cell.alpha / highest) if cell.is_first else "white"
-            number = "a" if cell.is_bounded else f"{cell.alpha:.{max(n_decimals, 0)}f}".removeprefix("0")
-            _cell(axes, x, y + 0.48, size, shade, number if cell.is_first else "–", "normal")
-            if cell.is_lowest:
-                frame = {"fill": False, "edgecolor": "black", "linewidth": 1.8, "zorder": 3}
-                axes.add_patch(plt.Rectangle((x, y), size, 0.48, **frame))
-            axes.text(
-                x + size / 2,
-                y + 0.12,
-                _visible(cell.text),
-                fontsize=8.5,
-                family="monospace",
-                weight=bold,
-                ha="center",
-                va="center",
-                parse_math=False,
-            )
-        top += 0.84 * (1 + max(line for _, _, line in placed[title])) + 0.12
-    axes.set(xlim=(0, width), ylim=(height, 0))
-    axes.axis("off")
-    return _closed(figure)
-
-
-def _flow(cells: Sequence[TokenCell | WorkedToken], width: float) -> list[tuple[float, float, int]]:
-    """Where each token's cell goes, as text flows: left end and width in inches, and line; a space is a gap."""
-    x, line, placed = 0.42, 0, []
-    for cell in cells:
-        size = max(0.36, 0.073 * len(_visible(cell.text)) + 0.08)
-        x += 0.07 if cell.text[:1].isspace() and cell.text.strip() else 0
-        if x + size > width - 0.02:
-            x, line = 0.42, line + 1
-        placed.append((x, size, line))
-        x += size
-    return placed
-
-
-def _cell(axes: Axes, x: float, y: float, size: float, shade: Any, number: str, weight: str) -> None:
-    """A coloured cell with a number that can be read on it."""
-    axes.add_patch(plt.Rectangle((x, y), size, 0.24, facecolor=shade, edgecolor="0.8", linewidth=0.6))
-    axes.text(x + size / 2, y + 0.12, number, fontsize=7, weight=weight, ha="center", va="center")
 
 
 def dots_in_panels(

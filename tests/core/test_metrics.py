@@ -3,7 +3,7 @@
 import numpy as np
 import oracles
 import pytest
-from scipy.stats import bootstrap, norm, rankdata
+from scipy.stats import bootstrap, norm, rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
@@ -12,9 +12,12 @@ from mialib.metrics import (
     at_level,
     aucs,
     compare_auc_over_seeds,
+    compare_tpr_at_fpr,
     document_auc_interval,
     document_means,
     mean_interval,
+    rank_correlation,
+    threshold_at_fpr,
 )
 
 SEEDS = [0, 1, 2, 3]
@@ -504,3 +507,54 @@ def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():
         document_auc_interval(labels[6:], scores[6:], document[6:])
     assert mean_interval([0.0] * 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
     assert mean_interval([3.0] * 50).high == 3
+
+
+# --- thresholds and rank correlations ---
+
+
+def test_the_threshold_is_the_one_that_the_tpr_is_taken_at():
+    rng = np.random.default_rng(0)
+    labels, scores = np.repeat([1, 0], [40, 60]), np.round(rng.normal(size=100), 1)
+    for fpr in (0, 0.05, 0.2, 1):
+        threshold = threshold_at_fpr(scores[labels == 0], fpr)
+        assert (scores[labels == 0] > threshold).mean() <= fpr
+        assert (scores[labels == 1] > threshold).mean() == tpr_at_fpr(labels, scores, fpr)
+
+
+def test_the_paired_difference_of_tprs():
+    rng = np.random.default_rng(1)
+    labels = np.repeat([1, 0], 200)
+    a, b = rng.normal(size=400) + 2 * labels, rng.normal(size=400) + labels
+    found = compare_tpr_at_fpr(labels, a, b)
+    assert found.difference.estimate == pytest.approx(tpr_at_fpr(labels, a) - tpr_at_fpr(labels, b))
+    assert found.difference.low > 0 and found.p_value < 0.01
+    reverse = compare_tpr_at_fpr(labels, b, a)
+    assert reverse.difference.high == pytest.approx(-found.difference.low) and reverse.p_value == found.p_value
+    same = compare_tpr_at_fpr(labels, a, a)
+    assert same.difference == Interval(0, 0, 0) and same.p_value == 1
+
+
+def test_rank_correlation_is_spearmans_with_ties_and_covers_the_truth():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 5, size=200)
+    y = x + rng.normal(scale=2, size=200)
+    found = rank_correlation(x, y)
+    assert found.estimate == pytest.approx(spearmanr(x, y).statistic)
+    assert found.low < found.estimate < found.high
+    fisher = np.tanh(np.arctanh(found.estimate) + np.array([-1.96, 1.96]) / np.sqrt(197))
+    np.testing.assert_allclose([found.low, found.high], fisher, atol=0.03)
+    assert rank_correlation(x, -y).estimate == pytest.approx(-found.estimate)
+    for other in (np.ones(200), np.arange(5)):
+        with pytest.raises(ValueError, match="all vary"):
+            rank_correlation(x, other)
+
+
+def test_the_difference_of_two_rank_correlations_is_paired():
+    rng = np.random.default_rng(5)
+    x, a, b = rng.normal(size=50), rng.integers(0, 25, 50).astype(float), rng.normal(size=50)
+    found = rank_correlation(x, a, minus=b)
+    assert found.estimate == pytest.approx(spearmanr(x, a)[0] - spearmanr(x, b)[0])
+    assert found.low <= found.estimate <= found.high
+    same = rank_correlation(x, a, minus=a)
+    assert (same.estimate, same.low, same.high) == (0, 0, 0)
+    assert rank_correlation(x, a, minus=b) == found, "seeded"

@@ -1,0 +1,321 @@
+"""DC-PDD's pages: each visible method against the detector and brute force, and the pages on a tiny model."""
+
+from itertools import product
+
+import matplotlib
+import numpy as np
+import pytest
+from conftest import random_rows
+from page_code import method_of, page_of
+from scipy.stats import rankdata
+
+from mialib.benchmarks import Benchmark
+from mialib.book import figures, results, tables, token_view
+from mialib.book.published import markers_along, printed, published_along
+from mialib.detectors import detect
+from mialib.frequency import TokenFrequency
+from mialib.metrics import Comparison, Interval, auc
+from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
+from mialib.text import count_words
+from mialib.token_stats import TokenRow, TokenStats
+
+matplotlib.use("Agg")
+
+CORPUS = "The river runs behind the mill\nThe old engine stands near the market in spring\n"
+A_VALUES = [0.0001, 0.01, 1.0]
+
+
+@pytest.fixture
+def corpus_file(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(CORPUS)
+    return str(path)
+
+
+@pytest.fixture
+def inputs(model_folder, benchmark_file, corpus_file):
+    return load_inputs(Target(model=model_folder, benchmark=benchmark_file, corpus=corpus_file))
+
+
+@pytest.fixture
+def frequency():
+    return TokenFrequency(counts=np.arange(320)[::-1].copy(), name="counts")
+
+
+@pytest.fixture
+def stats():
+    """Texts of tokens that repeat, many of them improbable."""
+    rng = np.random.default_rng(3)
+    return TokenStats.from_rows(random_rows(3, rng.integers(1, 40, 50)), provenance={})
+
+
+# --- the detector, as each page writes it ---
+
+
+@pytest.mark.parametrize("a", A_VALUES)
+def test_every_page_that_writes_the_detector_writes_the_same_one(stats, frequency, a):
+    expected = detect("dc_pdd", stats, frequency=frequency, a=a)
+    log_p_ref = frequency.log_probability
+    tables_2_3, table_4 = method_of("dc_pdd_tables_2_3"), method_of("dc_pdd_table_4", stats=stats)
+    by_page = {
+        "tables_2_3": [tables_2_3["dc_pdd"](r, tables_2_3["log_p_reference"](frequency.counts), a) for r in stats],
+        "figure_2": [method_of("dc_pdd_figure_2")["ablation"](r, log_p_ref, a)[2] for r in stats],
+        "figure_3a": [method_of("dc_pdd_figure_3a")["dc_pdd"](r, log_p_ref, a) for r in stats],
+        "figure_3b": [method_of("dc_pdd_figure_3b")["dc_pdd"](r, len(r.token_ids), log_p_ref, a) for r in stats],
+        "table_4": table_4["scores_of"](frequency.counts, a),
+        "table_5": np.array([method_of("dc_pdd_table_5")["dc_pdd"](r, log_p_ref, A_VALUES) for r in stats])[
+            :, A_VALUES.index(a)
+        ],
+    }
+    for page, scores in by_page.items():
+        np.testing.assert_allclose(scores, expected, rtol=1e-12, err_msg=page)
+        assert [s == a for s in scores] == [s == a for s in expected], f"{page}: texts all at the bound tie exactly"
+
+
+def test_the_pages_min_k_is_the_detectors(stats):
+    expected = detect("min_k", stats, k=20)
+    np.testing.assert_allclose([method_of("dc_pdd_figure_3a")["min_k_prob"](row) for row in stats], expected)
+    of_prefix = method_of("dc_pdd_figure_3b")["min_k_prob"]
+    np.testing.assert_allclose([of_prefix(row, len(row.log_prob)) for row in stats], expected)
+
+
+def test_scores_of_a_prefix_are_those_of_its_statistics(stats, frequency):
+    names, n_tokens = method_of("dc_pdd_figure_3b"), np.maximum(1, stats.n_tokens // 2)
+    prefix = stats.prefix(n_tokens)
+    min_k = [names["min_k_prob"](row, n) for row, n in zip(stats, n_tokens, strict=True)]
+    np.testing.assert_allclose(min_k, detect("min_k", prefix))
+    dc_pdd = [names["dc_pdd"](row, n, frequency.log_probability) for row, n in zip(stats, n_tokens, strict=True)]
+    np.testing.assert_allclose(dc_pdd, detect("dc_pdd", prefix, frequency=frequency))
+
+
+def test_the_frequencies_are_smoothed_as_the_library_does_it(frequency):
+    for page in ("dc_pdd_tables_2_3", "dc_pdd_table_4"):
+        log_p_ref = method_of(page)["log_p_reference"](frequency.counts)
+        np.testing.assert_allclose(log_p_ref, frequency.log_probability)
+        assert np.exp(log_p_ref).sum() == pytest.approx(1)
+
+
+def test_without_a_corpus_dc_pdd_is_the_bounded_probability(inputs):
+    names, n_entries = method_of("dc_pdd_table_4", stats=inputs.stats), len(inputs["frequency"].counts)
+    for row, score in zip(inputs.stats, names["scores_of"](np.zeros(n_entries, int), a=10), strict=True):
+        first = np.unique(row.token_ids, return_index=True)[1]
+        assert score == pytest.approx(np.exp(row.log_prob[first].astype(float)).mean() * np.log(n_entries))
+
+
+def test_ablation_ends_at_dc_pdd_and_begins_without_a_bound(inputs):
+    ablation, log_p_ref = method_of("dc_pdd_figure_2")["ablation"], inputs["frequency"].log_probability
+    cld, lup, sfo = np.array([ablation(row, log_p_ref, 0.001) for row in inputs.stats]).T
+    for scores, options in ((cld, {"lup": False, "sfo": False}), (lup, {"sfo": False}), (sfo, {})):
+        np.testing.assert_array_equal(scores, scores_of(inputs, "dc_pdd", a=0.001, **options))
+    np.testing.assert_array_equal(cld, [ablation(row, log_p_ref, 5)[0] for row in inputs.stats])
+    assert (lup <= 0.001).all()
+
+
+def test_a_detector_without_its_input_says_what_is_missing(model_folder, benchmark_file):
+    with pytest.raises(ValueError, match="'dc_pdd' needs frequency="):
+        scores_of(load_inputs(Target(model=model_folder, benchmark=benchmark_file)), "dc_pdd")
+
+
+# --- the search for a pair of texts ---
+
+
+def search(stats, labels, frequency, *, opposite=False):
+    given = {"stats": stats, "labels": labels, "frequency": frequency, "rankdata": rankdata, "k": 20, "a": 0.01}
+    return method_of("dc_pdd_figure_1", opposite=opposite, **given)
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(5).permutation(np.repeat([0, 1], [30, 20]))
+
+
+def test_the_pages_scores_are_the_detectors_and_commonness_is_the_mean_log_frequency(stats, labels, frequency):
+    names = search(stats, labels, frequency)
+    np.testing.assert_allclose(names["min_k_scores"], detect("min_k", stats))
+    np.testing.assert_allclose(names["dc_pdd_scores"], detect("dc_pdd", stats, frequency=frequency))
+    by_hand = [np.log((frequency.counts[row.token_ids] + 1) / (frequency.counts.sum() + 320)).mean() for row in stats]
+    np.testing.assert_allclose(names["commonness"], by_hand)
+
+
+@pytest.mark.parametrize("opposite", [True, False])
+def test_the_pair_found_is_the_one_that_brute_force_finds(stats, labels, frequency, opposite):
+    names = search(stats, labels, frequency, opposite=opposite)
+    s, b, c = (rankdata(names[name]) for name in ("min_k_scores", "dc_pdd_scores", "commonness"))
+
+    def gaps(m, n):
+        return [s[m] - s[n], b[n] - b[m]] if opposite else [s[n] - s[m], b[m] - b[n], c[n] - c[m]]
+
+    pairs = product(np.flatnonzero(labels == 1), np.flatnonzero(labels == 0))
+    kind = {pair: np.prod(gaps(*pair)) for pair in pairs if min(gaps(*pair)) > 0}
+    assert kind[names["member"], names["non_member"]] == max(kind.values())
+    assert labels[names["member"]] == 1 and labels[names["non_member"]] == 0
+
+
+def test_no_pair_of_the_kind_has_no_product(frequency):
+    labels = np.array([0, 0, 1, 1])
+    column = [np.full(4, -np.exp(-i), np.float32) for i in range(4)]  # both detectors are right
+    rows = [TokenRow(np.arange(4, dtype=np.int32), x, -x, -x) for x in column]
+    assert not search(TokenStats.from_rows(rows, provenance={}), labels, frequency)["product"].any()
+    tied = TokenStats.from_rows([rows[0]] * 4, provenance={})
+    assert not search(tied, labels, frequency)["product"].any(), "a tie is not wrong"
+
+
+def test_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency):
+    names = search(stats, labels, frequency)
+    by_min_k, by_dc_pdd = names["by_min_k"], names["by_dc_pdd"]
+    assert by_min_k.shape == (20, 30)
+    is_untied = (by_min_k != 0) & (by_dc_pdd != 0)
+    corrected = ((by_min_k < 0) & (by_dc_pdd > 0)).sum()
+    spoiled = ((by_min_k > 0) & (by_dc_pdd < 0)).sum()
+    ties = ((np.sign(by_dc_pdd) - np.sign(by_min_k))[~is_untied]).sum() / 2
+    difference = auc(labels, names["dc_pdd_scores"]) - auc(labels, names["min_k_scores"])
+    assert difference == pytest.approx((corrected - spoiled + ties) / 600)
+
+
+def test_ranks_begin_at_one_with_the_highest_score():
+    assert token_view.ranks([0.2, 0.9, 0.5, 0.5]).tolist() == [4, 1, 2, 2]
+
+
+# --- lengths and sizes ---
+
+
+def test_lengths_that_most_texts_lack_are_left_out_with_the_number_of_short_texts():
+    texts = [" ".join(["word"] * n + [str(i)]) for i, n in enumerate([9, 9, 9, 4])]
+    benchmark = Benchmark("four texts", tuple(texts), np.array([0, 1, 0, 1]), "r")
+    assert split_lengths(benchmark, [16, 8, 4, 10]) == ([4, 8, 10], {16: 4})
+    with pytest.raises(ValueError, match=r"four texts: half of the texts have at most 10 words, .* cut to 11, 512"):
+        split_lengths(benchmark, [512, 11])
+
+
+def test_describe_counts_words_members_and_tokens(inputs, tokenizer):
+    describe = method_of("dc_pdd_table_1", count_words=count_words)["describe"]
+    facts = describe(inputs.benchmark, {"tiny": tokenizer})
+    assert (facts["words a text (median)"], facts["examples"], facts["members (%)"]) == (9, 16, 50)
+    assert facts["tokens of tiny (median)"] == np.median(inputs.stats.n_tokens)
+    table = tables.plain_table(results.sizes(inputs.benchmark.name, describe(inputs.benchmark, {})))
+    assert table.loc[inputs.benchmark.name, "members (%)"] == "50"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(25_472, "25k"), (890_112, "890k"), (6_900_000_000, "6.9B"), (1_000, "1k"), (12, "12")]
+)
+def test_short_counts(number, text):
+    assert figures.short_count(number) == text
+
+
+# --- stars ---
+
+
+def test_the_papers_marks_are_those_of_the_numbers():
+    markers = markers_along("dc-pdd", "table-2", "WikiMIA / GPT-NeoX-20B", "auc")
+    assert [row for row, marker in markers.items() if marker] == ["DC-PDD"]
+    assert set(markers) == set(published_along("dc-pdd", "table-2", "WikiMIA / GPT-NeoX-20B", "auc"))
+    assert not any(markers_along("dc-pdd", "table-2", "WikiMIA / Llama-13B", "auc").values())
+
+
+@pytest.mark.parametrize(("better", "marker"), [(True, "*"), (False, "")])
+def test_ours_is_starred_where_it_is_significantly_better(better, marker):
+    rng = np.random.default_rng(0)
+    labels, column = np.repeat([1, 0], 100).astype(np.int8), "PatentMIA / Qwen1.5-14B"
+    noise = rng.normal(size=200)
+    strong, weak = noise + 3 * labels, noise + 0.5 * labels
+    scores = {"dc_pdd": strong if better else weak, "min_k": weak if better else strong}
+    items = {"auc": "table-2", "tpr_at_5_fpr": "table-3"}
+    found = results.measure(
+        labels,
+        scores,
+        "many",
+        items,
+        printed=printed("dc-pdd", items, column),
+        published_column=column,
+        star=("dc_pdd", "min_k"),
+    )
+    by_row = {(r.metric, r.row): r for r in found}
+    for metric in items:
+        assert by_row[metric, "DC-PDD"].marker == marker and by_row[metric, "Min-K% Prob"].marker == ""
+        assert by_row[metric, "DC-PDD"].published_marker == "*"
+    table = tables.results_table(found, "auc")
+    assert table.iloc[0, 0] == "0.689*" and str(table.iloc[0, 1]).endswith(f"]{marker}")
+
+
+def test_no_star_without_both_detectors(inputs):
+    scores = {"dc_pdd": None, "ppl": inputs.labels.astype(float)}
+    assert {r.marker for r in results.measure(inputs.labels, scores, "c", star=("dc_pdd", "min_k"))} == {""}
+
+
+# --- equivalence ---
+
+
+def test_equivalence_needs_the_whole_interval_within_the_margin():
+    near, wide, far = (Comparison(Interval(*ends), 0.5) for ends in [(0, -0.01, 0.02), (0, -0.03, 0.01), (1, 0.9, 1.1)])
+    table = tables.comparison_table({"near": near, "wide": wide, "far": far}, "difference", 0.02)
+    assert table[results.ONE_SEED].tolist() == ["holds", "open", "fails"]
+    assert list(table.columns) == ["difference", results.ONE_SEED], "its p-value would be of another claim"
+    assert "**holds** for near" in results.one_seed_text("they are the same", {"near": near}, 0.02)
+    counted = results.count_outcomes({"a": near, "b": wide, "c": wide}, 0.02)
+    assert counted == "of 3 comparisons 1 hold, 0 fail, 2 stay open"
+
+
+# --- the pages, in this process: every cell of each, with a tiny model and parameters as papermill's -p gives them ---
+
+PAGES = {
+    "dc_pdd_figure_1": {"words": 6},
+    "dc_pdd_table_1": {"corpora": None},
+    "dc_pdd_tables_2_3": {"references": "-", "published": "-"},
+    "dc_pdd_figure_2": {"a_values": "0.001,0.1"},
+    "dc_pdd_figure_3a": {},
+    "dc_pdd_figure_3b": {"lengths": "4,8,512"},
+    "dc_pdd_table_4": {"corpora": "{corpus},{corpus}:40", "published": "-", "a_values": "0.001,0.1"},
+    "dc_pdd_table_5": {"a_values": "0.001,0.01,0.1"},
+}
+
+
+@pytest.fixture
+def run(model_folder, benchmark_file, corpus_file, tmp_path):
+    """Runs a page on the tiny model; returns its names and its results."""
+
+    def run_with(name, **changed):
+        given = {"models": model_folder, "benchmarks": benchmark_file, "corpora": corpus_file} | PAGES[name] | changed
+        given = {key: v.format(corpus=corpus_file) if isinstance(v, str) else v for key, v in given.items()}
+        given = {key: v for key, v in given.items() if v is not None}
+        names = page_of(name, out=str(tmp_path / "results.json"), **given)
+        return names, results.load_results(tmp_path / "results.json")
+
+    return run_with
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_runs_on_another_model_and_benchmark(name, run):
+    assert run(name)[1]
+
+
+def test_pages_of_all_detectors_have_a_dash_without_a_corpus(run):
+    for name in ("dc_pdd_tables_2_3", "dc_pdd_figure_3a", "dc_pdd_figure_3b"):
+        found = run(name, corpora="-")[1]
+        assert {r.ours for r in found if r.row == "DC-PDD"} == {None}
+
+
+def test_figure_1s_shares_are_of_each_kind_of_pair(run):
+    names, _ = run("dc_pdd_figure_1")
+    kinds = {kind: [] for kind in names["kinds"]}
+    for m, n in product(np.flatnonzero(names["labels"] == 1), np.flatnonzero(names["labels"] == 0)):
+        gaps = [names[scores][m] - names[scores][n] for scores in ("min_k_scores", "dc_pdd_scores", "commonness")]
+        if gaps[0] and gaps[1]:
+            kinds["right" if gaps[0] > 0 else "wrong", "right" if gaps[1] > 0 else "wrong"].append(gaps[2] < 0)
+    assert names["counts"] == {kind: len(found) for kind, found in kinds.items()}
+    for kind, found in kinds.items():
+        assert names["commoner"][kind] == pytest.approx(np.mean(found) if found else np.nan, nan_ok=True)
+
+
+def test_the_bound_is_chosen_on_the_given_texts_alone(run):
+    names, _ = run("dc_pdd_figure_2", a_values="0.0001,0.01,1")
+    labels, val_idx = names["inputs"].labels, names["val_idx"]
+    scores = {a: scores_of(names["inputs"], "dc_pdd", a=a)[val_idx] for a in A_VALUES}
+    assert names["chosen"] == max(A_VALUES, key=lambda a: auc(labels[val_idx], scores[a]))
+    assert not set(val_idx) & set(names["test_idx"])
+
+
+def test_figure_3b_says_which_lengths_the_texts_do_not_have(run):
+    names, found = run("dc_pdd_figure_3b", corpora="-")
+    assert "512 words are left out, as 16 of 16 texts are shorter" in "\n".join(names["notes"])
+    assert not any("512" in result.column for result in found)

@@ -1,0 +1,293 @@
+"""Min-K% Prob's pages: each visible method against a definition written out, and the pages on a tiny model."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import yaml
+from conftest import random_rows
+from page_code import functions_of, method_of, page_of
+from scipy.stats import norm, rankdata, spearmanr
+
+from mialib.book import figures, profile, tables, token_view
+from mialib.book.results import ONE_SEED, load_results, one_seed_says
+from mialib.detectors import detect
+from mialib.lab.models import lab_recipe, member_times
+from mialib.metrics import Interval, auc_interval, mean_interval, threshold_at_fpr
+from mialib.token_stats import TokenStats
+
+matplotlib.use("Agg")
+
+LABELS = np.repeat([1, 0], [6, 10])
+RECIPE = {"corpus": "lab/tiny", "layers": 1, "hidden_size": 16, "heads": 2}
+
+
+@pytest.fixture
+def stats():
+    return TokenStats.from_rows(random_rows(0, [1, 4, 5, 23, 60]), provenance={})
+
+
+@pytest.fixture
+def lab_profile(tmp_path, monkeypatch):
+    """A profile of three models that nothing is trained for: equal counts, repeats, unlearned."""
+    models = {
+        "lab/equal": {"benchmarks": [], "train": RECIPE},
+        "lab/repeats": {"benchmarks": [], "train": RECIPE | {"member_repeats": [1, 8]}},
+        "lab/unlearned": {"benchmarks": [], "unlearn": {"base": "lab/equal", "texts": 7, "learning_rate": 0.1}},
+    }
+    corpus = {"source": "docstrings", "language": "en", "words": 40, "seed": 1, "vocab_size": 512}
+    corpus |= dict.fromkeys(["members", "non_members", "background", "reference"], 20)
+    made = {"name": "t", "corpora": {"lab/tiny": corpus}, "models": models, "landing": {"page": "i"}, "book": []}
+    path = tmp_path / "profile.yml"
+    path.write_text(yaml.safe_dump(made))
+    monkeypatch.setenv("MIALIB_PROFILE", str(path))
+    return profile.load_profile(path)
+
+
+def page(name, folder, **parameters):
+    """The page's names and its results."""
+    names = page_of(name, out=str(folder / "results.json"), **parameters)
+    return names, load_results(folder / "results.json")
+
+
+# --- sweep ---
+
+
+def test_the_sweeps_scores_are_the_detectors_at_every_k(stats):
+    names, ks = method_of("min_k_sweep"), [1, 20, 50, 100]
+    for detector, values in (("min_k", names["log_probs"]), ("min_k++", names["z_values"])):
+        scores = np.array([names["lowest_means"](values(row), ks) for row in stats]).T
+        np.testing.assert_allclose(scores, [detect(detector, stats, k=k) for k in ks], rtol=1e-12)
+
+
+def test_the_sweep_takes_any_detector_that_has_a_k(model_folder, benchmark_file, tmp_path):
+    given = {"models": model_folder, "benchmarks": benchmark_file, "lengths": "4, 8", "k_values": "50"}
+    names, found = page("min_k_sweep", tmp_path, detectors="min_k,surp", **given)
+    assert [r.row for r in found if r.metric == "auc"] == [
+        f"{d}, k = {k}" for d in ("Min-K% Prob", "SURP") for k in (20, 50)
+    ]
+    [inputs] = names["ladder"]
+    expected = auc_interval(inputs.labels, detect("surp", inputs.stats, k=50))
+    assert [r.interval for r in found if r.row == "SURP, k = 50" and r.metric == "auc"] == [expected]
+
+
+# --- overview ---
+
+
+@pytest.mark.parametrize("k", [1, 20, 50, 100])
+def test_the_framed_tokens_are_those_whose_mean_is_the_score(inputs, tokenizer, k):
+    given = {"labels": inputs.labels, "fpr": 0.05, "threshold_at_fpr": threshold_at_fpr}
+    names = method_of("min_k_figure_1", inputs=inputs, k=k, **given)
+    np.testing.assert_allclose(names["scores"], detect("min_k", inputs.stats, k=k))
+    for i, row in enumerate(inputs.stats):
+        selected = names["least_likely"](row, k)
+        others = np.delete(row.log_prob, selected)
+        assert len(selected) == max(1, len(row.log_prob) * k // 100)
+        assert row.log_prob[selected].mean() == pytest.approx(names["scores"][i])
+        assert row.log_prob[selected].max() <= min(others, default=0)
+        [view] = token_view.view_inputs(inputs, {"t": i}, tokenizer, "log_prob", k=k).values()
+        assert np.flatnonzero([token.is_counted for token in view.tokens]).tolist() == sorted(selected)
+    unseen = names["scores"][inputs.labels == 0]
+    assert (unseen > names["threshold"]).mean() <= 0.05
+    np.testing.assert_array_equal(names["is_called_member"], names["scores"] > names["threshold"])
+
+
+def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
+    scores = np.random.default_rng(3).normal(size=16) + LABELS
+    pairs = [token_view.typical_pair(LABELS, scores, quantile) for quantile in (0, 0.5, 1)]
+    for place, label in enumerate((1, 0)):
+        own, found = np.sort(scores[label == LABELS]), [pair[place] for pair in pairs]
+        assert (LABELS[found] == label).all()
+        assert scores[found[0]] == own[0] and scores[found[2]] == own[-1]
+        assert (own < scores[found[1]]).sum() == (len(own) - 1) // 2
+    with pytest.raises(ValueError, match="a quantile lies in"):
+        token_view.typical_pair(LABELS, scores, 50)
+
+
+@pytest.mark.parametrize(
+    ("is_member", "threshold", "says"),
+    [
+        (True, -3.0, "above it: called a member. Right: the model has seen it."),
+        (False, -3.0, "above it: called a member. Wrong: the model has never seen it."),
+        (True, -2.5, "not above it: not called a member. Wrong"),
+        (False, -2.0, "not above it: not called a member. Right"),
+    ],
+)
+def test_the_conclusion_says_whether_the_decision_is_right(is_member, threshold, says):
+    assert functions_of("min_k_figure_1")["conclude"](-2.5, threshold, is_member).startswith(says)
+
+
+# --- books ---
+
+
+def test_the_contamination_rate_is_the_share_of_snippets_above_unseen_ones(model_folder, tmp_path):
+    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
+    rows = [
+        {"text": " ".join(f"the {noun} {i} of {place}" for noun in nouns[: 3 + i % 2]), "label": int(place == "here")}
+        for i in range(12)
+        for place in ("here", "there")
+    ]
+    file = tmp_path / "documents.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names, found = page("min_k_books", tmp_path, models=model_folder, benchmarks=str(file), snippet_words=5, fpr=0.2)
+
+    document, scores, labels = names["document"], detect("min_k", names["snippets"].stats), names["labels"]
+    assert np.bincount(document).tolist() == [3 + i % 2 for i in range(12) for _ in range(2)]
+    threshold = threshold_at_fpr(scores[np.isin(document, names["calibration"])], 0.2)
+    for d in range(24):
+        own = scores[document == d]
+        assert names["rate"][d] == np.mean(own > threshold)
+        assert names["mean_score"][d] == pytest.approx(own.mean()) and names["first_score"][d] == own[0]
+    assert not set(names["calibration"]) & set(names["held_out"])
+    assert set(names["calibration"]) | set(names["held_out"]) == set(np.flatnonzero(labels == 0))
+    by_row = {(r.metric, r.row): r.interval for r in found}
+    judged = np.concatenate([np.flatnonzero(labels == 1), names["held_out"]])
+    assert by_row["auc", "document: contamination rate"] == auc_interval(labels[judged], names["rate"][judged])
+    assert by_row["contamination_rate", "members"] == mean_interval(names["rate"][labels == 1])
+
+    counts = [Counter((names["rate"][texts] * 4).round()) for texts in (labels == 1, names["held_out"])]
+    assert names["n_steps"] == 4, "a document has at most four snippets"
+    bars = [bar.get_height() for bar in names["axes"].patches]
+    assert sum(bars[:5]) == sum(bars[5:]) == pytest.approx(1)
+    assert bars[0] == pytest.approx(counts[0][0] / 12) and bars[5] == pytest.approx(counts[1][0] / 6)
+
+
+# --- contamination ---
+
+
+def test_members_seen_equally_often_are_compared_with_all_non_members(model_folder, benchmark_file, tmp_path):
+    given = {"models": model_folder, "benchmarks": benchmark_file, "corpora": "-", "repeats": "1,4"}
+    names, found = page("min_k_contamination", tmp_path, detectors="min_k,zlib,dc_pdd", **given)
+    labels, inputs = names["labels"], names["inputs"]
+    members = np.flatnonzero(labels == 1)
+    assert names["times"][members].tolist() == [1] * 4 + [4] * 4 and not names["times"][labels == 0].any()
+    by_cell = {(r.row, r.column): r for r in found}
+    assert list(by_cell) == [
+        (row, column) for column in ("seen 1×", "seen 4×") for row in ("Min-K% Prob", "Zlib", "DC-PDD")
+    ]
+    some = np.concatenate([members[4:], np.flatnonzero(labels == 0)])
+    expected = auc_interval(labels[some], detect("min_k", inputs.stats)[some])
+    assert by_cell["Min-K% Prob", "seen 4×"].interval == expected
+    assert by_cell["DC-PDD", "seen 4×"].ours is None, "without a corpus it is a dash"
+    assert {r.metric for r in found} == {"auc_by_times"}
+    assert list(names["trend"]) == ["Min-K% Prob", "Zlib"]
+
+
+def test_the_visible_correlation_is_spearmans():
+    rng = np.random.default_rng(0)
+    times = np.repeat([1, 2, 4, 0], 10)
+    rows = random_rows(0, rng.integers(5, 20, 40))
+    inputs = type("Inputs", (), {"stats": TokenStats.from_rows(rows, provenance={})})
+    given = {"labels": (times > 0).astype(int), "times": times, "rankdata": rankdata}
+    names = method_of("min_k_contamination", inputs=inputs, **given)
+    expected = spearmanr(times[:30], detect("min_k", inputs.stats)[:30]).statistic
+    assert names["rho"] == pytest.approx(expected)
+    assert {n: texts.tolist() for n, texts in names["groups"].items()}[2] == list(range(10, 20))
+
+
+def test_how_often_members_were_seen_is_what_the_recipe_or_the_reader_says(
+    lab_profile, model_folder, benchmark_file, tmp_path
+):
+    assert member_times(lab_recipe("lab/repeats"), 4) == [1, 1, 8, 8]
+    for model in (model_folder, "lab/unlearned"):
+        with pytest.raises(ValueError, match="it is not known how often"):
+            page("min_k_contamination", tmp_path, models=model, benchmarks=benchmark_file)
+    with pytest.raises(ValueError, match="all members were seen 4 times"):
+        page("min_k_contamination", tmp_path, models=model_folder, benchmarks=benchmark_file, repeats="4")
+
+
+def test_first_above_wants_both_the_estimate_and_the_interval():
+    first_above = functions_of("min_k_contamination")["first_above"]
+    curve = {1: Interval(0.8, 0.4, 1), 2: Interval(0.7, 0.6, 0.8), 4: Interval(0.9, 0.8, 1), 8: Interval(1, 0.9, 1)}
+    assert first_above(curve, 0.75, low=0.5) == 4
+    assert first_above(curve, 1.0, low=0.5) is None
+
+
+# --- unlearning ---
+
+
+def audit(labels, n_forgotten, margin=0.05):
+    return method_of("min_k_unlearning", labels=np.asarray(labels), n_forgotten=n_forgotten, margin=margin)
+
+
+def test_the_first_members_are_the_forgotten_ones():
+    labels = [0, 1, 1, 0, 1]
+    assert {name: texts.tolist() for name, texts in audit(labels, 2)["groups"].items()} == {
+        "forgotten": [1, 2],
+        "retained": [4],
+    }
+    assert list(audit(labels, 3)["groups"]) == ["forgotten"], "no empty group"
+
+
+def test_how_many_were_forgotten_is_what_the_recipe_or_the_reader_says(
+    lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch
+):
+    before, after = tiny_model("gpt_neox"), tiny_model("llama")
+    given = {"benchmarks": benchmark_file, "corpora": "-", "detectors": "min_k,zlib"}
+    with pytest.raises(ValueError, match=f"{after}: it is not known which members"):
+        page("min_k_unlearning", tmp_path, models=f"{before},{after}", **given)
+    for n in (-1, 9):
+        with pytest.raises(ValueError, match=f"^{n} of 8 members forgotten"):
+            page("min_k_unlearning", tmp_path, models=f"{before},{after}", forgotten=n, **given)
+
+    monkeypatch.setattr("mialib.lab.models.lab_model", lambda name: Path(after))  # in the place of one that was trained
+    names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
+    assert names["n_forgotten"] == 7
+    labels, pair = names["labels"], names["pair"]
+    some = np.concatenate([np.flatnonzero(labels == 1)[:7], np.flatnonzero(labels == 0)])
+    by_cell = {(r.row, r.column): r.interval for r in found}
+    for when, inputs in zip(("before", "after"), pair, strict=True):
+        expected = auc_interval(labels[some], detect("min_k", inputs.stats)[some])
+        assert by_cell["Min-K% Prob", f"forgotten, {when}"] == expected
+    loss = [-detect("ppl", inputs.stats)[some[:7]].mean() for inputs in pair]
+    assert names["rise"]["forgotten"] == pytest.approx(loss[1] - loss[0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.46, 0.54, "holds"),
+        (0.51, 0.54, "holds"),  # told apart, but by less than matters
+        (0.51, 0.60, "fails"),
+        (0.40, 0.49, "fails"),  # found by scoring too low
+        (0.46, 0.56, "open"),
+    ],
+)
+def test_indistinguishable_asks_for_a_small_interval_around_chance(low, high, expected):
+    indistinguishable = audit([1, 0], 1)["indistinguishable"]
+    assert indistinguishable(Interval((low + high) / 2, low, high)) == expected
+
+
+def test_the_reach_at_chance_is_that_of_an_auc_of_random_scores():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], [100, 500])
+    widths = [auc_interval(labels, rng.normal(size=600)) for _ in range(50)]
+    found = audit(labels, 100)["reach"]
+    assert found == pytest.approx(np.mean([w.high - w.low for w in widths]) / 2, rel=0.05)
+    assert found / norm.ppf(0.975) == pytest.approx(np.std([w.estimate for w in widths]), rel=0.3)
+
+
+def test_the_audits_auc_is_the_librarys_with_ties():
+    rng = np.random.default_rng(0)
+    labels, scores = np.repeat([1, 0], [20, 30]), rng.integers(0, 6, 50).astype(float)
+    names = audit(labels, 20)
+    assert names["auc"](names["groups"]["forgotten"], scores) == pytest.approx(auc_interval(labels, scores).estimate)
+
+
+# --- what the pages show of it ---
+
+
+def test_tables_and_figures_draw_what_they_are_given():
+    interval = Interval(0.7, 0.6, 0.8)
+    curves = {"Min-K% Prob": {"a": {5: interval, 20: interval}}, "Min-K%++ Prob": {"a": {5: interval, 20: interval}}}
+    drawn = figures.lines_in_panels(curves, xlabel="k", bands=True)
+    assert len(drawn.axes) == 2
+    [band] = drawn.axes[0].collections
+    assert band.get_datalim(drawn.axes[0].transData).intervaly.tolist() == [0.6, 0.8]
+    assert drawn.axes[0].lines[0].get_ydata().tolist() == [0.7, 0.7]
+    table = tables.interval_table({"PPL": replace(interval, low=-0.1)}, "AUC", one_seed_says)
+    assert table.loc["PPL"].to_dict() == {"AUC": "0.700 [-0.100, 0.800]", ONE_SEED: "open"}
