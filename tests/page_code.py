@@ -1,10 +1,12 @@
 """A page's visible method, for tests: the notebook's cells tagged "method", executed."""
 
+import ast
 import json
 from pathlib import Path
 
 import numpy as np
 
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
@@ -16,4 +18,15 @@ def method_of(name, **given):
     names = {"np": np, **given}
     for source in sources:
         exec(compile(source, f"{name}.ipynb", "exec"), names)
+    return names
+
+
+def functions_of(name):
+    """The imports, functions and classes of all code cells of a notebook, none of which is run."""
+    names = {}
+    for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            tree.body = [node for node in tree.body if isinstance(node, DEFINITIONS)]
+            exec(compile(tree, f"{name}.ipynb, {cell['id']}", "exec"), names)
     return names

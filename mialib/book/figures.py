@@ -579,31 +579,6 @@ def roc_curves(
     return _closed(figure)
 
 
-def p_value_curves(
-    groups: dict[str, np.ndarray], band: tuple[np.ndarray, np.ndarray, np.ndarray], band_label: str
-) -> Figure:
-    """The share of each group's p-values at or below p, on a linear and on a logarithmic axis.
-
-    The diagonal is what unseen texts have on average, and the band (p, low, high) where they may lie by chance.
-    """
-    figure, panels = plt.subplots(1, 2, figsize=(8.8, 4.3))
-    p, low, high = band
-    for axes, scale in zip(panels, ("linear", "log"), strict=True):
-        axes.fill_between(p, low, high, step="post", color="0.85", linewidth=0, label=band_label)
-        axes.plot(p, p, **CHANCE | {"color": "black", "zorder": 1.5})  # above the band, below the curves
-        for j, (label, values) in enumerate(groups.items()):
-            style = {"color": COLORS[j % len(COLORS)], "linestyle": ("-", "--", "-.", ":")[j % 4]}
-            axes.ecdf(values, label=label, linewidth=1.8, **style)
-        axes.set_xscale(scale)
-        axes.set_yscale(scale)
-        lowest = 0 if scale == "linear" else p[0]
-        axes.set(xlim=(lowest, 1), ylim=(lowest, 1.02), xlabel="p" + (" (log scale)" if scale == "log" else ""))
-    panels[0].set_ylabel("share of texts with a p-value of at most p")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9)
-    return _closed(figure)
-
-
 def differences_in_panels(
     panels: dict[str, dict[str, dict[str, Interval]]], *, xlabel: str, linear_within: float = 0.02
 ) -> Figure:
