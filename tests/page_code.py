@@ -22,11 +22,15 @@ def method_of(name, **given):
 
 
 def functions_of(name):
-    """The imports, functions and classes of all code cells of a notebook, none of which is run."""
+    """The imports, functions, classes and CONSTANTS of all code cells of a notebook, none of which is run."""
     names = {}
     for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]:
         if cell["cell_type"] == "code":
             tree = ast.parse("".join(cell["source"]))
-            tree.body = [node for node in tree.body if isinstance(node, DEFINITIONS)]
+            tree.body = [node for node in tree.body if isinstance(node, DEFINITIONS) or _is_constant(node)]
             exec(compile(tree, f"{name}.ipynb, {cell['id']}", "exec"), names)
     return names
+
+
+def _is_constant(node):
+    return isinstance(node, ast.Assign) and all(isinstance(t, ast.Name) and t.id.isupper() for t in node.targets)
