@@ -579,24 +579,6 @@ def roc_curves(
     return _closed(figure)
 
 
-def differences_in_panels(
-    panels: dict[str, dict[str, dict[str, Interval]]], *, xlabel: str, linear_within: float = 0.02
-) -> Figure:
-    """`dots_in_panels` of differences small and large: beyond ±`linear_within` the axis is logarithmic. Many rows."""
-    figure = dots_in_panels(panels, xlabel=xlabel, chance=0)
-    n_rows = len(figure.axes[0].get_yticks())
-    figure.set_size_inches(2.6 + 3.1 * len(panels), 0.36 * n_rows + 1.4)
-    for axes in figure.axes:
-        axes.set_xscale("symlog", linthresh=linear_within)
-        ticks = [-0.5, -0.1, -linear_within, 0, linear_within, 0.1, 0.5]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_xlim(-1.1, 1.1)
-        axes.grid(axis="x", color="0.93")
-        axes.tick_params(labelsize=8)
-    return figure
-
-
 def order_diagrams(panels: dict[str, OrderLine], *, xlabel: str, is_low_best: bool) -> Figure:
     """Detectors along a line by mean rank or mean AUC, the best at the left; bars join those that are not told apart.
 
