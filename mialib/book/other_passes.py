@@ -1,69 +1,76 @@
-"""Token statistics computed otherwise than `mialib.scoring` computes them, to see how much that changes.
+"""Token statistics by other functions of the logits than `mialib.scoring`'s, kept on disk.
 
-unweighted   mean and variance of log p over the vocabulary with every token counting alike, whatever its probability
-bfloat16     the usual three numbers, of logits, log p and p that are rounded to bfloat16
-
-Both come from one forward pass with whole logits: slower than scoring, and needed once.
+The logits are whole, so this is slower than scoring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mialib.batches import right_padded, token_batches
-from mialib.catalog.models import load_model
+from mialib.catalog.models import load_scorer, model_revision, pick_dtype, start_token_of
+from mialib.models import pick_device
 from mialib.scoring import fitting_tokens
+from mialib.store import Format, code_hash, hash_of, hash_texts, keep
 from mialib.text import check_texts
 from mialib.token_stats import TokenRow, TokenStats
 
 if TYPE_CHECKING:
     import torch
 
+# Logits (R, V) float32 and targets (R,) to three (R,) tensors in the places of log p, entropy and variance of log p.
+Statistics = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", ...]]
+
 LOGITS_BYTES = 128 * 2**20  # of a batch, in float32; what is made of them takes as much again
 
 
-def unweighted_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Log-prob of the target, minus the plain mean of log p over the vocabulary, and its plain variance.
+def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
+    folder.mkdir()
+    for name, of_name in stats.items():
+        of_name.save(folder / f"{name}.parquet")
 
-    `logits` is (R, V) float32, `targets` (R,) int64; three (R,) tensors, nats, nats and nats^2, in the places of
-    `mialib.scoring.row_statistics`: Min-K%++ takes the second as entropy.
+
+def _read(folder: Path) -> dict[str, TokenStats]:
+    return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
+
+
+def other_statistics(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:
+    """The statistics of each text by each function, from one pass on the device and in the dtype that `Scorer` takes.
+
+    ValueError, naming the text, for an empty one. They may not be finite: a model that gives some tokens no probability
+    at all has no plain mean of log p.
     """
-    # log p is the logits less one number a row, so their variance is its variance.
-    log_sum = logits.logsumexp(dim=-1)
-    log_prob = logits.gather(-1, targets[:, None])[:, 0] - log_sum
-    mean = logits.mean(dim=-1, keepdim=True)
-    return log_prob, log_sum - mean[:, 0], (logits - mean).square_().mean(dim=-1)  # torch's var takes six times as long
+    check_texts(texts, "texts to score")
+    device = pick_device()
+    code = {name: (f.__code__.co_code.hex(), repr(f.__code__.co_consts)) for name, f in functions.items()}
+    return keep(
+        "other_statistics",
+        lambda: _run(model, texts, functions),
+        Format("", _write, _read),
+        model=model_revision(model),
+        texts=hash_texts(texts),
+        device=device.type,
+        dtype=str(pick_dtype("auto", device, model)),
+        start_token=start_token_of(model),
+        functions=hash_of([code, [f.__code__.co_names for f in functions.values()]]),
+        code=code_hash("book.other_passes", apart=("catalog", "lab")),
+        versions=[version("torch"), version("transformers")],
+    )
 
 
-def bfloat16_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """What `mialib.scoring.row_statistics` gives, with every intermediate result rounded to bfloat16."""
-    rounded = logits.bfloat16()
-    log_p, p = rounded.log_softmax(dim=-1), rounded.softmax(dim=-1)
-    entropy = -(p * log_p).sum(dim=-1)
-    variance = (p * (log_p + entropy[:, None]).square()).sum(dim=-1)
-    return log_p.gather(-1, targets[:, None])[:, 0], entropy, variance
-
-
-OTHER_STATISTICS = {"unweighted": unweighted_statistics, "bfloat16": bfloat16_statistics}
-
-
-def other_statistics(model: str, texts: Sequence[str]) -> dict[str, TokenStats]:
-    """The statistics of each text by each of `OTHER_STATISTICS`, on the device and in the dtype that `Scorer` takes.
-
-    ValueError, naming the text, for an empty one. A model that gives some tokens no probability at all has no finite
-    plain mean of log p.
-    """
+def _run(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:
     import torch
 
-    check_texts(texts, "texts to score")
-    loaded = load_model(model)
+    loaded = load_scorer(model).loaded
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     token_ids = [(start + ids)[: loaded.max_tokens + 1] for ids in encoded]
-    rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in OTHER_STATISTICS}
+    rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in functions}
     n_tokens = LOGITS_BYTES // (4 * loaded.vocab_size)
     for batch in token_batches(token_ids, lambda: min(fitting_tokens(loaded), n_tokens)):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
@@ -71,7 +78,7 @@ def other_statistics(model: str, texts: Sequence[str]) -> dict[str, TokenStats]:
             logits = loaded.model(inputs, use_cache=False).logits
             for i, of_text, length in zip(batch, logits, lengths.tolist(), strict=True):
                 targets = torch.tensor(token_ids[i][1:], device=logits.device)
-                for name, statistics in OTHER_STATISTICS.items():
+                for name, statistics in functions.items():
                     columns = [c.float().cpu().numpy() for c in statistics(of_text[:length].float(), targets)]
                     rows[name][i] = TokenRow(np.asarray(token_ids[i][1:], np.int32), *columns)
     made_by = {"model": loaded.name, "revision": loaded.revision, "tokenizer": loaded.tokenizer_hash}

@@ -1,0 +1,216 @@
+"""Sets of texts, and the page's thresholds, p-values, tests and tables, as its cells define them."""
+
+import re
+
+import matplotlib
+import numpy as np
+import pytest
+from page_code import functions_of, method_of
+from scipy.stats import beta, chi2, combine_pvalues, norm
+
+matplotlib.use("Agg")
+
+from mialib import calibration
+from mialib.book import decisions as d
+from mialib.calibration import decide
+
+METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d)
+TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}
+PAGE = functions_of("decisions")
+
+
+@pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_pages_thresholds_and_p_values_are_those_of_the_library(n, ties):
+    rng = np.random.default_rng(n)
+    known, scores = rng.normal(size=n), rng.normal(size=500)
+    if ties:
+        known, scores = known.round(1), scores.round(1)
+    np.testing.assert_array_equal(METHOD["p_values"](scores, known), calibration.p_values(scores, known))
+    for fpr in (0.05, 0.07, 0.1, 0.29, 0.5, 0.99):
+        for is_confident, allowed in ((False, METHOD["on_average"]), (True, METHOD["confident"])):
+            if n < calibration.n_needed(fpr, is_confident=is_confident):
+                continue
+            decision = decide(known, fpr, is_confident=is_confident)
+            k = allowed(n, fpr)
+            assert (k, METHOD["threshold"](known, k)) == (decision.n_allowed, decision.threshold)
+            assert PAGE["true_fpr"](known, k) == decision.fpr
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [0, 5], [-1, 2]])
+def test_wrong_sizes_of_sets_are_an_error_that_names_them(sizes):
+    for function, given in ((d.false_alarms, ()), (d.power, (np.arange(10.0),))):
+        tests = TESTS if function is d.false_alarms else TESTS["rank sum"]
+        with pytest.raises(ValueError, match=re.escape(f"each is 1 text or more; got {sizes}")):
+            function(np.arange(10.0), *given, sizes, 5, tests)
+
+
+def test_sets_are_drawn_from_lists_of_scores_that_hold_as_many():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="a set of 6 of 5 other texts: too few"):
+        d.false_alarms(np.arange(10.0), [1, 6], 5, TESTS, n_draws=3)
+    with pytest.raises(ValueError, match=r"each is 1 text or more; got \[0\]"):
+        d.draw_sets(np.arange(10.0), None, 0, 5, 3, rng)
+    with pytest.raises(ValueError, match="scores of non-members: a list is needed"):
+        d.draw_sets(np.ones((10, 2)), None, 2, 5, 3, rng)
+    with pytest.raises(ValueError, match="scores of the others: a list is needed"):
+        d.draw_sets(np.arange(10.0), np.array(1.0), 2, 5, 3, rng)
+    assert d.split_sizes([1, 20, 50], 30) == ([1, 20], [50])
+    with pytest.raises(ValueError, match="no set of 50, 100 texts can be drawn from 30"):
+        d.split_sizes([50, 100], 30)
+
+
+def test_drawn_sets_are_called_as_their_p_values_say():
+    rng = np.random.default_rng(6)
+    n_below = d.draw_sets(rng.normal(size=60), rng.normal(size=40) + 0.8, 20, 30, 100, rng)
+    calls = np.stack([TESTS["rank sum"](n_below[:, :m], 30, 0.05) for m in (1, 5, 20)], axis=1)
+    for row, called in zip(n_below, calls, strict=True):
+        # A text above c of the known ones, which are 0 .. 29, scores c - 1/2.
+        expected = [calibration.set_p_value(row[:m] - 0.5, np.arange(30)) <= 0.05 for m in (1, 5, 20)]
+        assert called.tolist() == expected
+    fisher = np.stack([TESTS["Fisher"](n_below[:, :m], 30, 0.05) for m in (5, 20)], axis=1)
+    p = (31 - n_below) / 31
+    expected = [[combine_pvalues(of[:m], method="fisher").pvalue <= 0.05 for m in (5, 20)] for of in p]
+    np.testing.assert_array_equal(fisher, expected)
+
+
+def test_the_rank_sum_test_keeps_its_level_where_fishers_combination_does_not():
+    scores = np.random.default_rng(7).normal(size=200)
+    found = d.false_alarms(scores, [1, 10, 100], 100, TESTS, n_draws=4000)
+    for level in (0.05, 0.01):
+        for m in (1, 10, 100):
+            assert found[f"rank sum, {level:.0%}"][m].low <= level
+        assert found[f"Fisher, {level:.0%}"][100].low > level
+    assert found["rank sum, 5%"][100].estimate == pytest.approx(0.05, abs=0.011)
+    again = d.false_alarms(np.exp(scores), [1, 10, 100], 100, TESTS, n_draws=4000)
+    assert again == found, "ranks alone count"
+
+
+def test_power_grows_with_the_set_and_its_interval_covers_the_power_in_the_population(monkeypatch):
+    monkeypatch.setattr(d, "RESAMPLES", 50)
+    monkeypatch.setattr(d, "POWER_DRAWS", 400)
+    rng = np.random.default_rng(8)
+    # The truth, from fresh texts each time: known non-members, and sets shifted by 0.5.
+    n_below = [np.searchsorted(np.sort(rng.normal(size=50)), rng.normal(size=10) + 0.5) for _ in range(4000)]
+    truth = [TESTS["rank sum"](np.array(n_below)[:, :m], 50, 0.05).mean() for m in (2, 10)]
+    n_covered = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        found = d.power(rng.normal(size=100), rng.normal(size=100) + 0.5, [2, 10], 50, TESTS["rank sum"], seed)
+        assert found[2].estimate < found[10].estimate
+        n_covered += sum(found[m].low <= true <= found[m].high for m, true in zip((2, 10), truth, strict=True))
+    # 76 are expected; the two of a draw of texts stand and fall together, so the standard deviation is up to 2.8.
+    assert n_covered >= 71, "of 80 intervals of 95%"
+
+
+# --- the page's tables ---
+
+
+def test_groups_are_a_half_of_the_non_members_the_other_half_and_the_members():
+    labels, scores = np.repeat([1, 0], [5, 10]), np.arange(15.0)
+    groups = PAGE["in_groups"](PAGE["by_label"]({"ppl": scores, "ref": None}), labels)
+    assert [sorted(groups["members"]), groups["members"]["PPL"].tolist()] == [["PPL"], [0, 1, 2, 3, 4]]
+    halves = [set(groups[name]["PPL"]) for name in ("known", "held out")]
+    assert [len(half) for half in halves] == [5, 5] and halves[0] | halves[1] == set(range(5, 15))
+
+
+def test_measured_shares_are_those_above_the_threshold():
+    members = {"PPL": np.array([50.0, 96.0, 98.0, 99.0])}
+    of_known, of_members = PAGE["called"]({"PPL": np.arange(99.0)}, {"members": members}, [0.03])
+    # floor(0.03 * 100) - 1 = 2 may lie above: the threshold is 96.
+    assert (of_known.row, of_known.column, of_known.metric) == ("PPL", "0.03 wanted", "called: known")
+    assert of_known.ours == 2 / 99 and of_members.ours == 0.5 and of_members.metric == "called: members"
+
+
+def test_the_tables_say_what_the_functions_give():
+    rng = np.random.default_rng(9)
+    known, held_out, members = rng.normal(size=50), rng.normal(size=50), rng.normal(size=60) + 1
+    table = PAGE["decision_table"](known, held_out, members, [0.05])
+    decision = decide(known, 0.05)
+    row = table.loc["0.05, on average"]
+    assert row["threshold"] == f"{decision.threshold:.4g}"
+    assert row["TPR"].startswith(f"{(members > decision.threshold).mean():.3f}")
+    assert table.loc["0.05, 97.5% confident", "threshold"] == "needs 72"
+    sizes = PAGE["n_table"]([0.01], (50, 500))
+    assert sizes.loc["0.01, 50"].tolist() == ["needs 99", "–", "needs 368", "0.02"]
+    assert sizes.loc["0.01, 500"].tolist() == ["4", "0.002–0.020", "0", "0.002"]
+    p = PAGE["p_value_table"]([0.1], {"members (60)": (members, known)})
+    assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
+    assert p.iloc[0, 0].startswith(f"{(calibration.p_values(members, known) <= 0.1).mean():.3f} (")
+    halves = PAGE["repeated_halves"](np.arange(100.0), [0.1], n_repeats=200)
+    assert float(halves.iloc[0]["inside the range expected of the others"][:5]) > 0.9
+
+
+def test_a_detector_whose_highest_scores_tie_is_named():
+    known = {"SURP": np.array([0.0, 0, 0, -1, -2]), "PPL": np.arange(5.0)}
+    assert "SURP gives 3 of the 5 known" in PAGE["tied_text"](known) and "below 0.667" in PAGE["tied_text"](known)
+    tied = decide(np.repeat([0.0, -1.0], [30, 69]), 0.1)  # 9 may lie above, and none can
+    assert (tied.threshold, tied.n_allowed, tied.n_above, tied.fpr.low) == (0, 9, 0, 0)
+    assert tied.fpr.high == pytest.approx(beta.ppf(0.975, 10, 90))
+    assert "No detector" in PAGE["tied_text"]({"PPL": np.arange(5.0)})
+
+
+def test_right_calls_by_hand():
+    """1% members, TPR 0.5, FPR 5%: 0.005 / (0.005 + 0.0495)."""
+    right_calls = METHOD["right_calls"]
+    assert right_calls(0.5, 0.05, 0.01) == pytest.approx(0.005 / 0.0545)
+    assert right_calls(0.5, 0.1, 0.01) == pytest.approx(0.005 / 0.104)
+    assert right_calls(0.5, 0.0, 0.01) == 1.0
+
+
+def test_right_calls_are_told_from_the_true_fprs_mean_and_not_from_the_scores_that_chose_the_threshold():
+    """Of 99 known non-members none may lie above at 1%, and that is no FPR of 0: it is 1/100 on average."""
+    known, members = np.arange(99.0), np.array([97.0, 98.0, 99.0, 100.0])
+    decision = decide(known, 0.01)
+    assert (decision.n_above, decision.mean_fpr) == (0, 0.01)
+    assert decision.fpr.low <= decision.mean_fpr <= decision.fpr.high
+    [half, _, hundredth] = PAGE["right_calls_table"](known, members, [0.01]).loc["0.01"]
+    assert half.startswith(f"{0.25 / 0.255:.3f} [") and hundredth.startswith(f"{0.005 / (0.005 + 0.0099):.3f} [")
+    assert PAGE["right_calls_table"](known, np.zeros(4), [0.01]).loc["0.01"].tolist() == ["–"] * 3, "nothing is called"
+
+
+@pytest.mark.parametrize(("n", "fpr"), [(99, 0.01), (60, 0.05), (250, 0.1)])
+def test_stated_fprs_and_right_calls_are_on_average_the_realised_ones(n, fpr):
+    """Members 1.5 above normal non-members, one text in ten a member, over many samples of known non-members."""
+    rng = np.random.default_rng(n)
+    decisions = [decide(rng.normal(size=n), fpr) for _ in range(4000)]
+    false, true = (np.mean([norm.sf(x.threshold - shift) for x in decisions]) for shift in (0, 1.5))
+    stated = np.mean([x.mean_fpr for x in decisions])
+    assert stated == pytest.approx(false, rel=0.06)
+    assert np.mean([x.fpr.estimate for x in decisions]) < 0.98 * false
+    realised = 0.1 * true / (0.1 * true + 0.9 * false)
+    assert METHOD["right_calls"](true, stated, 0.1) == pytest.approx(realised, abs=0.02)
+
+
+def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
+    """The page's calls on 60 members and 60 non-members, 30 of them known, with its own parameters."""
+    rng, fprs = np.random.default_rng(10), [0.01, 0.05, 0.1]
+    labels = np.repeat([1, 0], 60)
+    groups = PAGE["in_groups"]({"PPL": labels + rng.normal(size=120)}, labels)
+    known, held_out, members = (groups[group]["PPL"] for group in ("known", "held out", "members"))
+    assert len(known) == len(held_out) == 30
+    judged = {group: groups[group] for group in ("held out", "members")}
+    found = PAGE["called"](groups["known"], judged, fprs, ", noted")
+    assert [str(r) for r in found if r.column == "0.01 wanted, noted"] == ["needs 99"] * 3
+    assert [r.metric for r in found[:3]] == ["called: known", "called: held out", "called: members"]
+    assert all(r.ours is not None for r in found if r.column != "0.01 wanted, noted")
+    assert PAGE["decision_table"](known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
+    assert PAGE["repeated_halves"](np.concatenate([known, held_out]), fprs, 20).iloc[0].tolist() == [
+        "needs 99",
+        "–",
+        "–",
+    ]
+    assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
+    table = PAGE["p_value_table"](fprs, {"members": (members, known)})
+    assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"
+    sizes, too_large = d.split_sizes([1, 2, 5, 10, 20, 50, 100], min(len(held_out), len(members)))
+    assert too_large == [50, 100] and list(d.false_alarms(held_out, sizes[:2], 10, TESTS, 20)["rank sum, 5%"]) == [1, 2]
+
+
+def test_the_figure_draws_each_groups_distribution():
+    p = np.array([0.1, 0.2, 0.2, 1.0])
+    figure = PAGE["p_value_curves"]({"members": p}, calibration.p_value_band(9, 4), "band")
+    for axes in figure.axes[:2]:
+        [line] = [line for line in axes.lines if line.get_label() == "members"]
+        xs, ys = line.get_data()
+        assert ys[np.searchsorted(xs, 0.2, side="right") - 1] == 0.75

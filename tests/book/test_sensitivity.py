@@ -1,0 +1,472 @@
+"""Other readings: every formula of the page by hand on a small case, and ours as `detect` gives it."""
+
+import zlib
+from dataclasses import replace
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from conftest import made_inputs, made_row, page_parameters, random_rows
+from page_code import functions_of, method_of
+from transformers import AutoModelForCausalLM
+
+matplotlib.use("Agg")
+
+from mialib import metrics
+from mialib.attacks.probe import probe_scores
+from mialib.attacks.unseen import unseen_texts
+from mialib.book import sensitivity
+from mialib.book.other_passes import other_statistics
+from mialib.book.sensitivity import NotApplicable, Setup, Texts
+from mialib.catalog.models import Scorer
+from mialib.detectors import DETECTORS, detect
+from mialib.frequency import TokenFrequency
+from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
+from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
+from mialib.token_stats import TokenStats
+
+PAGE = functions_of("sensitivity")
+METHOD = method_of("sensitivity", **PAGE)
+READINGS = PAGE["all_readings"]()
+
+
+def reading(beginning):
+    """The one reading whose name begins so."""
+    [found] = [reading for reading in READINGS if str(reading).startswith(beginning)]
+    return found
+
+
+def measure_all(setup, readings=READINGS):
+    return [found for reading in readings for found in sensitivity.measure(setup, reading)]
+
+
+def scores_of(beginning, setup):
+    """A reading's scores of the detector that it concerns, or of all."""
+    of, (_, scores) = reading(beginning), reading(beginning).scores(setup)
+    return scores[of.detector] if of.detector else scores
+
+
+def made_setup(rows, labels, **given):
+    return Setup(made_inputs(rows, labels), **given)
+
+
+@pytest.fixture
+def inputs(tiny_model, tmp_path):
+    """Sixty-four texts with every pass that a reading may want."""
+    wanted, _ = page_parameters([tiny_model("gpt_neox", max_position_embeddings=512)], tmp_path)
+    smaller = tiny_model("gpt_neox", max_position_embeddings=512, hidden_size=16)
+    names = {"model": wanted["models"], "benchmark": wanted["benchmarks"], "corpus": wanted["corpora"]}
+    return load_inputs(Target(**names, reference=smaller))
+
+
+# --- rules for the TPR ---
+
+# Ten non-members, the highest two tied: FPR 0, 0.2, ...; members above, at, and below these two.
+TIED = (np.array([9.0, 8.0, 8.0, 1.5]), np.array([8.0, 8.0, 7, 6, 5, 4, 3, 2, 1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (sensitivity.at_most, 0.25),
+        (METHOD["strictly_below"], 0.25),
+        (METHOD["nearest"], 0.25),
+        (METHOD["interpolated"], 0.25 + 0.5 * 0.05 / 0.2),  # from (0, 0.25) to (0.2, 0.75)
+        (METHOD["non_members_found"], 0.2),  # 0 and 1 lie below every member
+    ],
+)
+def test_rules_by_hand_where_scores_tie(rule, expected):
+    assert rule(*sensitivity.roc_points(*TIED)) == pytest.approx(expected)
+
+
+def test_a_threshold_at_exactly_five_percent_counts_for_us_and_not_strictly():
+    members, non_members = np.array([19.5, 18.5, 0.5]), np.arange(20.0)
+    points = sensitivity.roc_points(members, non_members)
+    assert sensitivity.at_most(*points) == pytest.approx(2 / 3)
+    assert METHOD["strictly_below"](*points) == pytest.approx(1 / 3)
+
+
+def test_the_nearest_fpr_may_lie_above_five_percent():
+    members, non_members = np.array([13.5, 12.5]), np.arange(14.0)  # 1/14 = 0.071 is nearer than 0
+    assert METHOD["nearest"](*sensitivity.roc_points(members, non_members)) == 1.0
+    assert sensitivity.at_most(*sensitivity.roc_points(members, non_members)) == 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_our_rule_and_its_roc_are_those_of_metrics(seed):
+    rng = np.random.default_rng(seed)
+    labels, scores = rng.permutation(np.repeat([0, 1], [60, 45])), rng.integers(0, 12, 105).astype(float)
+    members, non_members = scores[labels == 1], scores[labels == 0]
+    for found, expected in zip(sensitivity.roc_points(members, non_members), metrics.roc(labels, scores), strict=False):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    points = sensitivity.roc_points(members, non_members)
+    assert sensitivity.at_most(*points) == pytest.approx(tpr_at_fpr(labels, scores))
+    assert METHOD["non_members_found"](*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
+
+
+# --- paired differences ---
+
+
+def noisy(seed=0, n=120):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat([0, 1], n // 2))
+    ours = labels + rng.normal(size=n)
+    return labels, ours, ours + rng.normal(size=n), rng
+
+
+def ends(interval):
+    return interval.low, interval.estimate, interval.high
+
+
+def test_one_text_without_a_score_changes_a_difference_of_aucs_by_little():
+    """With a score for every text it is metrics', and without one it is computed here: the two ways must meet."""
+    labels, ours, other, _ = noisy(n=600)
+    whole = sensitivity.compare_aucs(labels, other, ours)
+    assert whole.estimate == pytest.approx(auc(labels, other) - auc(labels, ours))
+    middle = np.where(np.arange(600) == np.argsort(other)[300], np.nan, other)
+    assert ends(sensitivity.compare_aucs(labels, middle, ours)) == pytest.approx(ends(whole), abs=0.002)
+
+
+def test_our_rule_by_another_name_gives_the_same_difference_of_tprs():
+    """As itself it is left to metrics' bootstrap, as another rule to the one here, which draws other texts."""
+    labels, ours, other, _ = noisy(n=600)
+    as_itself = sensitivity.compare_tprs(labels, other, ours)
+    renamed = sensitivity.compare_tprs(labels, other, ours, lambda *points: sensitivity.at_most(*points))
+    assert ends(renamed) == pytest.approx(ends(as_itself), abs=0.02)
+    assert as_itself.estimate == renamed.estimate == tpr_at_fpr(labels, other) - tpr_at_fpr(labels, ours)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_few_scored_texts_of_a_class_make_no_difference_of_aucs(label):
+    labels, ours, other, _ = noisy()
+    for n_left in (10, 9, 1, 0):
+        left = np.where(np.arange(120) < np.flatnonzero(labels == label)[n_left], other, np.nan)
+        left[labels != label] = other[labels != label]
+        if n_left == 10:
+            found = sensitivity.compare_aucs(labels, left, ours)
+            assert found.low < found.estimate < found.high
+        else:
+            with pytest.raises(NotApplicable, match=f"{n_left} {'members' if label else 'non-members'} .*takes 10"):
+                sensitivity.compare_aucs(labels, left, ours)
+
+
+def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_bootstraps():
+    labels, ours, other, rng = noisy(n=600)
+    other = np.where(ours < -0.5, np.nan, other)
+    found = sensitivity.compare_aucs(labels, other, ours)
+    kept = ~np.isnan(other)
+    assert found.estimate == pytest.approx(auc(labels[kept], other[kept]) - auc(labels, ours))
+    drawn = []
+    for _ in range(600):
+        at = np.concatenate([rng.choice(np.flatnonzero(labels == label), 300) for label in (0, 1)])
+        left = at[kept[at]]
+        drawn.append(auc(labels[left], other[left]) - auc(labels[at], ours[at]))
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * np.std(drawn), rel=0.12)
+    tpr = sensitivity.compare_tprs(labels, other, ours)
+    assert tpr.estimate == pytest.approx(tpr_at_fpr(labels[kept], other[kept]) - tpr_at_fpr(labels, ours))
+    assert tpr.low <= tpr.estimate <= tpr.high
+
+
+def test_by_another_rule_the_difference_is_between_the_rules():
+    labels, ours, _, _ = noisy()
+    members, non_members = ours[labels == 1], ours[labels == 0]
+    found = sensitivity.compare_tprs(labels, ours, ours, METHOD["interpolated"])
+    points = sensitivity.roc_points(members, non_members)
+    assert found.estimate == pytest.approx(METHOD["interpolated"](*points) - tpr_at_fpr(labels, ours))
+
+
+# --- readings of detectors, by hand ---
+
+
+def test_k_percent_rounded_three_ways():
+    """The mean of the lowest m of 0 .. -(n - 1) is -(n - 1) + (m - 1) / 2."""
+    for n, k, *counts in [(10, 5, 0, 0, 1), (12, 5, 0, 1, 1), (20, 5, 1, 1, 1), (21, 5, 1, 1, 2), (100, 7, 7, 7, 7)]:
+        found = [METHOD["min_k"](-np.arange(float(n)), k, way) for way in (np.floor, np.round, np.ceil)]
+        np.testing.assert_allclose(found, [1 - n + (m - 1) / 2 if m else np.nan for m in counts])
+
+
+def test_min_k_of_an_empty_set_is_nan_and_otherwise_the_mean_of_the_lowest():
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (4, 5, 9, 11)]  # k = 20: 0, 1, 1, 2 tokens
+    setup = made_setup(rows, [1, 0, 1, 0])
+    texts, other = PAGE["min_k_of"](setup.whole, np.floor)
+    np.testing.assert_allclose(other["min_k"], [np.nan, -4, -8, -9.5])
+    np.testing.assert_allclose(texts.ours["min_k"], [-3, -4, -8, -9.5])
+    [found] = sensitivity.measure(setup, reading("k% of n tokens: ⌈nk/100⌉ (whole"))
+    assert (found.n_changed, found.n_dropped, found.n_texts) == (2, 0, 4), "9 tokens make two, 11 three"
+
+
+def as_short(setup):
+    """The same, with the whole texts for the short ones."""
+    short = Texts(setup.inputs, setup.whole.ours, sensitivity.SHORT_K)
+    return SimpleNamespace(inputs=setup.inputs, whole=setup.whole, short=short)
+
+
+def test_rows_move_up_past_a_dropped_score():
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 40, 25)]
+    setup = as_short(made_setup(rows, [1, 1, 0, 0]))
+    left = scores_of("k% of n tokens: ⌊nk/100⌋", setup)
+    np.testing.assert_allclose(left, [-29, np.nan, -38.5, -24])  # k = 5: one, none, two and one
+    moved = scores_of("NaN: dropped, rows misalign (members", setup)
+    np.testing.assert_allclose(moved, [-29, -38.5, -24, np.nan])
+    shuffled = scores_of("NaN: dropped, rows misalign (random", setup)
+    order = np.random.default_rng(0).permutation(4)
+    np.testing.assert_allclose(shuffled[order[:3]], [left[i] for i in order if i != 1])
+
+
+def test_two_passes_brought_together_otherwise():
+    log_prob, other = np.array([-1.0, -3.0]), np.array([-4.0, -1.0, -1.0, -2.0])
+    assert METHOD["difference"](log_prob, other) == -2 + 2
+    assert METHOD["ratio_of_sums"](log_prob, other) == -4 / 8
+
+
+def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
+    [found] = sensitivity.measure(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
+    assert (found.n_changed, found.auc.estimate) == (0, 0)
+
+
+def test_zlib_is_divided_by_characters_too(inputs):
+    text, row = inputs.texts[3], inputs.stats[3]
+    expected = row.log_prob.mean(dtype=np.float64) / len(zlib.compress(text.encode())) / len(text)
+    assert scores_of("Zlib", Setup(inputs))[3] == pytest.approx(expected)
+
+
+def test_raw_counts_weigh_common_tokens_most():
+    rows = [made_row(np.log([0.5, 0.25]), [1, 1]), made_row(np.log([0.5]), [1])]
+    inputs = made_inputs(rows, [1, 0]).given(frequency=TokenFrequency(np.array([3, 0, 0]), "made"))
+    found = scores_of("DC-PDD, frequency: raw", Setup(inputs))
+    # -p log(count + 1), at most 0.01: token 0 has a count of 3, token 1 of none.
+    np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
+
+
+def test_the_pages_smoothed_frequency_gives_our_dc_pdd(inputs):
+    frequency = inputs["frequency"]
+    np.testing.assert_array_equal(METHOD["smoothed"](frequency.counts), frequency.log_probability)
+    found = PAGE["dc_pdd_of"](Setup(inputs), frequency.log_probability)[1]["dc_pdd"]
+    np.testing.assert_allclose(found, detect("dc_pdd", inputs.stats, frequency=frequency))
+
+
+def test_documents_count_a_token_once(inputs, tmp_path):
+    corpus = tmp_path / "few.txt"
+    corpus.write_text("mill mill mill mill\nthe mill\n")
+    inputs = inputs.retarget(corpus=str(corpus))
+    found = scores_of("DC-PDD, frequency: documents", Setup(inputs))
+    ids = [set(ids) for ids in Scorer(inputs.target.model).token_ids(["mill mill mill mill", "the mill"])]
+    counts = np.array([sum(v in of for of in ids) for v in range(len(inputs["frequency"].counts))])
+    assert counts.sum() < inputs["frequency"].counts.sum()
+    expected = detect("dc_pdd", inputs.stats, frequency=TokenFrequency(counts, "documents"))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_only_dc_pdd_sees_another_length(inputs):
+    setup = Setup(inputs, cut_words=6)
+    texts, other = reading("DC-PDD, length: DC-PDD whole").scores(setup)
+    whole, cut = score_all(inputs), score_all(cut_inputs(inputs, 6)[0])
+    np.testing.assert_array_equal(other["dc_pdd"], whole["dc_pdd"])
+    np.testing.assert_array_equal(texts.ours["dc_pdd"], cut["dc_pdd"])
+    _, other = reading("DC-PDD, length: DC-PDD cut").scores(setup)
+    np.testing.assert_array_equal(other["dc_pdd"], cut["dc_pdd"])
+    np.testing.assert_array_equal(other["ppl"], whole["ppl"])
+    [found] = sensitivity.measure(setup, reading("DC-PDD, length: DC-PDD cut"))
+    heights = {
+        name: auc(inputs.labels, scores) for name, scores in whole.items() if name != "dc_pdd" and scores is not None
+    }
+    assert found.detector == "dc_pdd" and found.auc.estimate == 0
+    assert found.places[1] == 1 + sum(height > found.aucs[0].estimate for height in heights.values())
+
+
+def test_without_a_start_token_the_first_token_is_not_scored(inputs):
+    other = scores_of("first token: no start token", Setup(inputs))
+    stats = Scorer(inputs.target.model, start_token=None).score(inputs.texts)
+    np.testing.assert_allclose(other["ppl"], detect("ppl", stats), atol=1e-6)
+    reference = Scorer(inputs.target.reference, start_token=None).score(inputs.texts)
+    np.testing.assert_allclose(other["ref"], detect("ref", stats, reference=reference), atol=1e-6)
+    rest = scores_of("first token: start token", Setup(inputs))
+    expected = [row.log_prob[1:].mean(dtype=np.float64) for row in inputs.stats]
+    np.testing.assert_allclose(rest["ppl"], expected)
+    assert set(rest) == set(other) | {"lowercase"}
+
+
+def test_a_text_of_one_token_has_nothing_without_its_first():
+    inputs = made_inputs([made_row([-1.0], [1]), made_row([-1.0, -2.0], [1, 1])], [1, 0])
+    with pytest.raises(NotApplicable, match="no start token"):
+        scores_of("first token: start token", Setup(inputs))
+    stats = TokenStats.from_rows(list(inputs.stats), provenance={"start_token_id": 0})
+    with pytest.raises(NotApplicable, match="one token"):
+        scores_of("first token: start token", Setup(inputs.given(stats=stats)))
+
+
+def test_surp_where_no_token_surprises():
+    rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
+    setup = made_setup(rows, [1, 0, 1, 0])
+    assert scores_of("SURP, no surprising token", setup)[0] == -100
+    assert setup.whole.ours["surp"][0] == 0
+
+
+def test_surps_low_probability_three_ways():
+    log_prob = np.array([-8.0, -1.0, -4.0, -2.0, -3.0])
+    for k, below, by_rank, in_range in [
+        (40, {0, 2}, {0, 2}, {0}),  # the percentile is -3.4, two lowest by rank, -8 + 0.4 * 7 = -5.2
+        (50, {0, 2}, {0, 2}, {0}),  # -3 is the median itself
+        (100, {0, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 2, 3, 4}),
+    ]:
+        ways = (METHOD["below_percentile"], METHOD["lowest_by_rank"], METHOD["low_in_range"])
+        assert [set(np.flatnonzero(is_low(log_prob, k))) for is_low in ways] == [below, by_rank, in_range]
+    rows = random_rows(3, [20, 31, 44, 7])
+    found = PAGE["surp_of"](made_setup(rows, [1, 0, 1, 0]), METHOD["below_percentile"])[1]["surp"]
+    np.testing.assert_allclose(found, detect("surp", made_inputs(rows, [1, 0, 1, 0]).stats))
+
+
+# --- other passes ---
+
+OTHER = {"unweighted": METHOD["plain_moments"], "bfloat16": METHOD["in_bfloat16"]}
+
+
+def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():
+    logits = 4 * torch.randn(6, 50, generator=torch.manual_seed(0))
+    targets = torch.arange(6)
+    log_p = logits.double().log_softmax(-1).numpy()
+    log_prob, minus_mean, variance = (column.numpy() for column in OTHER["unweighted"](logits, targets))
+    np.testing.assert_allclose(log_prob, log_p[range(6), range(6)], rtol=1e-5)
+    np.testing.assert_allclose(minus_mean, -log_p.mean(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(variance, ((log_p - log_p.mean(axis=1, keepdims=True)) ** 2).mean(axis=1), rtol=1e-5)
+    p = np.exp(log_p)
+    entropy = -(p * log_p).sum(axis=1)
+    exact = (log_p[range(6), range(6)], entropy, (p * (log_p + entropy[:, None]) ** 2).sum(axis=1))
+    for rounded, expected in zip(OTHER["bfloat16"](logits, targets), exact, strict=True):
+        assert rounded.dtype == torch.bfloat16
+        np.testing.assert_allclose(rounded.float().numpy(), expected, rtol=0.1, atol=0.05)
+        assert not np.allclose(rounded.float().numpy(), expected, rtol=1e-4), "it is rounded"
+
+
+def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, monkeypatch):
+    model, texts = inputs.target.model, inputs.texts
+    stats = other_statistics(model, texts, OTHER)
+    for i, row in enumerate(inputs.stats):
+        np.testing.assert_array_equal(stats["unweighted"][i].token_ids, row.token_ids)
+        np.testing.assert_allclose(stats["unweighted"][i].log_prob, row.log_prob, atol=1e-4)
+        np.testing.assert_allclose(stats["bfloat16"][i].log_prob, row.log_prob, rtol=0.02, atol=0.1)
+    assert set(stats) == set(other_statistics(model, texts[:1], OTHER)) == set(OTHER)
+    monkeypatch.setattr("mialib.book.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
+    other_statistics(model, texts, OTHER)
+    edited = OTHER | {"unweighted": lambda logits, targets: OTHER["unweighted"](2 * logits, targets)}
+    with pytest.raises(pytest.fail.Exception, match="run again"):
+        other_statistics(model, texts, edited)
+
+
+def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
+    [target, text] = [inputs.target.model, inputs.texts[5]]
+    found = scores_of("Min-K%++ moments", Setup(inputs))[5]
+    ids = [inputs.stats.provenance["start_token_id"], *Scorer(target).token_ids([text])[0]]
+    with torch.no_grad():
+        log_p = (
+            AutoModelForCausalLM.from_pretrained(target)(torch.tensor([ids])).logits[0, :-1].double().log_softmax(-1)
+        )
+    own = log_p[range(len(ids) - 1), ids[1:]]
+    z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
+    assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
+
+
+def test_statistics_that_are_not_finite_are_not_applicable(inputs, monkeypatch):
+    def without_mass(logits, targets):
+        return tuple(torch.full((len(logits),), np.nan) for _ in range(3))
+
+    stats = other_statistics(inputs.target.model, inputs.texts, {"none": without_mass})["none"]
+    with pytest.raises(NotApplicable, match="text 0"):
+        sensitivity.rescored(Setup(inputs), ["min_k++"], stats=stats)
+
+
+# --- the whole ledger ---
+
+
+def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(inputs, monkeypatch):
+    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
+    setup = Setup(inputs, n_words=8, cut_words=6, unseen="apart", n_training=12)
+    found = measure_all(setup)
+    assert len({f.reading.choice for f in found}) == 14 and {f.reading for f in found} == set(READINGS)
+    for f in found:
+        if f.why:
+            assert f.why[0].islower() or f.why[0].isdigit()
+            continue
+        numbers = [f.auc.low, f.auc.high, f.tpr.low, f.tpr.estimate, f.tpr.high, *(i.estimate for i in f.aucs)]
+        assert np.isfinite(numbers).all() and 1 <= min(f.places) <= max(f.places) <= f.n_detectors
+        assert f.auc.estimate == pytest.approx(f.aucs[1].estimate - f.aucs[0].estimate)
+    whole = [f for f in found if f.n_texts == len(inputs.labels) and f.reading.choice in ("sign", "precision")]
+    assert {f.detector for f in whole} >= {"ppl", "lowercase", "zlib", "ref", "min_k", "min_k++", "dc_pdd", "surp"}
+    for f in whole:
+        scores = detect(f.detector, inputs.stats, **{need: inputs[need] for need in DETECTORS[f.detector].needs})
+        assert f.aucs[0] == auc_interval(inputs.labels, scores)
+    PAGE["ledger_table"](found).to_html()
+    assert {r.metric for r in sensitivity.as_results(found)} >= {"auc_difference", "tpr_at_5_fpr_difference"}
+
+
+def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
+    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
+    found = sensitivity.measure(Setup(inputs), reading("sign: negated"))
+    assert all(
+        f.aucs[1].estimate == pytest.approx(1 - f.aucs[0].estimate) and f.tau == pytest.approx(-1) for f in found
+    )
+
+
+def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
+    setup = Setup(inputs, unseen="apart", n_training=12)
+    [found] = sensitivity.measure(setup, reading("probe"))
+    left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
+    rest = inputs.take(left, "rest")
+    probe = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"])
+    labels = rest.labels[probe.test]
+    scores = [of.scores[probe.test] for of in (probe.leaking, probe.chosen)]
+    assert found.auc == compare_auc(labels, *scores).difference
+    assert found.n_texts == len(probe.test) and found.n_detectors == 9
+    texts, _ = reading("probe").scores(setup)
+    np.testing.assert_array_equal(texts.labels, labels)
+    np.testing.assert_array_equal(texts.ours["ppl"], score_all(rest)["ppl"][probe.test])
+
+
+def test_what_is_not_given_is_not_applicable_and_says_why():
+    setup = made_setup(random_rows(0, [30, 40, 25, 33]), [1, 0, 1, 0], n_words=50)
+    needing = [of for of in READINGS if of.choice not in ("Min-K%++ moments", "precision")]  # a pass of a model
+    whys = {str(f.reading): f.why for f in measure_all(setup, needing)}
+    assert "reference corpus" in whys["DC-PDD, frequency: raw counts: log(count + 1)"]
+    assert "smaller model" in whys["Small Ref, Lowercase: Small Ref: difference"]
+    assert "unseen" in whys["probe, standardization: each split by its own statistics"]
+    assert "cannot be cut to 50" in whys["k% of n tokens: ⌈nk/100⌉ (short texts)"]
+    api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
+    [found] = sensitivity.measure(api, reading("precision"))
+    assert "API" in found.why and found.auc is None
+
+
+def test_scores_of_one_class_alone_are_no_auc():
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
+    setup = as_short(made_setup(rows, [1, 1, 0, 0]))
+    [found] = sensitivity.measure(setup, reading("NaN: dropped, rows misalign (members first)"))
+    assert found.why == "1 of 4 scores are left, at the labels of one class alone"
+
+
+def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monkeypatch):
+    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
+    found = measure_all(Setup(inputs), [of for of in READINGS if of.choice in ("sign", "Zlib")])
+    [sign, _, of_zlib] = sensitivity.most_moved(found)
+    assert abs(sign.auc.estimate) == max(abs(f.auc.estimate) for f in found if f.reading == sign.reading)
+    table = PAGE["ledger_table"](found).data
+    assert table["choice"].tolist() == ["sign", "", "Zlib"] and table["detector"][0].endswith("(of 8)")
+    assert table["detector"][2] == "Zlib" and table["place"][2].endswith("of 8")
+    assert table["ours"].tolist() == ["high = member", "", "per compressed byte"]
+    panels = PAGE["panels_of"](found)
+    [panel] = panels.values()
+    assert panel["AUC"]["sign: negated once too often: 1 − AUC"] == sign.auc
+    axes = PAGE["differences_in_panels"](panels, xlabel="other − ours").axes[0]
+    assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
+    said = PAGE["summary"](found, margin=0.0).data
+    assert said.startswith("Of 3 readings") and of_zlib.reading.choice in said
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_points_of_the_curve_are_those_of_metrics_roc_also_for_a_rule_that_interpolates(seed):
+    rng = np.random.default_rng(seed)
+    labels, scores = np.repeat([1, 0], 500), np.concatenate([rng.normal(1, 1, 500), rng.normal(0, 1, 500)])
+    fpr, tpr = sensitivity.roc_points(scores[:500], scores[500:])
+    expected_fpr, expected_tpr, _ = metrics.roc(labels, scores)
+    assert METHOD["interpolated"](fpr, tpr) == np.interp(0.05, expected_fpr, expected_tpr)
+    assert METHOD["interpolated"](fpr, tpr) >= sensitivity.at_most(fpr, tpr), "25 of 500 is a threshold's own FPR"

@@ -1,0 +1,174 @@
+"""Decisions from known non-members: p-values, thresholds with what is known of their FPR, p-values of sets."""
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import beta, chi2, mannwhitneyu, norm
+
+from mialib import calibration as d
+from mialib.metrics import Interval
+
+# --- p-values ---
+
+
+def test_p_values_by_hand():
+    known = [1.0, 2.0, 2.0, 4.0]
+    np.testing.assert_allclose(d.p_values([5.0, 4.0, 2.0, 1.5, 0.0], known), [1 / 5, 2 / 5, 4 / 5, 4 / 5, 1])
+
+
+def test_p_values_of_non_members_are_uniform_over_the_values_that_they_can_have():
+    """Over many samples of known non-members: each of 1/20 .. 20/20 is equally likely."""
+    rng = np.random.default_rng(0)
+    p = np.concatenate([d.p_values(rng.normal(size=3), rng.normal(size=19)) for _ in range(4000)])
+    found = np.bincount(np.round(20 * p).astype(int), minlength=21)
+    assert found[0] == 0 and chi2.sf(((found[1:] - 600) ** 2 / 600).sum(), 19) > 0.001
+    # Ties only make them larger.
+    tied = np.concatenate([d.p_values(rng.integers(0, 5, 3), rng.integers(0, 5, 19)) for _ in range(2000)])
+    assert all((tied <= i / 20).mean() <= i / 20 + 0.01 for i in range(1, 20))
+
+
+def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band():
+    """The share of 100 unseen texts with p <= 0.1 is in its 95% range as often as it says; a binomial one is short."""
+    rng = np.random.default_rng(1)
+    p, low, high = d.p_value_band(49, 100)
+    at = np.flatnonzero(np.isclose(p, 0.1))[0]
+    shares = np.array([(d.p_values(rng.normal(size=100), rng.normal(size=49)) <= 0.1).mean() for _ in range(3000)])
+    assert 0.95 <= ((low[at] <= shares) & (shares <= high[at])).mean() < 0.98
+    binomial = np.abs(shares - 0.1) <= 1.96 * math.sqrt(0.1 * 0.9 / 100)
+    assert binomial.mean() < 0.85
+    assert d.expected_share(4, 49, 100) == Interval(0.1, low[at], high[at])
+
+
+# --- a threshold and its FPR ---
+
+
+@pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_score_lies_above_the_threshold_exactly_where_its_p_value_is_small_enough(n, ties):
+    rng = np.random.default_rng(n)
+    known, scores = rng.normal(size=n), rng.normal(size=500)
+    if ties:
+        known, scores = known.round(1), scores.round(1)
+    for fpr in (0.05, 0.07, 0.1, 0.29, 0.5, 0.99):
+        decision = d.decide(known, fpr)
+        np.testing.assert_array_equal(scores > decision.threshold, d.p_values(scores, known) <= fpr)
+        assert decision.n_above == (known > decision.threshold).sum() <= decision.n_allowed
+
+
+def test_a_threshold_by_hand():
+    """Of 0 .. 99 at 5%: floor(0.05 * 101) - 1 = 4 may lie above, so it is 95; 4 of 100 is [0.011, 0.099]."""
+    decision = d.decide(np.arange(100.0), 0.05)
+    assert (decision.threshold, decision.n_allowed, decision.n_above, decision.n_known) == (95, 4, 4, 100)
+    assert decision.fpr.estimate == 0.04
+    assert decision.fpr.low == pytest.approx(beta.ppf(0.025, 4, 97)) == pytest.approx(0.0110, abs=1e-4)
+    assert decision.fpr.high == pytest.approx(beta.ppf(0.975, 5, 96)) == pytest.approx(0.0993, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "fpr"), [(100, 0.01), (100, 0.05), (500, 0.01), (250, 0.1)])
+def test_the_interval_covers_the_true_fpr_though_the_same_scores_chose_the_threshold(n, fpr):
+    """Normal scores, whose true FPR is known: below the upper end in 97.5% of samples, and on average below `fpr`."""
+    rng = np.random.default_rng(n)
+    true, below, covered = [], 0, 0
+    for _ in range(4000):
+        decision = d.decide(rng.normal(size=n), fpr)
+        true.append(norm.sf(decision.threshold))
+        below += true[-1] <= decision.fpr.high
+        covered += decision.fpr.low <= true[-1] <= decision.fpr.high
+    assert below / 4000 == pytest.approx(0.975, abs=0.008)
+    assert covered / 4000 >= 0.945
+    k = d.may_lie_above(n, fpr)
+    assert np.mean(true) == pytest.approx((k + 1) / (n + 1), rel=0.06) and (k + 1) / (n + 1) <= fpr
+
+
+def test_the_interval_covers_the_true_fpr_of_tied_scores_too():
+    """Scores 0 .. 9 and a heavy 0: the true FPR of each threshold is a sum of ten probabilities."""
+    rng = np.random.default_rng(3)
+    chances = np.array([0.5, 0.2, 0.1, 0.06, 0.05, 0.03, 0.03, 0.01, 0.01, 0.01])
+    above, below = 0, 0
+    for _ in range(4000):
+        decision = d.decide(rng.choice(10, 100, p=chances).astype(float), 0.1)
+        true = chances[int(decision.threshold) + 1 :].sum()
+        above += true > decision.fpr.high
+        below += true < decision.fpr.low
+    assert above / 4000 <= 0.032 and below / 4000 <= 0.032
+
+
+def test_a_confident_threshold_exceeds_the_wanted_fpr_in_one_sample_of_forty_at_most():
+    rng = np.random.default_rng(4)
+    true = [norm.sf(d.decide(rng.normal(size=200), 0.05, is_confident=True).threshold) for _ in range(3000)]
+    assert np.mean(np.array(true) > 0.05) <= 0.033
+    usual = [norm.sf(d.decide(rng.normal(size=200), 0.05).threshold) for _ in range(1000)]
+    assert 0.35 < np.mean(np.array(usual) > 0.05) < 0.55, "the threshold that holds on average does so half of the time"
+    k = d.may_lie_above(200, 0.05, is_confident=True)
+    assert beta.ppf(0.975, k + 1, 200 - k) <= 0.05 < beta.ppf(0.975, k + 2, 199 - k)
+
+
+@pytest.mark.parametrize(("fpr", "average", "confident"), [(0.01, 99, 368), (0.05, 19, 72), (0.1, 9, 36)])
+def test_so_many_known_non_members_are_needed_and_with_one_fewer_the_error_says_so(fpr, average, confident):
+    assert (d.n_needed(fpr), d.n_needed(fpr, is_confident=True)) == (average, confident)
+    assert (1 - fpr) ** confident <= 0.025 < (1 - fpr) ** (confident - 1)
+    for is_confident, needed in ((False, average), (True, confident)):
+        assert d.decide(np.arange(float(needed)), fpr, is_confident=is_confident).n_above == 0
+        assert d.may_lie_above(needed - 1, fpr, is_confident=is_confident) is None
+        with pytest.raises(ValueError, match=f"needs {needed} known non-members, and there are {needed - 1}"):
+            d.decide(np.arange(needed - 1.0), fpr, is_confident=is_confident)
+
+
+def test_wrong_input_is_an_error_that_says_what_is_wrong():
+    for fpr in (0, 1, -0.1, 1.5):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            d.decide(np.arange(100.0), fpr)
+    for function in (d.p_values, d.set_p_value):
+        with pytest.raises(ValueError, match=r"scores of known non-members: number 1 is nan"):
+            function([1.0], [1.0, np.nan])
+        with pytest.raises(ValueError, match=r"scores.*: number 0 is inf"):
+            function([np.inf], [1.0])
+        with pytest.raises(ValueError, match=r"known non-members: a list is needed, .* at least 1; got shape \(0,\)"):
+            function([1.0], [])
+        for wrong in ([[1.0, np.nan]], 1.0, np.nan):
+            with pytest.raises(ValueError, match=r"scores.*: a list is needed, a number for each text"):
+                function(wrong, [1.0, 2.0])
+            with pytest.raises(ValueError, match="known non-members: a list is needed"):
+                function([1.0], wrong)
+    with pytest.raises(ValueError, match=r"scores of a set: a list is needed, .* at least 1"):
+        d.set_p_value([], [1.0])
+    assert d.p_values([], [1.0]).shape == (0,)
+
+
+# --- a set of texts ---
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_set_of_one_text_has_that_texts_p_value(ties):
+    rng = np.random.default_rng(5)
+    known, scores = rng.normal(size=30), rng.normal(size=20)
+    if ties:
+        known, scores = known.round(0), scores.round(0)
+    found = [d.set_p_value([score], known) for score in scores]
+    np.testing.assert_allclose(found, d.p_values(scores, known))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_a_sets_p_value_is_its_share_of_all_divisions_of_the_texts(m):
+    """Every way to call m of 9 texts the set: how many have as large a rank sum."""
+    rng = np.random.default_rng(m)
+    texts = rng.normal(size=9)
+    sums = [sum(np.argsort(np.argsort(texts))[list(chosen)]) for chosen in combinations(range(9), m)]
+    own = sum(np.argsort(np.argsort(texts))[:m])
+    expected = Fraction(sum(s >= own for s in sums), len(sums))
+    assert d.set_p_value(texts[:m], texts[m:]) == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 40), (8, 60), (30, 50), (120, 90)])
+def test_without_ties_it_is_scipys_test(m, n):
+    rng = np.random.default_rng(m)
+    scores, known = rng.normal(size=m) + 0.2, rng.normal(size=n)
+    assert d.set_p_value(scores, known) == pytest.approx(mannwhitneyu(scores, known, alternative="greater").pvalue)
+
+
+def test_a_tie_counts_against_the_set():
+    assert d.set_p_value([1.0, 1.0], [1.0, 1.0, 1.0]) == 1.0
+    assert d.set_p_value([2.0, 2.0], [1.0, 1.0, 1.0]) == pytest.approx(1 / 10)
