@@ -1,8 +1,9 @@
-# The pipeline: corpus -> train -> score -> notebook -> book. `make book` runs it; so does `snakemake --cores 2`.
-# Each stage is a command that a person can type (`mialib --help`). Snakemake knows what is stale: inputs by their time,
-# recipes and code by the `params:` below, since it does not see edits to an imported package.
+# The pipeline: corpus -> train -> score -> notebook -> book. `make book` runs it, which is `mialib build`.
+# What the rules do is in mialib/book/jobs.py, what waits for what in mialib/book/build.py. Snakemake knows what is stale:
+# inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
 from glob import glob
+from importlib.metadata import version
 from pathlib import Path
 
 PROFILE = config.get("profile", "lab")
@@ -11,59 +12,22 @@ ONLY = (config.get("only") or "").split()  # models, benchmarks or pages of the 
 os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from mialib.config import PAPER_TABLE, load_profile
-from mialib.lab import corpora_of, corpora_of_recipe, corpus_made_by, model_made_by
-from mialib.notebooks import NOTEBOOKS
-from mialib.store import code_hash, hash_files, hash_of, PACKAGE
-from mialib.token_stats import MADE_BY
+from mialib.book import build, jobs
+from mialib.book.profile import PAPER_TABLE, load_profile
+from mialib.lab.corpora import corpus_made_by
+from mialib.store import code_hash, hash_of
 
 profile = load_profile(PROFILE_FILE)
 OUT = f"build/{PROFILE}"
-MODELS = {safe: name for name in profile.models for safe in [name.replace("/", "--")]}
-CORPORA = {name.removeprefix("lab/"): name for name in profile.corpora}
-BENCHMARKS = {name.replace("/", "--"): name for model in profile.models.values() for name in model.benchmarks}
 
 COLUMNS = {}
-# Only where they are needed: each job's own Snakemake reads this file, and would load half a second's worth of modules.
 if ONLY or any(page.notebook == PAPER_TABLE for page in profile.notebooks.values()):
-    from mialib import paper_tables
+    from mialib.book import paper_tables
 
     COLUMNS = {
         (page, paper_tables.file_name(name)): (name, column)
         for page, name, column in paper_tables.choose_columns(profile, ONLY)
     }
-SCORE_CODE = code_hash(*MADE_BY, "benchmarks")
-# What a column's numbers hang on: not how the lab is made. Scored texts are kept, so that making one anew takes little.
-COLUMN_CODE = code_hash(
-    *MADE_BY, "api", "benchmarks", "published_benchmarks", "cache", "detectors", "evaluate", "metrics", "surp", "probe",
-    "probed", "blind", "leaks", "training", "neighbors", "frequency", "reference", "choose", "unseen", "paper_tables", "hub", "registry",
-)
-NOTEBOOK_CODE = hash_files(PACKAGE.glob("*.py"))
-
-
-def made_from(model):
-    """The files that a lab model's recipe starts from: its corpus, or the model that it unlearns."""
-    entry = profile.models[f"lab/{model}"]
-    if entry.unlearn:
-        return trained(entry.unlearn.base)
-    return [path for corpus in corpora_of_recipe(entry.recipe) for path in dealt(corpus)]
-
-
-def trained(name):
-    """The receipt of a lab model's training; nothing for a model from elsewhere."""
-    return [f"build/lab/models/{name.removeprefix('lab/')}.json"] if name.startswith("lab/") else []
-
-
-def dealt(name):
-    """The receipts of a lab benchmark's corpora; the file itself for one that is a file; none of a published one."""
-    if name.startswith("lab/"):
-        return [f"build/lab/corpora/{corpus.removeprefix('lab/')}.json" for corpus in corpora_of(name)]
-    return [name] if os.path.isfile(name) else []
-
-
-def is_paper_table(page):
-    """Whether a page is made of columns that jobs of their own compute."""
-    return profile.notebooks[page].notebook == PAPER_TABLE
 
 
 def columns_of(page):
@@ -76,8 +40,8 @@ def asked(page, column):
     return f"{OUT}/asked/{page}/{column}"
 
 
-# What could not be had is tried again in each run that asks for it. Not by the jobs' own Snakemakes, which read this
-# file as well.
+# What could not be had is tried again in each run that asks for it. Not by the Snakemakes of a cluster's jobs, which
+# read this file as well.
 if workflow.is_main_process:
     for page, column in COLUMNS:
         path, stamp = Path(f"{OUT}/columns/{page}/{column}.json"), Path(asked(page, column))
@@ -85,45 +49,65 @@ if workflow.is_main_process:
             stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.write_text("the time of this file counts\n")  # not empty: of small files Snakemake compares the content
 
+NEEDS = {name: build.needs_of(page, profile) for name, page in profile.notebooks.items()}
+JOBS = build.jobs_of(profile, NEEDS, {page: columns_of(page) for page in profile.notebooks})
+PRIORITY = build.seconds_to_end(JOBS, build.load_durations(PROFILE))
+SCORED = {job.output: job for job in JOBS.values() if job.rule == "score"}
+# Nothing that a column's numbers hang on is kept with it, so its code counts; texts that are scored are in the cache.
+COLUMN_CODE = code_hash("book.paper_tables") if COLUMNS else ""
 
-localrules: all, toc
+
+def versions(*packages):
+    return [version(package) for package in packages]
+
+
+def notebook_of(page):
+    return f"notebooks/{profile.notebooks[page].notebook}.ipynb"
+
+
+localrules: all, page, book
 
 
 rule all:
-    input: f"{OUT}/book/_build/html/index.html",
+    input: build.book_index(PROFILE),
 
 
-# Corpora and models know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes a rule's
-# outputs before it runs it, and would remove a trained model whose corpus was only gathered anew.
+# Corpora, models and scores know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes
+# a rule's outputs before it runs it, and would remove a trained model whose corpus was only gathered anew.
 rule corpus:
-    output: "build/lab/corpora/{corpus}.json",
+    input: lambda w: JOBS[build.corpus_receipt(w.corpus)].waits_for,
+    output: build.corpus_receipt("{corpus}"),
+    log: f"{OUT}/logs/corpus-{{corpus}}.log",
     params:
-        recipe=lambda w: hash_of(profile.corpora[CORPORA[w.corpus]].model_dump()),
-        made_by=lambda w: hash_of(corpus_made_by(profile.corpora[CORPORA[w.corpus]])),
-    shell: "mialib lab corpus lab/{wildcards.corpus} --receipt {output}"
+        recipe=lambda w: hash_of(profile.corpora[f"lab/{w.corpus}"].model_dump()),
+        made_by=lambda w: hash_of(corpus_made_by(profile.corpora[f"lab/{w.corpus}"])),
+    priority: lambda w: PRIORITY[build.corpus_receipt(w.corpus)]
+    run:
+        jobs.run(jobs.corpus, f"lab/{wildcards.corpus}", output[0], log=log[0])
 
 
 rule train:
-    input: lambda w: made_from(w.model),
-    output: "build/lab/models/{model}.json",
+    input: lambda w: JOBS[build.model_receipt(w.model)].waits_for,
+    output: build.model_receipt("{model}"),
+    log: f"{OUT}/logs/train-{{model}}.log",
     params:
         recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
-        made_by=hash_of(model_made_by()),
-    threads: 1
-    priority: 10
-    shell: "mialib lab train lab/{wildcards.model} --receipt {output}"
+        made_by=hash_of([code_hash("lab.training"), *versions("torch", "transformers")]),
+    priority: lambda w: PRIORITY[build.model_receipt(w.model)]
+    run:
+        jobs.run(jobs.train, f"lab/{wildcards.model}", output[0], log=log[0])
 
 
 rule score:
-    input:
-        lambda w: trained(MODELS[w.model]),
-        lambda w: dealt(BENCHMARKS[w.benchmark]),
-    output: f"{OUT}/scored/{{model}}-on-{{benchmark}}.json",
+    input: lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].waits_for,
+    output: f"{OUT}/scored/{{scored}}.json",
+    log: f"{OUT}/logs/score-{{scored}}.log",
     params:
-        model=lambda w: MODELS[w.model],
-        benchmark=lambda w: BENCHMARKS[w.benchmark],
-        code=SCORE_CODE,
-    shell: "mialib score {params.model} {params.benchmark} --receipt {output}"
+        names=lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].name.split(" on "),
+        made_by=hash_of([code_hash("scoring"), *versions("torch", "transformers")]),
+    priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
+    run:
+        jobs.run(jobs.score, *params.names, output[0], log=log[0])
 
 
 rule column:
@@ -134,6 +118,7 @@ rule column:
         "data/benchmarks.yml",
         glob("data/revisions.yml"),
     output: f"{OUT}/columns/{{page}}/{{column}}.json",
+    log: f"{OUT}/logs/column-{{page}}-{{column}}.log",
     params:
         name=lambda w: COLUMNS[w.page, w.column][0],
         made_of=lambda w: hash_of(COLUMNS[w.page, w.column][1].model_dump()),
@@ -141,52 +126,47 @@ rule column:
         code=COLUMN_CODE,
     resources:
         gpu=1,
-    shell: "mialib column {wildcards.page} {params.name:q} {output}"
+    run:
+        jobs.run(jobs.column, wildcards.page, params.name, output[0], log=log[0])
 
 
 rule notebook:
     input:
-        lambda w: f"{NOTEBOOKS}/{profile.notebooks[w.notebook].notebook}.ipynb",
-        lambda w: columns_of(w.notebook),
+        lambda w: JOBS[build.page_file(w.notebook)].waits_for,
+        lambda w: NEEDS[w.notebook].files,
+        lambda w: notebook_of(w.notebook),
         "data/published.csv",
         "data/claims.yml",
         glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json"),
-        [trained(name) for name in profile.models],
-        [
-            f"{OUT}/scored/{name.replace('/', '--')}-on-{benchmark.replace('/', '--')}.json"
-            for name, model in profile.models.items()
-            for benchmark in model.benchmarks
-        ],
     output:
-        page="book/pages/{notebook}.ipynb",
+        page=build.page_file("{notebook}"),
         results=f"{OUT}/results/{{notebook}}.json",
+    log: f"{OUT}/logs/notebook-{{notebook}}.log",
     params:
-        failed=f"{OUT}/logs/{{notebook}}.ipynb",
-        computed=lambda w: f"--computed {OUT}/columns/{w.notebook}" if is_paper_table(w.notebook) else "",
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
-        code=NOTEBOOK_CODE,
-    # As many run side by side as there are cores; further threads would be in each other's way.
-    threads: 1
-    shell:
-        "OMP_NUM_THREADS={threads} "
-        "mialib notebook {wildcards.notebook} {output.page} --results {output.results} --failed {params.failed}"
-        " {params.computed}"
+        code=lambda w: code_hash("book.notebooks", *NEEDS[w.notebook].modules),
+        computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
+        failed=f"{OUT}/logs/{{notebook}}.ipynb",
+    priority: lambda w: PRIORITY[build.page_file(w.notebook)]
+    run:
+        jobs.run(jobs.notebook, wildcards.notebook, *output, params.failed, params.computed, log=log[0])
 
 
-rule toc:
-    input: PROFILE_FILE,
-    output: f"{OUT}/_toc.yml",
-    shell: "mialib toc {output}"
+TEXT = ["_config.yml", PROFILE_FILE]
+TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))]
 
 
 rule book:
-    input:
-        "_config.yml",
-        f"{OUT}/_toc.yml",
-        [f"book/pages/{name}.ipynb" for name in profile.notebooks],
-        [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))],
-    output: f"{OUT}/book/_build/html/index.html",
+    input: [build.page_file(name) for name in profile.notebooks], TEXT,
+    output: build.book_index(PROFILE),
     log: f"{OUT}/logs/book.log",
-    shell:
-        'jupyter-book build book --config _config.yml --toc "$PWD/{input[1]}" --path-output {OUT}/book'
-        " -n -W --keep-going > {log} 2>&1 || (tail -n 60 {log} && exit 1)"
+    run:
+        jobs.run(jobs.book, output[0], log=log[0])
+
+
+rule page:
+    input: build.page_file("{notebook}"), TEXT,
+    output: build.single_page(PROFILE, "{notebook}"),
+    log: f"{OUT}/logs/page-{{notebook}}.log",
+    run:
+        jobs.run(jobs.book, output[0], wildcards.notebook, log=log[0])

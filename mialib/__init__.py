@@ -22,7 +22,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_HOME_OF = {
+HOME_OF = {
     "Benchmark": "benchmarks",
     "load_benchmark": "catalog.benchmarks",
     "Scorer": "catalog.models",
@@ -42,13 +42,13 @@ _HOME_OF = {
     "make_neighbors": "attacks.neighbors",
     "probe_scores": "attacks.probe",
 }
-__all__ = sorted(_HOME_OF)
+__all__ = sorted(HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in HOME_OF:
         raise AttributeError(f"module 'mialib' has no attribute {name!r}")
-    return getattr(import_module(f"mialib.{_HOME_OF[name]}"), name)
+    return getattr(import_module(f"mialib.{HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

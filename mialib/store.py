@@ -195,19 +195,31 @@ def _source(module: str) -> Path:
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """The modules of mialib that a file imports anywhere, but for those that only type checkers read."""
+    return imported_modules(path.read_text(encoding="utf-8"))
+
+
+def imported_modules(code: str) -> frozenset[str]:
+    """The modules of mialib that some code imports anywhere, but for those that only type checkers read.
+
+    `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
+    """
+    from mialib import HOME_OF
+
     found = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = []
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "mialib":
+            found |= {HOME_OF[node.attr]} if node.attr in HOME_OF else set()
         if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "mialib":
             continue
         inside = node.module.removeprefix("mialib").removeprefix(".")
         for alias in node.names:
             both = (f"{inside}.{alias.name}".lstrip("."), inside)  # a module, or a name of one
             found |= {name for name in both if name and _source(name).is_file()}
+            found |= {HOME_OF[alias.name]} if not inside and alias.name in HOME_OF else set()
     return frozenset(found)
 
 

@@ -1,15 +1,58 @@
-"""Running a parameterized notebook with papermill, strictly."""
+"""What a notebook's code says, and running it with parameters: with papermill, strictly, in a forked kernel."""
 
 from __future__ import annotations
 
+import ast
+import json
+import os
 import re
 import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mialib.book.profile import Page, Profile
-from mialib.store import ROOT
+from mialib.store import ROOT, imported_modules
+
+if TYPE_CHECKING:
+    from jupyter_client.manager import AsyncKernelManager
 
 NOTEBOOKS = ROOT / "notebooks"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a notebook's code says without being run."""
+
+    defaults: dict[str, Any]  # of its parameters
+    strings: frozenset[str]  # all others in its code
+    modules: tuple[str, ...]
+    shows_all_claims: bool
+
+
+def read_notebook(path: Path) -> Source:
+    """Read a notebook; ValueError where its parameters are not plain values."""
+    defaults: dict[str, Any] = {}
+    strings, modules, names = set(), set(), set()
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        code = "".join(cell["source"])
+        tree = ast.parse(code, path.name)
+        if "parameters" in cell["metadata"].get("tags", []):
+            for node in tree.body:
+                if isinstance(node, ast.Assign):
+                    defaults[node.targets[0].id] = ast.literal_eval(node.value)
+            continue
+        modules |= imported_modules(code)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                strings.add(node.value)
+            names.add(getattr(node, "attr", getattr(node, "id", "")))
+    return Source(defaults, frozenset(strings), tuple(sorted(modules)), "judge_all" in names)
 
 
 def run_notebook(
@@ -29,8 +72,6 @@ def run_notebook(
     only warns). When a cell fails, nothing is written to `output`, the partial copy goes to `failed`, and the error
     names both.
     """
-    import papermill
-
     if name not in profile.notebooks:
         raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
     page = profile.notebooks[name]
@@ -39,12 +80,16 @@ def run_notebook(
         raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
     given = {"out": results, "computed": computed}
     parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
-    known = papermill.inspect_notebook(str(source))
+    known = read_notebook(source).defaults
     unknown = sorted(set(parameters) - set(known))
     if unknown:
         raise ValueError(
             f"{source.name} has no parameter {unknown[0]!r} (profile {profile.name}); it has: {', '.join(known)}"
         )
+    kernel = ForkedKernel(ROOT) if sys.platform == "linux" else None  # before papermill starts an event loop
+
+    import papermill
+
     failed.parent.mkdir(parents=True, exist_ok=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -54,6 +99,7 @@ def run_notebook(
             parameters=parameters,
             progress_bar=False,
             cwd=str(ROOT),
+            km=kernel.manager() if kernel else None,
             extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its warnings are no part of the build's output
         )
     except papermill.PapermillExecutionError as error:
@@ -61,12 +107,86 @@ def run_notebook(
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
             f"the notebook up to there is in {failed}"
         ) from error
-    _finish(failed, page)
+    _finish(failed, page, parameters)
     shutil.move(failed, output)
 
 
-def _finish(path: Path, page: Page) -> None:
-    """Where papermill has put the profile's parameters below the defaults, fold its cell and leave the defaults out.
+class ForkedKernel:
+    """A Jupyter kernel that is forked from this process, and so has all that it has imported.
+
+    It has the methods of `subprocess.Popen` that Jupyter's manager of kernels calls.
+    """
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, folder: Path) -> None:
+        self.returncode: int | None = None
+        reads, self._writes = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._writes)
+            try:
+                with os.fdopen(reads) as pipe:
+                    connection_file = pipe.read()
+                if connection_file:
+                    os.chdir(folder)
+                    _serve(connection_file, parent)
+            finally:
+                os._exit(0)
+        os.close(reads)
+
+    def manager(self) -> AsyncKernelManager:
+        """What papermill talks to it through."""
+        from jupyter_client.manager import AsyncKernelManager
+
+        class Manager(AsyncKernelManager):
+            async def _async_launch_kernel(manager, kernel_cmd: list[str], **_: Any) -> None:
+                manager.provisioner.process, manager.provisioner.pid = self, self.pid
+                os.write(self._writes, manager.connection_file.encode())
+                os.close(self._writes)
+                manager._connect_control_socket()
+
+            _launch_kernel = _async_launch_kernel
+
+        return Manager(kernel_name="python3")
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        while self.poll() is None:
+            time.sleep(0.01)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _serve(connection_file: str, parent: int) -> None:
+    from ipykernel.kernelapp import IPKernelApp
+
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    quiet = "--IPKernelApp.log_level=ERROR"
+    IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", quiet])
+
+
+def _finish(path: Path, page: Page, parameters: dict[str, Any]) -> None:
+    """Write the parameters that the notebook ran with in the place of its defaults, where papermill has its own cell.
 
     A page that has a name of its own gets its title, and its figures names that no other page of the notebook has.
     """
@@ -78,10 +198,19 @@ def _finish(path: Path, page: Page) -> None:
         for cell in notebook.cells:
             if figure := cell.metadata.get("mystnb", {}).get("figure"):
                 figure["name"] += f"-{page.name.replace('_', '-')}"
-    injected = [c for c in notebook.cells if "injected-parameters" in c.metadata.get("tags", [])]
-    for cell in injected:
-        cell.metadata["tags"].append("hide-input")
-    for cell in notebook.cells if injected else []:
+    for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", []):
-            cell.metadata["tags"] = ["parameters", "remove-cell"]
+            cell.source = with_values(cell.source, parameters)
+    notebook.cells = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     nbformat.write(notebook, path)
+
+
+def with_values(code: str, values: dict[str, Any]) -> str:
+    """A parameters cell with other values assigned; comments stay."""
+    lines = code.split("\n")
+    for node in reversed(ast.parse(code).body):
+        if isinstance(node, ast.Assign) and node.targets[0].id in values:
+            name, last = node.targets[0].id, node.end_lineno - 1
+            rest = lines[last].encode()[node.end_col_offset :].decode()
+            lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {values[name]!r}{rest}"]
+    return "\n".join(lines)

@@ -61,8 +61,11 @@ class Profile(Recipes):
         pages = [self.landing, *(page for chapter in self.book for page in chapter.pages)]
         return {page.name or page.notebook: page for page in pages if page.notebook}
 
-    def table_of_contents(self) -> dict[str, Any]:
-        """The book's table of contents in Jupyter Book's format."""
+    def table_of_contents(self, page: str | None = None) -> dict[str, Any]:
+        """The book's table of contents in Jupyter Book's format; of one notebook's page, it and the pages of text."""
+        if page:
+            texts = [{"file": of.file} for chapter in self.book for of in chapter.pages if of.page]
+            return {"format": "jb-book", "root": self.notebooks[page].file, "chapters": texts}
         parts = [
             {"caption": chapter.caption, "chapters": [{"file": page.file} for page in chapter.pages]}
             for chapter in self.book

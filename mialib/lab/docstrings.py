@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,27 +46,25 @@ def _read(kind: str, packages: Iterable[str], min_words: int) -> list[Docstring]
     seen: set[str] = set()
     found = []
     for package in sorted(packages):
-        for docstring in _parsed(package)[kind]:
+        for docstring in _parsed(kind, package):
             if docstring.text not in seen and docstring.text.count(" ") + 1 >= min_words:
                 seen.add(docstring.text)
                 found.append(docstring)
     return found
 
 
-def _parsed(package: str) -> dict[str, list[Docstring]]:
-    """A package's docstrings and its functions' code, kept on disk: several corpora are made of the same packages."""
+def _parsed(kind: str, package: str) -> list[Docstring]:
+    """A package's docstrings, or its functions' code, kept on disk: several corpora are made of the same packages."""
 
-    def make() -> dict[str, list[Docstring]]:
-        trees = list(map(_parse, files))
-        return {
-            "docstring": [found for tree in trees for found in _docstrings_of(package, tree)],
-            "code": [found for tree in trees for found in _code_of(package, tree)],
-        }
+    def make() -> list[Docstring]:
+        # One file's tree at a time: with all of a package's in memory, garbage collection takes most of the time.
+        return [found for file in files for found in KINDS[kind](package, _parse(file))]
 
     files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    kept = keep("sources", make, JSON, package=package, files=stamps, code=code_hash("lab.docstrings"))
-    return {kind: [Docstring(p, text, name, tuple(a)) for p, text, name, a in found] for kind, found in kept.items()}
+    made_by = {"package": package, "files": stamps, "code": code_hash("lab.docstrings")}
+    kept = keep(f"sources/{kind}", make, JSON, **made_by)
+    return [Docstring(p, text, name, tuple(a)) for p, text, name, a in kept]
 
 
 def is_later(docstring: Docstring, since: Mapping[str, str]) -> bool:
@@ -98,8 +97,17 @@ def _parse(path: Path) -> ast.Module:
             return ast.Module([], [])
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All of a tree but its expressions, in the order of `ast.walk`."""
+    left = deque([tree])
+    while left:
+        node = left.popleft()
+        left.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+        yield node
+
+
 def _docstrings_of(package: str, tree: ast.Module) -> Iterator[Docstring]:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False)
             if docstring:
@@ -110,9 +118,12 @@ def _docstrings_of(package: str, tree: ast.Module) -> Iterator[Docstring]:
 
 
 def _code_of(package: str, tree: ast.Module) -> Iterator[Docstring]:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
             if body:
                 code = ast.unparse(ast.Module(body, []))
                 yield Docstring(package, " ".join(code.split()), node.name)
+
+
+KINDS = {"docstring": _docstrings_of, "code": _code_of}

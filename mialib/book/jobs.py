@@ -1,0 +1,136 @@
+"""What the Snakefile's rules do, each in a process that is forked from one that has imported everything.
+
+Importing torch, transformers, scikit-learn and matplotlib takes about four seconds of a processor, a fork of a process
+that has them a fiftieth of one, and a build has about a hundred jobs. Where forking is not safe (outside Linux), each
+job starts a process of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from mialib.store import write_json
+
+TAIL_LINES = 30  # of a failed job's log, in the error
+
+
+def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
+    """Run a job of this module in a process of its own; what it prints goes to `log`.
+
+    RuntimeError with the log's last lines where it fails.
+    """
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    Path(log).write_text("")
+    process = _context().Process(target=_in_process, args=(job.__name__, [str(a) for a in arguments], str(log)))
+    process.start()
+    process.join()
+    if process.exitcode:
+        lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        raise RuntimeError("\n".join([f"{job.__name__} {' '.join(map(str, arguments))} failed:", *lines]))
+
+
+def start_early() -> None:
+    """Begin to import what jobs need, while there is nothing to run yet."""
+    if _context().get_start_method() == "forkserver":
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()
+
+
+@cache
+def _context() -> BaseContext:
+    # As many jobs run side by side as there are cores: each takes one thread, also of libraries that take all cores.
+    for name in ("OMP", "OPENBLAS", "MKL", "RAYON"):
+        os.environ[f"{name}_NUM_THREADS"] = "1"
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mialib.book.preloaded"])
+    return context
+
+
+def _in_process(job: str, arguments: list[str], log: str) -> None:
+    descriptor = os.open(log, os.O_WRONLY)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    globals()[job](*arguments)
+
+
+# --- the jobs; a receipt is a file that stands for what lies in the cache ---
+
+
+def corpus(name: str, receipt: str) -> None:
+    """Gather a lab corpus's texts where they are not there."""
+    from mialib.lab.corpora import lab_card
+
+    write_json(receipt, lab_card(name))
+
+
+def train(name: str, receipt: str) -> None:
+    """Train a lab model where it is not there."""
+    from mialib.lab.models import lab_model_card
+
+    write_json(receipt, lab_model_card(name))
+
+
+def score(model: str, benchmark: str, receipt: str) -> None:
+    """Score a benchmark's texts into the cache that notebooks read."""
+    from mialib.catalog.benchmarks import load_benchmark
+    from mialib.passes.cache import score_or_load
+
+    write_json(receipt, score_or_load(model, load_benchmark(benchmark).texts).provenance)
+
+
+def column(page: str, name: str, output: str) -> None:
+    """Compute one column of a paper's table, or write down why that can't be done here."""
+    from mialib.book import paper_tables
+    from mialib.book.profile import load_profile
+
+    profile = load_profile()
+    columns = {(of, printed): column for of, printed, column in paper_tables.columns_of(profile)}
+    if (page, name) not in columns:
+        known = "; ".join(f"{of}: {printed}" for of, printed in columns)
+        raise ValueError(f"profile {profile.name} has no column {name!r} on a page {page!r}; it has: {known}")
+    given = profile.notebooks[page].parameters
+    measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[page, name])
+    paper_tables.save_column(output, measured)
+    print(f"{page}, {name}: {measured.unavailable or f'{len(measured.results)} rows'}")
+
+
+def notebook(name: str, page: str, results: str, failed: str, computed: str = "") -> None:
+    """Make a page: execute its notebook with the profile's parameters."""
+    from mialib.book.notebooks import run_notebook
+    from mialib.book.profile import load_profile
+
+    given = {"output": Path(page), "results": Path(results), "failed": Path(failed)}
+    run_notebook(name, load_profile(), **given, computed=Path(computed) if computed else None)
+
+
+def book(index: str, page: str = "") -> None:
+    """Render the book, or one page of it with the pages of text; broken references are errors in the whole book.
+
+    `index` is the file in the end, below `_build/html`.
+    """
+    import yaml
+
+    from mialib.book.profile import load_profile
+
+    folder = Path(index.partition("/_build/")[0])
+    toc = folder / "_toc.yml"
+    folder.mkdir(parents=True, exist_ok=True)
+    toc.write_text(yaml.safe_dump(load_profile().table_of_contents(page or None), sort_keys=False), encoding="utf-8")
+    strict = [] if page else ["-n", "-W", "--keep-going"]
+    given = ["--config", "_config.yml", "--toc", str(toc.resolve()), "--path-output", str(folder), *strict]
+    subprocess.run([str(Path(sys.executable).with_name("jupyter-book")), "build", "book", *given], check=True)
