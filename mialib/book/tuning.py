@@ -73,7 +73,7 @@ def candidates_of(inputs: Inputs) -> dict[str, Candidates | None]:
 
 @dataclass(frozen=True)
 class TunedTwoWays:
-    """All methods on one benchmark: the hyperparameters that all texts choose, and those that a fifth of them chooses."""
+    """All methods on one benchmark: the hyperparameters that all texts choose, and those that a fifth chooses."""
 
     inputs: Inputs
     candidates: Mapping[str, Candidates | None]  # by method, as `candidates_of` gives them
@@ -108,9 +108,10 @@ class TunedTwoWays:
         return {"auc": options[self.best_on_all[method]], "auc_held_out": options[self.best_on_fifth[method]]}
 
     def results(self, column: str = "", item: str = "", published: str | None = None) -> list[Result]:
-        """AUC of every method: "auc" chosen and judged on all texts, "auc_held_out" chosen on a fifth, judged on the rest.
+        """AUC of every method, chosen in both ways.
 
-        Methods with nothing to choose are judged on the same texts. `published` is the column of the paper's `item` to
+        "auc" is chosen and judged on all texts, "auc_held_out" chosen on a fifth and judged on the others. Methods with
+        nothing to choose are judged on the same texts. `published` is the column of the paper's `item` to
         show next to "auc", if the item has it; of documents with several texts, intervals draw whole documents.
         """
         column, published = column or self.inputs.target.column, published and printed_column(PAPER, item, published)
