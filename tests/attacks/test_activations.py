@@ -1,7 +1,6 @@
 """Activations against a loop over single texts, and a proxy that leaves its target alone."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -9,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS
+from transformers import AutoModelForCausalLM
 
 from mialib.attacks import activations as module
 from mialib.attacks.activations import PROMPT, Proxy, activations, encode_prompts, train_proxy
-from mialib.catalog.models import load_model, model_revision
+from mialib.catalog.models import load_model, load_scorer, model_revision
 from mialib.models import find_head
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
@@ -106,11 +106,10 @@ def test_an_empty_text_and_a_broken_model_are_named(tiny_model):
         activations(loaded, ["the"])
 
 
-def test_real_abstracts_with_the_prompt_fit_and_are_finite(tiny_model):
-    benchmarks = Path(os.environ.get("MIALIB_BENCHMARKS") or Path(__file__).parents[3] / "shared" / "benchmarks")
-    path = benchmarks / "arxiv_mia" / "arxiv_mia_dev.jsonl"
+def test_real_abstracts_with_the_prompt_fit_and_are_finite(tiny_model, published_copy):
+    path = published_copy / "arxiv_mia" / "arxiv_mia_dev.jsonl"
     if not path.is_file():
-        pytest.skip(f"no benchmark texts at {benchmarks}; set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/")
+        pytest.skip(f"{published_copy} holds no arxiv_mia/")
     texts = [json.loads(line)["text"] for line in path.open()][:12]
     folder = tiny_model("gpt_neox", max_position_embeddings=4096)
     ours = activations(load_model(folder), texts)
@@ -211,3 +210,14 @@ def test_a_proxys_activations_are_kept_by_its_recipe(tiny_model, mialib_home, mo
     assert len(list((mialib_home / "cache" / "activations").glob("*.npz"))) == 4
     monkeypatch.setattr(module, "train_proxy", None)  # the second time nothing is trained
     np.testing.assert_array_equal(activations(proxy, TEXTS), first)
+
+
+def test_a_model_that_is_loaded_is_not_loaded_again_and_makes_room_for_a_proxy(tiny_model, monkeypatch):
+    folder = tiny_model("gpt_neox", **LONG)
+    scorer = load_scorer(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(AutoModelForCausalLM, "from_pretrained", None)
+        activations(folder, TEXTS)
+        assert load_scorer(folder) is scorer
+    train_proxy(folder, SENTENCES, 1e-3)
+    assert load_scorer(folder) is not scorer

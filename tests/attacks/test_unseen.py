@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mialib.attacks import synthetic
-from mialib.attacks.unseen import load_unseen, set_apart
+from mialib.attacks.unseen import load_unseen, set_apart, unseen_texts
 from mialib.benchmarks import Benchmark
 
 N_MEMBERS, N_NON_MEMBERS = 6, 10
@@ -90,6 +90,14 @@ def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
     assert rest.labels.sum() == N_MEMBERS, "no member is set apart"
     with pytest.raises(ValueError, match="b has 10 non-members; setting 6 apart would leave fewer"):
         set_apart(BENCHMARK, 6)
+
+
+def test_each_source_gives_its_texts_and_those_set_apart_are_not_judged_on(texts_file):
+    left, unseen = unseen_texts(BENCHMARK, {"real": "apart", "other": texts_file}, 4, seed=1)
+    kept, apart = set_apart(BENCHMARK, 4, seed=1)
+    assert left.tolist() == kept.tolist() and unseen["real"] == apart
+    assert unseen["other"] == load_unseen(texts_file, BENCHMARK.take(kept, "b"), 4, seed=1)
+    assert unseen_texts(BENCHMARK, {"other": texts_file}, 4)[0].tolist() == list(range(len(BENCHMARK)))
 
 
 def test_sampled_texts_begin_like_the_benchmarks_and_are_sampled_once(monkeypatch, model_folder):
