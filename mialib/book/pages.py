@@ -39,6 +39,11 @@ def whole_numbers(value: Any, name: str) -> list[int]:
     return found
 
 
+def lengths_of(value: Any, name: str = "lengths") -> list[int | None]:
+    """A notebook parameter as lengths in words, None for whole texts: "-"."""
+    return [None if optional(n) is None else whole_numbers(n, name)[0] for n in as_list(value)] or [None]
+
+
 def one_for_each(value: Any, n: int, name: str) -> list[Any]:
     """A notebook parameter with an entry for each of `n` things, or one for all of them; None for an empty or "-"."""
     entries = [optional(entry) for entry in as_list(value)] or [None]
