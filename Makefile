@@ -1,14 +1,15 @@
 # The commands a person types. `make book` and `make test` are all that a newcomer needs.
 PYTHON ?= python3
 PROFILE ?= lab
+PAGE ?=
 ONLY ?=
-CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+CORES ?= 0
 BIN = .venv/bin
 INSTALLED = .venv/installed
 
-SNAKEMAKE = snakemake --config profile=$(PROFILE) only="$(ONLY)" --max-checksum-file-size 0 --quiet rules
+BUILD = $(BIN)/mialib build --profile $(PROFILE) --only "$(ONLY)" --cores $(CORES)
 
-.PHONY: help plan book slurm test test-slow lint record lock clean
+.PHONY: help plan book page slurm test test-slow lint record lock clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,11 +24,13 @@ plan: $(INSTALLED)  ## PROFILE=paper: what a run downloads and takes, and what i
 	@MIALIB_PROFILE=data/profiles/$(PROFILE).yml $(BIN)/mialib plan $(ONLY)
 
 book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## train the lab, score, run the notebooks, render the book
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(SNAKEMAKE) --cores $(CORES) --resources gpu=1
-	@echo "The book is ready: open $(CURDIR)/build/$(PROFILE)/book/_build/html/index.html"
+	@$(BUILD)
+
+page: $(INSTALLED)  ## PAGE=surp_figure_4: one page alone, with what it needs and nothing else
+	@$(if $(PAGE),,echo "Which page? PAGE=surp_figure_4, for example; the names are those of notebooks/." && exit 2;) $(BUILD) --page $(PAGE)
 
 slurm: $(INSTALLED) plan  ## the same on a cluster, a job a column; the partition stands in data/slurm/config.yaml
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(SNAKEMAKE) --workflow-profile data/slurm
+	@PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --config profile=$(PROFILE) only="$(ONLY)" --workflow-profile data/slurm
 
 test: $(INSTALLED)  ## the fast tests
 	$(BIN)/python -m pytest -m "not slow"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,7 +66,11 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    globals()[job](*arguments)
+    try:
+        globals()[job](*arguments)
+    finally:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        print(f"{sum(of.ru_utime + of.ru_stime for of in used):.1f} s of a processor", flush=True)
 
 
 # --- the jobs; a receipt is a file that stands for what lies in the cache ---

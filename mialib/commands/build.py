@@ -9,7 +9,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -116,26 +115,23 @@ class Progress(logging.Handler):
             self._show(record.getMessage() + "\n")
 
     def _plan(self) -> None:
+        columns: dict[str, list[str]] = {}
+        for output in self.outputs:
+            if Path(output).parts[2:3] == ("columns",):
+                columns.setdefault(Path(output).parts[3], []).append(output)
         needs = {name: planning.needs_of(page, self.profile) for name, page in self.profile.notebooks.items()}
-        every = planning.jobs_of(self.profile, needs)
-        self.left = {
-            output: every.get(output) or Job("column", output, output) for output in self._first_outputs(every)
-        }
+        every = planning.jobs_of(self.profile, needs, columns)
+        self.left = {output: job for output, job in every.items() if output in self.outputs}
         durations = planning.load_durations(self.profile.name)
         self.expected = {job.key: planning.expected_seconds(job, durations) for job in self.left.values()}
         self.n_jobs = len(self.left)
         cores = f"{self.n_cores} core{'s' if self.n_cores > 1 else ''}"
         self._show(f"{self.n_jobs} jobs, about {in_words(self.seconds_left())} on {cores}\n")
         if self.dry_run:
-            in_order = [job.key for job in every.values() if job.output in self.left]
-            self._show("".join(f"  {key}\n" for key in in_order))
+            self._show("".join(f"  {job.key}\n" for job in self.left.values()))
         else:
             jobs.start_early()
             threading.Thread(target=self._tick, daemon=True).start()
-
-    def _first_outputs(self, every: Mapping[str, Job]) -> list[str]:
-        """The outputs that stand for jobs; a page's results do not."""
-        return [output for output in self.outputs if output in every or "/columns/" in output]
 
     def seconds_left(self) -> float:
         """An estimate, from what the jobs took before and how fast this build's have been so far."""

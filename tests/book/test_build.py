@@ -1,0 +1,291 @@
+"""What a page takes is read off its notebook and parameters; which jobs a build has, and how long they take."""
+
+import json
+
+import pytest
+import yaml
+from nbformat import write
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from mialib.book import build
+from mialib.book.build import Job, jobs_of, needs_of, seconds_to_end, simulate
+from mialib.book.notebooks import read_notebook, with_values
+from mialib.book.profile import Page, Profile, load_profile
+from mialib.store import ROOT, import_closure, imported_modules
+
+LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
+CORPUS = {"source": "patents", "language": "zh", "words": 8, "members": 4, "non_members": 4, "seed": 0}
+TRAINED = CORPUS | {"background": 4, "reference": 4, "vocab_size": 300}
+RECIPE = {"corpus": "lab/a", "layers": 1, "hidden_size": 8, "heads": 1}
+MODELS = {
+    "lab/small": {"benchmarks": ["lab/a"], "train": RECIPE},
+    "lab/large": {"benchmarks": ["lab/a", "lab/a~lab/b"], "train": RECIPE},
+    "lab/forgetful": {"benchmarks": ["lab/a"], "unlearn": {"base": "lab/large", "texts": 2, "learning_rate": 0.1}},
+    "lab/masked": {
+        "benchmarks": [],
+        "masked": RECIPE | {"epochs": 1, "learning_rate": 0.1, "context_tokens": 4},
+    },
+}
+CLAIMS = {
+    "settings": {
+        "here": {"model": "lab/large", "benchmark": "lab/a", "reference": "lab/small", "masked": "lab/masked"},
+        "there": {"model": "lab/forgetful", "benchmark": "lab/a"},
+    },
+    "claims": [
+        {"id": "ours-wins", "where": ["here"], "a": {"detector": "surp"}, "against": [{"detector": "min_k"}]},
+        {"id": "ref-wins", "where": ["here"], "a": {"detector": "ref"}, "against": ["chance"]},
+        {"id": "neighbors-win", "where": ["here"], "a": {"detector": "neighbor"}, "against": ["chance"]},
+        {
+            "id": "grows",
+            "where": ["here", "there"],
+            "a": {"detector": "min_k"},
+            "against": [{"detector": "min_k", "model": {"here": "lab/small"}}],
+        },
+        {
+            "id": "probe-wins",
+            "where": ["here"],
+            "a": {"detector": "probe", "training": "sampled:lab/small"},
+            "against": ["chance"],
+        },
+    ],
+}
+
+
+@pytest.fixture
+def take(tmp_path):
+    """A function from a notebook's cells and the profile's parameters to what the page takes."""
+
+    def needs(defaults, *cells, **parameters):
+        code = [new_code_cell(defaults, metadata={"tags": ["parameters"]}), *map(new_code_cell, cells)]
+        write(new_notebook(cells=[new_markdown_cell("lab/small"), *code]), tmp_path / "page.ipynb")
+        (tmp_path / "claims.yml").write_text(yaml.safe_dump(CLAIMS))
+        book = [{"caption": "c", "pages": [{"notebook": "page", "parameters": parameters}]}]
+        profile = Profile.model_validate(
+            {"name": "p", "landing": {"page": "start"}, "book": book, "models": MODELS}
+            | {"corpora": {"lab/a": TRAINED, "lab/b": CORPUS}}
+        )
+        return needs_of(profile.notebooks["page"], profile, tmp_path, tmp_path / "claims.yml")
+
+    return needs
+
+
+def test_the_profiles_parameters_stand_over_the_notebooks_defaults(take):
+    assert take('models = "lab/small"').models == ("lab/small",)
+    assert take('models = "lab/small"', models=["lab/large"]).models == ("lab/large",)
+    assert take('models = "lab/small, lab/large"').models == ("lab/large", "lab/small")
+
+
+@pytest.mark.parametrize(
+    ("defaults", "models"),
+    [
+        ('references = ["-", "lab/small"]', {"lab/small"}),
+        ('masked = "lab/masked"', {"lab/masked"}),
+        ('synthetic = "sampled:lab/large"', {"lab/large"}),
+        ('models = "lab/small@1"', {"lab/small"}),
+        ('models = "EleutherAI/pythia-70m"', set()),
+    ],
+)
+def test_a_model_is_found_in_whichever_parameter_names_it(take, defaults, models):
+    assert set(take(defaults).models) == models
+
+
+def test_names_in_the_code_count_and_those_in_the_prose_do_not(take):
+    assert take("x = 1").models == ()
+    assert take("x = 1", 'load("lab/large")').models == ("lab/large",)
+
+
+def test_benchmarks_give_corpora_and_the_pairs_that_are_scored_beforehand(take):
+    needs = take('models = "lab/large"\nbenchmarks = "lab/a:non_member~lab/b"')
+    assert needs.corpora == ("lab/a", "lab/b") and needs.scored == ()
+    needs = take('models = "lab/large"\nbenchmarks = ["lab/a", "lab/a~lab/b"]\ncorpora = "lab/a:30k"')
+    assert needs.scored == (("lab/large", "lab/a"), ("lab/large", "lab/a~lab/b"))
+
+
+def test_a_benchmark_that_is_a_file_is_a_file_that_the_page_takes(take, tmp_path):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("")
+    assert take("x = 1", benchmarks=f"{texts}, nowhere.jsonl").files == (str(texts),)
+
+
+@pytest.mark.parametrize(
+    ("claim", "models"),
+    [
+        ("ours-wins", {"lab/large"}),  # no side reads the setting's smaller model
+        ("ref-wins", {"lab/large", "lab/small"}),
+        ("neighbors-win", {"lab/large", "lab/masked"}),
+        ("grows", {"lab/large", "lab/small"}),  # not in the setting of a model that the page does not show
+        ("probe-wins", {"lab/large", "lab/small"}),
+    ],
+)
+def test_a_verdict_takes_the_models_of_its_tests(take, claim, models):
+    verdict = f'about = ["{claim}"]\nclaims.verdicts(models, about)'
+    assert set(take('models = "lab/large"', verdict).models) == models
+    assert set(take('models = "lab/masked"', verdict).models) == {"lab/masked"}, "no claim is tested on it"
+
+
+def test_a_page_of_all_claims_takes_the_models_of_all(take):
+    assert set(take("x = 1", "judging.judge_all(stated)").models) == set(MODELS)
+
+
+def test_parameters_that_are_no_plain_values_are_an_error(take):
+    with pytest.raises(ValueError):
+        take("models = load()")
+
+
+def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(take):
+    imports = "import mialib\nfrom mialib.book import figures, pages\nfrom mialib.metrics import auc\n"
+    assert take("x = 1", imports + "mialib.detect('ppl', stats)").modules == (
+        "book",
+        "book.figures",
+        "book.pages",
+        "detectors",
+        "metrics",
+    )
+    assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
+
+
+# --- of the book itself ---
+
+
+def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
+    of_page = {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()}
+    assert of_page["surp_figure_4"].models == ("lab/en-900k", "lab/zh-400k")
+    assert of_page["surp_figure_4"].scored == (("lab/en-900k", "lab/en"), ("lab/zh-400k", "lab/zh"))
+    assert of_page["min_k_books"].models == ("lab/books-100k",)
+    assert of_page["registry"].models == ()
+    assert {"lab/en-400k", "lab/en-masked"} <= set(of_page["probe_tables_2_3"].models)
+
+
+def test_a_test_takes_the_models_that_its_judging_runs():
+    from mialib.book import judging
+
+    stated = judging.load_claims()
+    for claim, setting in stated.tests():
+        named = set(build._names_in_claims(build.CLAIMS, {claim.id}, {stated.settings[setting].model}))
+        wanted = set(stated.models(claim, setting))
+        elsewhere = {m for other in claim.where if other != setting for m in stated.models(claim, other)}
+        found = {part for name in named for part in name.removeprefix("sampled:").split("~")} & set(LAB.models)
+        assert wanted <= found <= wanted | elsewhere, (claim.id, setting)
+
+
+def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
+    for module in ("lab.training", "lab.corpora", "scoring", "passes.cache", "passes.inputs", "book.judging"):
+        assert "book.figures" not in import_closure(module), module
+    shown = {name for name, page in LAB.notebooks.items() if "book.figures" in needs_of(page, LAB).modules}
+    assert "dc_pdd_figure_3a" in shown and "two_sources" not in shown
+
+
+# --- jobs ---
+
+
+def lab_jobs():
+    return jobs_of(LAB, {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()})
+
+
+def upstream(jobs, output):
+    return {output}.union(*(upstream(jobs, needed) for needed in jobs[output].waits_for))
+
+
+def test_a_page_waits_for_what_it_takes_and_for_nothing_else():
+    jobs = lab_jobs()
+    keys = {jobs[output].key for output in upstream(jobs, build.single_page("lab", "surp_figure_4"))}
+    assert keys == {
+        "corpus lab/en",
+        "corpus lab/zh",
+        "train lab/en-900k",
+        "train lab/zh-400k",
+        "score lab/en-900k on lab/en",
+        "score lab/zh-400k on lab/zh",
+        "notebook surp_figure_4",
+        "page surp_figure_4",
+    }
+
+
+def test_the_book_waits_for_every_page_and_an_unlearned_model_for_the_one_that_it_was():
+    jobs = lab_jobs()
+    assert {jobs[output].name for output in jobs[build.book_index("lab")].waits_for} == set(LAB.notebooks)
+    assert build.model_receipt("lab/en-400k") in jobs[build.model_receipt("lab/en-400k-unlearned")].waits_for
+    assert jobs[build.corpus_receipt("lab/later")].waits_for == (build.corpus_receipt("lab/en"),)
+
+
+def test_a_page_of_a_papers_table_waits_for_its_columns():
+    profile = Profile.model_validate(
+        {"name": "p", "landing": {"notebook": "paper_table", "name": "t", "title": "T"}, "book": []}
+    )
+    nothing = build.Needs((), (), (), (), ())
+    jobs = jobs_of(profile, {"t": nothing}, {"t": ["build/p/columns/t/a.json"]})
+    assert jobs["book/pages/t.ipynb"].waits_for == ("build/p/columns/t/a.json",)
+    assert jobs["build/p/columns/t/a.json"].key == "column t, a"
+
+
+# --- how long ---
+
+CHAIN = [
+    Job("train", "a", "a"),
+    Job("train", "b", "b"),
+    Job("notebook", "c", "c", ("a",)),
+    Job("book", "", "d", ("b", "c")),
+]
+
+
+def test_a_job_takes_what_it_took_before_or_what_others_of_its_rule_do():
+    durations = {"train a": 100.0, "train b": 20.0, "train c": 60.0, "book": 5.0}
+    assert build.expected_seconds(Job("train", "a", ""), durations) == 100
+    assert build.expected_seconds(Job("train", "new", ""), durations) == 60
+    assert build.expected_seconds(Job("book", "", ""), durations) == 5
+    assert build.expected_seconds(Job("score", "x on y", ""), durations) == build.UNKNOWN_SECONDS
+
+
+def test_the_job_that_most_waits_for_goes_first():
+    durations = {"train a": 10.0, "train b": 30.0, "notebook c": 50.0, "book": 5.0}
+    assert seconds_to_end({job.output: job for job in CHAIN}, durations) == {"a": 65, "b": 35, "c": 55, "d": 5}
+
+
+@pytest.mark.parametrize(("n_cores", "seconds"), [(1, 95), (2, 65), (8, 65)])
+def test_an_estimate_counts_what_waits_and_what_runs_side_by_side(n_cores, seconds):
+    given = {"a": 10.0, "b": 30.0, "c": 50.0, "d": 5.0}
+    assert simulate({job.output: job for job in CHAIN}, given, n_cores) == seconds
+
+
+def test_what_runs_already_keeps_its_core():
+    jobs = {job.output: job for job in (Job("train", "short", "s"), Job("train", "long", "l"))}
+    assert simulate(jobs, {"s": 10, "l": 100}, 1, running=["s"]) == 110
+    assert simulate({}, {}, 2) == 0
+
+
+def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "TYPICAL", tmp_path / "typical.json")
+    monkeypatch.setattr(build, "durations_file", lambda profile: tmp_path / f"{profile}.json")
+    assert build.load_durations("lab") == {}
+    (tmp_path / "typical.json").write_text(json.dumps({"train a": 1, "train b": 2}))
+    (tmp_path / "lab.json").write_text(json.dumps({"train b": 3}))
+    assert build.load_durations("lab") == {"train a": 1, "train b": 3}
+
+
+def test_typical_durations_are_of_jobs_that_there_are():
+    keys = {job.key for job in lab_jobs().values()}
+    known = set(json.loads(build.TYPICAL.read_text()))
+    assert known <= keys and len(known) > 0.9 * (len(keys) - len(LAB.notebooks))  # single pages are seldom rendered
+
+
+# --- the parameters that a page shows ---
+
+
+def test_values_take_the_place_of_defaults_and_comments_stay():
+    code = 'a = 1  # "one"\nb = [\n    "ä",\n    2,\n]  # two\nc = "x"'
+    assert with_values(code, {"b": ["y"], "c": 3}) == "a = 1  # \"one\"\nb = ['y']  # two\nc = 3"
+
+
+def test_a_notebook_is_read_without_being_run(tmp_path):
+    cells = [
+        new_code_cell('models = ["m"]\nn = -1', metadata={"tags": ["parameters", "hide-input"]}),
+        new_code_cell('raise RuntimeError("never")'),
+    ]
+    write(new_notebook(cells=cells), tmp_path / "page.ipynb")
+    source = read_notebook(tmp_path / "page.ipynb")
+    assert source.defaults == {"models": ["m"], "n": -1} and source.strings == {"never"}
+    assert not source.shows_all_claims and source.modules == ()
+
+
+def test_a_page_knows_its_file():
+    assert Page(notebook="a", name="b", title="B").file == "pages/b"

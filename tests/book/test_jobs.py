@@ -1,0 +1,113 @@
+"""Jobs run in processes of their own, forked from one that has imported everything; so do pages' kernels."""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from mialib.book import jobs
+from mialib.book.notebooks import ForkedKernel, run_notebook
+from mialib.book.profile import Profile
+
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+
+
+def corpus_log(folder, name):
+    with pytest.raises(RuntimeError) as failed:
+        jobs.run(jobs.corpus, name, folder / "receipt.json", log=folder / "logs" / "job.log")
+    return str(failed.value), (folder / "logs" / "job.log").read_text()
+
+
+def test_a_failed_job_shows_the_end_of_its_log(tmp_path):
+    error, log = corpus_log(tmp_path, "lab/nowhere")
+    assert error.startswith("corpus lab/nowhere") and "unknown lab corpus 'lab/nowhere'" in error
+    assert "Traceback" in log and not (tmp_path / "receipt.json").exists()
+
+
+def test_jobs_take_one_thread_each_and_share_what_is_imported(tmp_path):
+    corpus_log(tmp_path, "lab/nowhere")
+    assert {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "RAYON")} == {"1"}
+    method = jobs._context().get_start_method()
+    assert method == ("forkserver" if sys.platform == "linux" else "spawn")
+
+
+def page(folder, *sources):
+    cells = [new_code_cell("x = 1  # a number", metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
+    nbformat.write(new_notebook(cells=cells, metadata=KERNEL), folder / "page.ipynb")
+    profile = Profile(name="t", landing={"notebook": "page", "parameters": {"x": 7}}, book=[])
+    output = folder / "out.ipynb"
+    run_notebook("page", profile, output=output, failed=folder / "failed.ipynb", folder=folder)
+    return nbformat.read(output, as_version=4).cells
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux alone")
+def test_a_page_runs_in_a_fork_of_this_process_and_shows_all_that_a_kernel_shows(tmp_path):
+    sys.modules["loaded_here"] = Profile  # no other process has it
+    try:
+        cells = page(
+            tmp_path,
+            "import os, sys\nprint(os.getppid(), 'loaded_here' in sys.modules)\nprint('aside', file=sys.stderr)",
+            "import matplotlib.pyplot as plt\nplt.subplots()[1].plot([1, 2]);",
+            "from IPython.display import Markdown, display\ndisplay(Markdown('shown'))\nx",
+        )
+    finally:
+        del sys.modules["loaded_here"]
+    streams = {output.name: output.text for output in cells[1].outputs}
+    assert streams == {"stdout": f"{os.getpid()} True\n", "stderr": "aside\n"}
+    assert "image/png" in cells[2].outputs[-1].data
+    assert cells[3].outputs[0].data["text/markdown"] == "shown" and cells[3].outputs[1].data["text/plain"] == "7"
+
+
+def test_a_page_shows_the_parameters_that_it_ran_with_in_one_cell(tmp_path):
+    cells = page(tmp_path, "print(x)")
+    assert [cell.source for cell in cells] == ["x = 7  # a number", "print(x)"]
+    assert cells[0].metadata.tags == ["parameters"] and cells[1].outputs[0].text == "7\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux alone")
+def test_a_kernel_that_is_never_started_ends_with_its_pipe(tmp_path):
+    kernel = ForkedKernel(tmp_path)
+    assert kernel.poll() is None
+    os.close(kernel._writes)
+    assert kernel.wait() == 0 and kernel.poll() == 0
+    kernel = ForkedKernel(tmp_path)
+    kernel.kill()
+    assert kernel.wait() == -9
+
+
+def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
+    book = [{"caption": "c", "pages": [{"notebook": "a"}, {"page": "how_to_read"}, {"notebook": "b"}]}]
+    profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
+    assert profile.table_of_contents("b") == {
+        "format": "jb-book",
+        "root": "pages/b",
+        "chapters": [{"file": "how_to_read"}],
+    }
+
+
+def look_around(path):
+    """What a job finds."""
+    import torch
+
+    found = [torch.cuda.is_initialized(), threading.active_count(), torch.get_num_threads(), os.getppid()]
+    found += ["matplotlib_inline.backend_inline" in sys.modules, os.environ["MPLBACKEND"]]
+    Path(path).write_text(json.dumps(found))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
+def test_a_job_finds_everything_imported_and_nothing_begun(tmp_path):
+    processes = [jobs._context().Process(target=look_around, args=(str(tmp_path / name),)) for name in "ab"]
+    for process in processes:
+        process.start()
+        process.join()
+    of_a, of_b = (json.loads((tmp_path / name).read_text()) for name in "ab")
+    assert of_a == of_b, "of one parent"
+    has_cuda, n_python_threads, n_threads, parent, has_backend, backend = of_a
+    assert not has_cuda and n_python_threads == 1 and n_threads == 1 and parent != os.getpid()
+    assert not has_backend, "a backend that is loaded before there is a kernel shows no figures"
+    assert backend == "module://matplotlib_inline.backend_inline"
