@@ -1,8 +1,8 @@
 """A column of the probe paper's tables: its baselines and the probe, judged on texts that nothing was chosen on.
 
-    unseen (lab/en:reference, ...)   the probe learns from them                       mialib.attacks.unseen
-    validation, a fifth              layer and learning rate are chosen on it         mialib.attacks.probe
-    test, four fifths                all methods are judged on it
+unseen (lab/en:reference, ...)   the probe learns from them                       mialib.attacks.unseen
+validation, a fifth              layer and learning rate are chosen on it         mialib.attacks.probe
+test, four fifths                all methods are judged on it
 """
 
 from __future__ import annotations
