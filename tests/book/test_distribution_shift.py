@@ -1,15 +1,22 @@
-"""The shift dial and the mirror test: what a shift does to detectors where membership is the same."""
+"""The distribution-shift sweep and the non-member control: what a shift does where membership is the same."""
 
 from dataclasses import replace
 
+import matplotlib
 import numpy as np
 import oracles
 import pytest
+from conftest import page_parameters
+from page_code import functions_of, method_of, page_of
+
+matplotlib.use("Agg")
 
 from mialib.benchmarks import Benchmark
-from mialib.book import shift
-from mialib.book.results import Result
+from mialib.book import blind_tables, pages
+from mialib.book.results import load_results
+from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc_interval
+from mialib.passes.inputs import Target, inputs_of
 
 WORDS = [f"word{i}" for i in range(60)]
 
@@ -20,85 +27,144 @@ def step(name, words, scores_of_others, n_others, rng):
     texts = (*members, *(" ".join(rng.choice(words, 30)) for _ in range(n_others)))
     benchmark = Benchmark(name, texts, np.repeat([1, 0], [60, n_others]), f"revision of {name}")
     of_members = np.random.default_rng(1).normal(1, 1, 60)
-    return shift.Step(name, benchmark, {"d": np.concatenate([of_members, scores_of_others])})
+    inputs = inputs_of(Target(model="made/model", benchmark=name), benchmark)
+    return inputs, {"d": np.concatenate([of_members, scores_of_others])}
 
 
 @pytest.fixture(scope="module")
 def steps():
     """Own non-members, others of the same kind, and others of another that score lower."""
     rng = np.random.default_rng(2)
-    return [
-        step("own", WORDS[:40], rng.normal(0, 1, 60), 60, rng),
-        step("alike", WORDS[:40], rng.normal(0, 1, 80), 80, rng),
-        step("elsewhere", WORDS[20:], rng.normal(-2, 1, 50), 50, rng),
-    ]
-
-
-@pytest.fixture(scope="module")
-def measured(steps):
-    return shift.measure(steps)
-
-
-def test_each_step_holds_the_same_members_against_its_non_members(steps, measured):
-    found = {(r.row, r.column): r for r in measured}
-    for s in steps:
-        assert found["d", s.column].interval == auc_interval(s.benchmark.labels, s.scores["d"])
-
-
-def test_the_mirror_shows_a_shift_and_nothing_else(steps, measured):
-    found = {(r.row, r.column): r for r in measured}
-    own = steps[0].scores["d"][60:]
-    for s in steps[1:]:
-        assert found["d", s.mirror].ours == pytest.approx(oracles.auc(own, s.scores["d"][60:]))
-    alike, elsewhere = (found["d", s.mirror] for s in steps[1:])
-    assert alike.low < 0.5 < alike.high and elsewhere.low > 0.5
-    assert ("d", steps[0].mirror) not in found, "the members' own non-members are no mirror of themselves"
-
-
-def test_the_blind_baseline_says_how_far_apart_the_texts_are(steps, measured):
-    found = {r.column: r for r in measured if r.row == "Blind: tf-idf"}
-    assert all(0.25 < found[c].ours < 0.75 for c in (steps[0].column, steps[1].column, steps[1].mirror))
-    assert found[steps[2].column].low > 0.8 and found[steps[2].mirror].low > 0.8
-
-
-def test_the_figure_has_a_panel_of_members_and_one_of_the_mirror(steps, measured):
-    panels = shift.curves(measured, steps)
-    assert {title: list(points["d"]) for title, points in panels.items()} == {
-        "members − non-members": [0, 1, 2],
-        "mirror: no member on either side": [1, 2],
+    return {
+        "own": step("own", WORDS[:40], rng.normal(0, 1, 60), 60, rng),
+        "alike": step("alike", WORDS[:40], rng.normal(0, 1, 80), 80, rng),
+        "elsewhere": step("elsewhere", WORDS[20:], rng.normal(-2, 1, 50), 50, rng),
     }
 
 
-def test_the_words_name_the_detectors_that_a_shift_misleads_and_in_which_direction(steps, measured):
-    said = shift.say_mirror(measured, steps).splitlines()
-    assert "alike" in said[0] and "above 0.5" in said[0] and "members: none; surely below" in said[0]
-    assert "elsewhere" in said[1] and "members: d; surely below" in said[1]
-    turned = [replace(s, scores={"d": -s.scores["d"]}) for s in steps]
-    assert said != (other := shift.say_mirror(shift.measure(turned), turned).splitlines())
-    assert other[1].endswith("strangers for members: d.")
+@pytest.fixture(scope="module")
+def page(steps):
+    """What the visible cells of the sweep make of these steps."""
+    return method_of(
+        "distribution_shift",
+        **functions_of("distribution_shift"),
+        names=list(steps),
+        steps={name: inputs for name, (inputs, _) in steps.items()},
+        all_scores={name: scores for name, (_, scores) in steps.items()},
+    )
+
+
+def test_each_step_holds_the_same_members_against_its_non_members(steps, page):
+    assert list(page["sweep"]) == [f"members − {name}" for name in steps]
+    for (benchmark, scores), (inputs, given) in zip(page["sweep"].values(), steps.values(), strict=True):
+        assert benchmark is inputs.benchmark and scores is given
+
+
+def test_the_control_shows_a_shift_and_nothing_else(steps, page):
+    assert list(page["control"]) == ["own − alike (control)", "own − elsewhere (control)"], (
+        "own is no control of itself"
+    )
+    own, intervals = steps["own"][1]["d"][60:], []
+    for name, (benchmark, scores) in zip(["alike", "elsewhere"], page["control"].values(), strict=True):
+        shifted, of_shifted = steps[name]
+        assert benchmark.texts == steps["own"][0].texts[60:] + shifted.texts[60:]
+        assert benchmark.labels.tolist() == [1] * 60 + [0] * (len(shifted.texts) - 60)
+        intervals.append(auc_interval(benchmark.labels, scores["d"]))
+        assert intervals[-1].estimate == pytest.approx(oracles.auc(own, of_shifted["d"][60:]))
+    alike, elsewhere = intervals
+    assert alike.low < 0.5 < alike.high and elsewhere.low > 0.5
+
+
+def test_the_page_of_surps_ablation_makes_the_same_control(steps, page):
+    (own, own_scores), (shifted, shifted_scores) = steps["own"], steps["elsewhere"]
+    given = {"own": own, "shifted": shifted, "own_scores": own_scores, "shifted_scores": shifted_scores}
+    compared = method_of("surp_shift", **functions_of("surp_shift"), **given)["compared"]
+    (first, _), (second, _), (control, scores) = compared.values()
+    assert (first, second) == (own.benchmark, shifted.benchmark)
+    same, of_same = page["control"]["own − elsewhere (control)"]
+    assert control.texts == same.texts and control.labels.tolist() == same.labels.tolist()
+    assert scores["d"].tolist() == of_same["d"].tolist()
+
+
+def test_the_blind_baseline_says_how_far_apart_the_texts_are(page):
+    found = {
+        name: blind_tables.measure(benchmark, name, ["auc"], kinds=["tfidf"])[0]
+        for name, (benchmark, _) in (page["sweep"] | page["control"]).items()
+    }
+    alike = ("members − own", "members − alike", "own − alike (control)")
+    assert all(0.25 < found[name].ours < 0.75 for name in alike)
+    assert found["members − elsewhere"].low > 0.8 and found["own − elsewhere (control)"].low > 0.8
+
+
+def test_detectors_that_a_shift_misleads_are_named_by_direction(page):
+    def misled(sign, name):
+        benchmark, scores = page["control"][name]
+        return page["surely_misled"]({"d": auc_interval(benchmark.labels, sign * scores["d"])})
+
+    assert misled(1, "own − alike (control)") == ([], [])
+    assert misled(1, "own − elsewhere (control)") == (["d"], [])
+    assert misled(-1, "own − elsewhere (control)") == ([], ["d"])
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_sure_is_what_holds_for_all_detectors_of_a_step_at_once(steps, sign):
+def test_sure_is_what_holds_for_all_detectors_of_a_step_at_once(sign):
     """An AUC 2.3 standard errors from 0.5: beyond 1.96, of one detector, and not beyond 2.69, of seven."""
+    surely_misled = functions_of("distribution_shift")["surely_misled"]
 
     def said(n_detectors, at):
         estimate = 0.5 + sign * at * 0.02
         interval = Interval(estimate, estimate - 1.96 * 0.02, estimate + 1.96 * 0.02)
-        rows = (f"d{i}" for i in range(n_detectors))
-        found = [Result.of(row=row, column=steps[1].mirror, metric="auc", interval=interval) for row in rows]
-        return shift.say_mirror(found, steps[:2])
+        above, below = surely_misled({f"d{i}": interval for i in range(n_detectors)})
+        assert not (below if sign > 0 else above)
+        return above or below
 
     assert "d0" in said(1, 2.3) and "d0" not in said(1, 1.9)
     assert "d0" not in said(7, 2.3) and "d0" in said(7, 2.8)
 
 
-def test_two_steps_of_one_name_are_an_error_that_names_it(steps):
-    with pytest.raises(ValueError, match="two steps are named 'alike'"):
-        shift.measure([*steps[:2], replace(steps[2], name="alike")])
-
-
 def test_other_members_are_an_error_that_counts_them(steps):
-    other = replace(steps[1], benchmark=replace(steps[1].benchmark, texts=("new", *steps[1].benchmark.texts[1:])))
+    own, alike = steps["own"][0], steps["alike"][0]
+    pages.check_same_members([own, alike])
+    texts = ("new", *alike.texts[1:])
+    other = inputs_of(alike.target, replace(alike.benchmark, texts=texts))
     with pytest.raises(ValueError, match="own and alike have different members \\(1 of the first's 60"):
-        shift.measure([steps[0], other])
+        pages.check_same_members([own, other])
+
+
+# --- the whole page ---
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model, tmp_path_factory):
+    """The page's names and its results, of two steps."""
+    wanted, of_page = page_parameters([tiny_model("gpt_neox")], tmp_path_factory.mktemp("shift"))
+    names = {name: wanted[name] for name in ("models", "corpora", "out")}
+    return page_of("distribution_shift", **names, **of_page["distribution_shift"]), load_results(wanted["out"])
+
+
+def test_the_figure_has_a_panel_of_members_and_one_of_the_control(whole):
+    page, _ = whole
+    panels = {title: list(lines["PPL"]) for title, lines in page["panels"].items()}
+    assert panels == {"members − non-members": [0, 1], "control: no member on either side": [1]}
+
+
+def test_every_detector_and_the_blind_baseline_are_measured_at_each_step_and_in_its_control(whole):
+    page, results = whole
+    rows = [DETECTORS[name].label for name in page["detectors"]] + ["Blind: tf-idf"]
+    columns = ["members − own", "members − shifted", "own − shifted (control)"]
+    assert [(r.column, r.row) for r in results] == [(column, row) for column in columns for row in rows]
+
+
+def test_the_words_name_the_detectors_in_each_direction(whole):
+    page, results = whole
+    of_control = {r.row: r.interval for r in results if "control" in r.column and not r.row.startswith("Blind")}
+    above, below = page["surely_misled"](of_control)
+    [line] = page["lines"]
+    assert line.startswith("- **shifted** (blind baseline ") and f"{len(of_control)} detectors" in line
+    assert f"taken for members: {', '.join(above) or 'none'}." in line
+    assert line.endswith(f"are: {', '.join(below) or 'none'}.")
+
+
+def test_two_steps_of_one_name_are_an_error_that_names_it(tmp_path):
+    with pytest.raises(ValueError, match="two steps have one name in alike, alike"):
+        page_of("distribution_shift", names="alike, alike", benchmarks="a.jsonl, b.jsonl")

@@ -1,24 +1,36 @@
-"""SURP's pages: the grid, other readings of the equations, tokens, both ways of choosing, domains and shift."""
+"""SURP's pages: what their visible cells compute, by hand and against the library."""
 
 import time
-from dataclasses import replace
 
+import matplotlib
 import numpy as np
 import oracles
 import pytest
-from conftest import made_inputs, made_row, random_rows
+from conftest import made_inputs, made_row, page_parameters, random_rows
+from page_code import functions_of, method_of, page_of
 
-from mialib.book import surp
-from mialib.book.published import load_published, published_along
-from mialib.detectors import detect
-from mialib.metrics import auc, auc_interval, compare_auc, document_auc_interval, tpr_at_fpr
-from mialib.model_selection import GRIDS, HELD_OUT, describe_options, gap, score_grid, stratified_split
-from mialib.passes import inputs as evaluate
-from mialib.token_stats import TokenRow
+matplotlib.use("Agg")
 
-THRESHOLDS, KS = [1.0, 2.5, 10.0], [10, 40, 100]
-READINGS = {"ours": surp.below_percentile, "rank": surp.lowest_by_rank, "range": surp.below_share_of_range}
-VARIANTS = dict(zip(["ours", "rank", "range", "-100"], surp.VARIANTS.values(), strict=True))
+from mialib.benchmarks import Benchmark
+from mialib.book.results import load_results
+from mialib.detectors import SURP_GRID, detect, surp_grid
+from mialib.lab.corpora import overlaps
+from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
+from mialib.model_selection import HELD_OUT, stratified_split
+from mialib.text import NGRAM_WORDS
+from mialib.token_stats import TokenRow, TokenStats
+
+THRESHOLDS, KS = np.array([1.0, 2.5, 10.0]), np.array([10, 40, 100])
+OURS, RANK, RANGE, EMPTY = "ours", "by rank", "by range", "empty scores −100"
+
+
+def figure_4(thresholds=THRESHOLDS, ks=KS):
+    """The functions of the page with this grid."""
+    return functions_of("surp_figure_4", thresholds=np.asarray(thresholds), ks=np.asarray(ks))
+
+
+PAGE = figure_4()
+IS_LOW = {OURS: PAGE["below_percentile"], RANK: PAGE["lowest_by_rank"], RANGE: PAGE["below_share_of_range"]}
 
 
 @pytest.fixture
@@ -28,23 +40,55 @@ def inputs():
     return made_inputs(random_rows(2, lengths), np.tile([1, 0, 0], 20), lowercase=random_rows(3, lengths))
 
 
-# --- the grid ---
+# --- Figure 4: the grid ---
 
 
-def test_the_grid_holds_auc_counts_and_its_best_cell(inputs):
+def test_the_visible_grid_is_the_detector_cell_by_cell(inputs):
     thresholds, ks = [0.01, *THRESHOLDS], [20, 100]
-    grid = surp.auc_grid(inputs, thresholds, ks)
-    results = surp.grid_results(inputs, grid, thresholds, ks)
-    assert len(results) == 8
+    page = method_of("surp_figure_4", **figure_4(thresholds, ks), columns=[inputs])
+    [(score, n_surprising)], [aucs] = page["grids"].values(), page["aucs"].values()
+    library, counts = surp_grid(inputs.stats, thresholds, ks)
+    np.testing.assert_array_equal(n_surprising, counts)
     for i, threshold in enumerate(thresholds):
         for j, k in enumerate(ks):
-            scores = detect("surp", inputs.stats, entropy_threshold=threshold, k=k)
-            assert grid.auc[i, j] == pytest.approx(auc(inputs.labels, scores))
-            assert grid.texts_without[i, j] == (scores == 0).sum()
-            [result] = [r for r in results if r.row == f"entropy < {threshold:g}" and r.column.endswith(f"k = {k}")]
-            assert result.ours == pytest.approx(grid.auc[i, j])
-    assert grid.texts_without[0, 0] > grid.texts_without[-1, -1] > 0
-    assert grid.auc[grid.best] == grid.auc.max()
+            expected = detect("surp", inputs.stats, entropy_threshold=threshold, k=k)
+            np.testing.assert_allclose(score[i, j], expected, atol=1e-12)
+            np.testing.assert_allclose(library[i, j], expected, atol=1e-12)
+            assert aucs[i, j] == pytest.approx(auc(inputs.labels, expected))
+            assert (n_surprising[i, j] == 0).sum() == (expected == 0).sum()
+    without = (n_surprising == 0).sum(axis=-1)
+    assert without[0, 0] > without[-1, -1] > 0
+
+
+def test_the_visible_grid_is_the_papers_equations_one_token_at_a_time(inputs):
+    score, _ = PAGE["surp_grid"](inputs.stats, THRESHOLDS, KS)
+    for text, row in enumerate(inputs.stats):
+        log_prob, entropy = row.log_prob.tolist(), row.entropy.tolist()
+        for i, threshold in enumerate(THRESHOLDS):
+            for j, k in enumerate(KS):
+                assert score[i, j, text] == pytest.approx(oracles.surp(log_prob, entropy, threshold, k) or 0)
+
+
+def test_the_page_saves_the_auc_of_every_cell(tiny_model, tmp_path):
+    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
+    names = {name: wanted[name] for name in ("models", "benchmarks", "out")}
+    page = page_of("surp_figure_4", **names, entropy_step=2.5, k_step=40)
+    [column], results = page["columns"], load_results(wanted["out"])
+    assert len(results) == 4 * 2
+    for i, threshold in enumerate((2.5, 5, 7.5, 10)):
+        for j, k in enumerate((40, 80)):
+            [result] = [r for r in results if r.row == f"entropy < {threshold:g}" and r.column.endswith(f", k = {k}")]
+            scores = detect("surp", column.stats, entropy_threshold=threshold, k=k)
+            assert result.interval == auc_interval(column.labels, scores)
+            assert page["aucs"][column.target.column][i, j] == pytest.approx(result.ours)
+
+
+def test_a_model_without_entropies_is_an_error(inputs):
+    lacking = TokenStats.from_rows(list(inputs.stats), provenance={"lacks": {"entropy": "behind an API"}})
+    for name, given in (("surp_figure_4", {}), ("surp_figure_2", {"entropy_threshold": 2.0, "k": 20.0})):
+        page = figure_4() | functions_of(name) | given
+        with pytest.raises(ValueError, match="behind an API"):
+            method_of(name, **page, columns=[inputs.given(stats=lacking)])
 
 
 def chosen_by_hand(labels, of_cells):
@@ -54,7 +98,7 @@ def chosen_by_hand(labels, of_cells):
 
 
 def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_others(inputs):
-    found = surp.compare_conditions(inputs, THRESHOLDS, KS)
+    found = PAGE["compare_conditions"](inputs)
     on_others = {
         name: chosen_by_hand(inputs.labels, [detect(detector, inputs.stats, **options) for options in grid])
         for name, detector, grid in [
@@ -78,9 +122,14 @@ def on_noise(compare, n=40):
     return {name: np.array([differences[name] for differences in found]) for name in found[0]}
 
 
+NOISE_GRID = [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100]
+
+
 def test_on_noise_both_conditions_are_as_good_as_one():
+    page = figure_4(*NOISE_GRID)
+
     def compare(inputs):
-        found = surp.compare_conditions(inputs, [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100])
+        found = page["compare_conditions"](inputs)
         return {name.split(" − ")[1].split(" (")[0]: c.difference.estimate for name, c in found.items()}
 
     for name, differences in on_noise(compare).items():
@@ -92,21 +141,23 @@ def test_the_papers_whole_grid_of_a_thousand_texts_takes_seconds():
     rng = np.random.default_rng(0)
     rows = [TokenRow(*(-rng.exponential(3, (4, 200)) * [[0], [1], [-1], [-1]])) for _ in range(1000)]
     inputs = made_inputs(rows, np.tile([1, 0], 500))
+    page = figure_4(*SURP_GRID.values())
     start = time.perf_counter()
-    grid = surp.auc_grid(inputs, *GRIDS["surp"].values())
+    score, _ = page["surp_grid"](inputs.stats, page["thresholds"], page["ks"])
+    grid = np.array([[auc(inputs.labels, cell) for cell in of_threshold] for of_threshold in score])
     seconds = time.perf_counter() - start
-    assert grid.auc.shape == (20, 10) and len(np.unique(grid.auc)) > 100
+    assert grid.shape == (20, 10) and len(np.unique(grid)) > 100
     assert seconds < 5, f"{seconds:.1f} s"
 
 
-# --- other readings ---
+# --- Figure 4: other readings ---
 
 
 def lowest_by_hand(reading, values, k):
     """Which values are low, one at a time."""
-    if reading == "ours":
+    if reading == OURS:
         return [value < oracles.percentile(values, k) for value in values]
-    if reading == "range":
+    if reading == RANGE:
         return [value < min(values) + k / 100 * (max(values) - min(values)) for value in values]
     before = [sum((other, j) < (value, i) for j, other in enumerate(values)) for i, value in enumerate(values)]
     return [n < len(values) * k // 100 for n in before]
@@ -115,96 +166,113 @@ def lowest_by_hand(reading, values, k):
 @pytest.mark.parametrize(
     ("reading", "expected"),
     # The percentile of k = 50 is -3, the two lowest by rank are -4 and the first -3, half of the way is -2.5.
-    [("ours", [0, 1, 0, 0]), ("rank", [1, 1, 0, 0]), ("range", [1, 1, 1, 0])],
+    [(OURS, [0, 1, 0, 0]), (RANK, [1, 1, 0, 0]), (RANGE, [1, 1, 1, 0])],
 )
 def test_what_is_low_by_hand(reading, expected):
-    assert READINGS[reading](np.array([-3.0, -4, -3, -1]), 50).tolist() == [bool(x) for x in expected]
+    assert IS_LOW[reading](np.array([-3.0, -4, -3, -1]), 50).tolist() == [bool(x) for x in expected]
 
 
 @pytest.mark.parametrize("k", [1, 10, 29, 40, 100])
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("reading", IS_LOW)
 def test_what_is_low_agrees_with_its_definition_ties_included(reading, k):
     ties = [np.round(row.log_prob * 2) / 2 for row in random_rows(4, [1, 2, 3, 10, 40, 100])]
     for values in ties:
-        assert READINGS[reading](values, k).tolist() == lowest_by_hand(reading, values.tolist(), k)
+        assert IS_LOW[reading](values, k).tolist() == lowest_by_hand(reading, values.tolist(), k)
+
+
+def readings_at(inputs, entropy_threshold, k):
+    """Each reading's scores at one cell, and how many texts have no surprising token."""
+    found = PAGE["readings"](inputs.stats, [entropy_threshold], [k])
+    return {name: (score[0, 0], int((n[0, 0] == 0).sum())) for name, (score, n) in found.items()}
 
 
 @pytest.mark.parametrize(("entropy_threshold", "k"), [(2.5, 40), (0.5, 10), (np.inf, 100), (4, 1)])
-def test_our_variant_is_the_detector(inputs, entropy_threshold, k):
-    scores, n_without = surp.variant_scores(inputs, VARIANTS["ours"], entropy_threshold, k)
+def test_our_reading_is_the_detector(inputs, entropy_threshold, k):
+    scores, n_without = readings_at(inputs, entropy_threshold, k)[OURS]
     np.testing.assert_allclose(scores, detect("surp", inputs.stats, entropy_threshold=entropy_threshold, k=k))
     assert n_without == (scores == 0).sum()
 
 
-def test_our_variant_is_the_detector_at_an_entropy_that_the_threshold_rounds_to():
+def test_our_reading_is_the_detector_at_an_entropy_that_the_threshold_rounds_to():
     inputs = made_inputs([([-5, -1], [0.7, 0.7]), ([-5, -1], [0.6, 0.7])], [1, 0])  # 0.7 is not a float32
-    scores, _ = surp.variant_scores(inputs, VARIANTS["ours"], 0.7, 40)
-    np.testing.assert_allclose(scores, detect("surp", inputs.stats, entropy_threshold=0.7, k=40))
+    expected = detect("surp", inputs.stats, entropy_threshold=0.7, k=40)
+    np.testing.assert_allclose(readings_at(inputs, 0.7, 40)[OURS][0], expected)
+    np.testing.assert_allclose(surp_grid(inputs.stats, [0.7], [40])[0][0, 0], expected)
 
 
-def test_the_variants_of_one_text_by_hand():
+def test_the_readings_of_one_text_by_hand():
     inputs = made_inputs([([-3, -4, -3, -1], [1, 9, 1, 1]), ([-2, -2], [1, 1])], [1, 0])
-    found = {name: surp.variant_scores(inputs, variant, 2.5, 50) for name, variant in VARIANTS.items()}
+    found = readings_at(inputs, 2.5, 50)
     # Of the low ones only those of little entropy: none, the first -3, both -3. By rank the first -2 is low too.
-    expected = {"ours": ([0, 0], 2), "rank": ([-3, -2], 0), "range": ([-3, 0], 1), "-100": ([-100, -100], 2)}
+    expected = {OURS: ([0, 0], 2), RANK: ([-3, -2], 0), RANGE: ([-3, 0], 1), EMPTY: ([-100, -100], 2)}
     for name, (scores, n_without) in expected.items():
         assert found[name][0].tolist() == scores and found[name][1] == n_without, name
 
 
-def test_the_variants_differ_where_there_is_something_to_differ_in(inputs):
-    scores = [tuple(surp.variant_scores(inputs, variant, 2.5, 40)[0]) for variant in VARIANTS.values()]
-    assert len(set(scores)) == 4
+def test_the_readings_differ_where_there_is_something_to_differ_in(inputs):
+    assert len({tuple(scores) for scores, _ in readings_at(inputs, 2.5, 40).values()}) == 4
+
+
+def compared_readings(inputs, thresholds, ks):
+    """{(where, reading): (cell, AUC, change, texts without)}."""
+    found = figure_4(thresholds, ks)["compare_readings"](inputs)
+    return {tuple(name.rsplit(": ", 1)): row for name, row in found.items()}
 
 
 def test_each_reading_is_compared_at_its_own_cell_by_hand():
     # Ours and by rank take -8 and the second at k = 50 (members higher), three at k = 75 (members lower).
     # By range takes -8 alone at k = 50 (all alike), and what is below -2 at k = 75 (three of a member's, higher).
     rows = [([-8, -3, -2.5, 0], [1] * 4), ([-8, -3.5, -1, 0], [1] * 4)] * 10
-    found = {(v.where, v.name): v for v in surp.compare_variants(made_inputs(rows, [1, 0] * 10), [2.5], [75, 50])}
+    found = compared_readings(made_inputs(rows, [1, 0] * 10), [2.5], [75, 50])
     own, papers = dict.fromkeys(where for where, _ in found)
-    by_k = {name: v.options["k"] for (where, name), v in found.items() if where == own}
-    assert by_k == {"ours": 50, "by rank": 50, "by range": 75, "empty scores −100": 50}
-    for name in surp.VARIANTS:
-        assert found[own, name].auc.estimate == 1 and found[own, name].n_without == 0
-    assert found[own, "ours"].change is None and found[own, "by range"].change.difference.estimate == 0
+    names = [OURS, RANK, RANGE, EMPTY]
+    assert {name: found[own, name][0]["k"] for name in names} == {OURS: 50, RANK: 50, RANGE: 75, EMPTY: 50}
+    for name in names:
+        _, interval, change, n_without = found[own, name]
+        assert interval.estimate == 1 and n_without == 0
+        assert change is None if name == OURS else change.difference.estimate == 0
     # At the paper's cell, k = 40, by range and by rank take -8 alone.
-    for name, change in {"by range": -0.5, "by rank": -0.5, "empty scores −100": 0}.items():
-        assert found[papers, name].change.difference.estimate == change
-    table = surp.variants_table(list(found.values()))
-    assert table.loc[f"{own}: by range", "cell"] == "ε = 2.5, k = 75"
-    assert table.loc[f"{papers}: by range", "cell"] == "ε = 2.5, k = 40"
+    for name, expected in {RANGE: -0.5, RANK: -0.5, EMPTY: 0}.items():
+        cell, _, change, _ = found[papers, name]
+        assert cell == {"entropy_threshold": 2.5, "k": 40} and change.difference.estimate == expected
 
 
 def test_texts_without_a_surprising_token_are_counted_among_the_judged():
     rows = [([-3, -2, -1], [1] * 3), ([-3, -2, -1], [9] * 3)] * 10  # the second kind has none
-    for variant in surp.compare_variants(made_inputs(rows, [1, 0] * 10), [2.5], [50]):
-        assert variant.n_without == 8, "of the ten, two are chosen on"
+    for _, _, _, n_without in compared_readings(made_inputs(rows, [1, 0] * 10), [2.5], [50]).values():
+        assert n_without == 8, "of the ten, two are chosen on"
 
 
 def test_on_noise_no_reading_is_better_than_another():
     def compare(inputs):
-        found = surp.compare_variants(inputs, [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100])
-        own = [v for v in found if v.where.startswith("own")]
-        changes = {f"{v.name} − ours": v.change.difference.estimate for v in own if v.change}
-        return changes | {v.name: v.auc.estimate - 0.5 for v in own}
+        found = compared_readings(inputs, *NOISE_GRID)
+        own = {name: row for (where, name), row in found.items() if where.startswith("own")}
+        changes = {f"{name} − ours": change.difference.estimate for name, (_, _, change, _) in own.items() if change}
+        return changes | {name: interval.estimate - 0.5 for name, (_, interval, _, _) in own.items()}
 
     for name, differences in on_noise(compare).items():
         assert abs(differences.mean()) < 0.03, name
 
 
-# --- tokens ---
+# --- Figure 2: tokens ---
 
 CLOUD = [([-1, -5, -2, -9], [0.5, 1.0, 3.0, 3.5]), ([-3, -4], [0.1, 0.2]), ([-6, -7, -8], [5, 1.5, 1.25])]
 
 
-def points(cloud):
-    """Entropy, log p and class of each token, in order."""
-    return sorted(zip(cloud.entropy.tolist(), cloud.log_prob.tolist(), cloud.is_seen.tolist(), strict=True))
+def figure_2(entropy_threshold=2.5, k=60.0, n_tokens=None):
+    """The functions of the page with these limits."""
+    return functions_of("surp_figure_2", entropy_threshold=entropy_threshold, k=k, n_tokens=n_tokens)
+
+
+def points(inputs, n_tokens=None, *, surprising=False, seed=0):
+    """Entropy, log p and class of each token of the cloud, in its order."""
+    page = figure_2(n_tokens=n_tokens)
+    chosen = page["is_surprising"] if surprising else lambda row: np.full(len(row.log_prob), True)
+    return list(zip(*(of.tolist() for of in page["token_cloud"](inputs, chosen, seed)), strict=True))
 
 
 def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
-    cloud = surp.token_cloud(made_inputs(CLOUD, [1, 0, 0]))
-    assert points(cloud) == [
+    assert sorted(points(made_inputs(CLOUD, [1, 0, 0]))) == [
         (pytest.approx(entropy), log_prob, is_seen)
         for entropy, log_prob, is_seen in sorted(
             [
@@ -216,29 +284,29 @@ def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
 
 
 def test_the_cloud_of_surprising_tokens_by_hand():
-    cloud = surp.token_cloud(made_inputs(CLOUD, [1, 0, 0]), entropy_threshold=2.5, k=60)
+    found = sorted(points(made_inputs(CLOUD, [1, 0, 0]), surprising=True))
     # Below the 60th percentiles (-1.8, -3.4 and -6.8): -5, -2, -9; -4; -7, -8.
-    assert points(cloud) == [(pytest.approx(0.2), -4, False), (1.0, -5, True), (1.25, -8, False), (1.5, -7, False)]
+    assert found == [(pytest.approx(0.2), -4, False), (1.0, -5, True), (1.25, -8, False), (1.5, -7, False)]
 
 
 def test_a_sample_of_the_cloud_keeps_each_token_whole(inputs):
-    everything = surp.token_cloud(inputs)
-    sample = surp.token_cloud(inputs, n_tokens=50, seed=1)
-    assert sample.is_seen.sum() == (~sample.is_seen).sum() == 50
-    assert set(points(sample)) <= set(points(everything)), "entropy, log p and class of one token stay together"
-    assert not (np.diff(sample.is_seen.astype(int)) <= 0).all(), "classes are mixed, so that neither covers the other"
-    np.testing.assert_array_equal(sample.entropy, surp.token_cloud(inputs, n_tokens=50, seed=1).entropy)
-    assert points(sample) != points(surp.token_cloud(inputs, n_tokens=50, seed=2))
+    everything, sample = points(inputs), points(inputs, 50, seed=1)
+    is_seen = np.array([seen for _, _, seen in sample])
+    assert is_seen.sum() == (~is_seen).sum() == 50
+    assert set(sample) <= set(everything), "entropy, log p and class of one token stay together"
+    assert not (np.diff(is_seen.astype(int)) <= 0).all(), "classes are mixed, so that neither covers the other"
+    assert sample == points(inputs, 50, seed=1)
+    assert sorted(sample) != sorted(points(inputs, 50, seed=2))
 
 
 def test_a_sample_of_more_tokens_than_there_are_is_all_of_them():
     inputs = made_inputs(CLOUD, [1, 0, 0])
-    assert points(surp.token_cloud(inputs, n_tokens=100)) == points(surp.token_cloud(inputs))
-    assert surp.token_cloud(inputs, n_tokens=4).is_seen.sum() == 4
+    assert sorted(points(inputs, 100)) == sorted(points(inputs))
+    assert sum(seen for _, _, seen in points(inputs, 4)) == 4
 
 
 def test_the_mean_of_the_surprising_tokens_by_hand():
-    found = surp.mean_of_surprising(made_inputs(CLOUD, [1, 0, 0]), 2.5, 60)
+    found = figure_2()["compare_classes"](made_inputs(CLOUD, [1, 0, 0]))
     assert found["seen"].estimate == -5
     assert found["unseen"].estimate == pytest.approx((-4 - 7 - 8) / 3), "of tokens, not of texts"
     assert found["seen − unseen"].estimate == pytest.approx(-5 + 19 / 3)
@@ -247,9 +315,10 @@ def test_the_mean_of_the_surprising_tokens_by_hand():
 
 
 def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
-    once = surp.mean_of_surprising(inputs, 2.5, 100)
+    compare = figure_2(2.5, 100.0)["compare_classes"]
+    once = compare(inputs)
     repeated = [TokenRow(*(np.tile(column, 9) for column in row)) for row in inputs.stats]
-    again = surp.mean_of_surprising(made_inputs(repeated, inputs.labels), 2.5, 100)
+    again = compare(made_inputs(repeated, inputs.labels))
     for name, interval in once.items():
         assert interval.low < interval.estimate < interval.high
         np.testing.assert_allclose([again[name].low, again[name].high], [interval.low, interval.high])
@@ -258,176 +327,160 @@ def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
 def test_a_class_without_surprising_tokens_has_no_mean():
     rows = [made_row([-5, -1], [1, 1]), made_row([-5, -1], [9, 9])]
     for labels in ([1, 0], [0, 1]):
-        found = surp.mean_of_surprising(made_inputs(rows, labels), 2.5, 40)
+        found = figure_2(2.5, 40.0)["compare_classes"](made_inputs(rows, labels))
         assert found == {"seen": None, "unseen": None, "seen − unseen": None}
 
 
-# --- both ways ---
+def test_the_surprising_tokens_of_the_page_are_the_detectors(inputs):
+    page = functions_of("surp_figure_2")
+    method_of("surp_figure_2", **page, entropy_threshold=2.5, k=40.0, columns=[inputs])  # it asserts so itself
 
 
-def test_the_methods_are_the_rows_of_the_papers_tables():
-    rows = [row for i in (1, 2, 3) for row in load_published("surp", f"table-{i}")["row"]]
-    assert set(rows) == set(surp.METHODS.values())
+# --- Figure 3: low false positive rates ---
 
 
-def test_a_printed_table_has_the_papers_numbers_in_its_order():
-    table = surp.printed_table("table-1", "LLaMA-13B")
-    assert list(table.columns) == ["WikiMIA-32", "WikiMIA-128"] and list(table.index[:2]) == ["PPL", "Ref"]
-    for benchmark in table.columns:
-        assert table[benchmark].to_dict() == published_along("surp", "table-1", f"{benchmark} / LLaMA-13B", "auc")
+@pytest.mark.parametrize("seed", range(5))
+def test_the_roc_from_sorted_scores_has_the_largest_tpr_at_each_fpr_ties_included(seed):
+    rng, page = np.random.default_rng(seed), functions_of("surp_figure_3")
+    members, non_members = np.round(rng.normal(0.5, 1, 30), 1), np.round(rng.normal(0, 1, 40), 1)
+    fpr, tpr = page["roc"](members, non_members)
+    assert len(fpr) == 41 and (fpr[0], fpr[-1], tpr[-1]) == (0, 1, 1)
+    for n_accepted, (x, y) in enumerate(zip(fpr, tpr, strict=True)):
+        assert x == n_accepted / 40
+        assert y == pytest.approx(oracles.tpr_at_fpr(members.tolist(), non_members.tolist(), n_accepted))
+    labels, scores = np.repeat([1, 0], [30, 40]), np.append(members, non_members)
+    low = [0.01, 0.05, 0.1, 0.5]
+    assert page["tpr_at"](low, members, non_members) == [tpr_at_fpr(labels, scores, x) for x in low]
 
 
-def test_no_number_stands_beside_a_column_that_the_paper_does_not_print(inputs):
-    assert surp.printed_column("table-1", "WikiMIA-32 / LLaMA-13B") == "WikiMIA-32 / LLaMA-13B"
-    assert surp.printed_column("table-1", "WikiMIA-512 / LLaMA-13B") is None
-    with pytest.raises(ValueError, match=r"surp table-1 prints nothing of 'LLaMA-13b'; it has: .*LLaMA-13B"):
-        surp.printed_column("table-1", "WikiMIA-32 / LLaMA-13b")
-    both = surp.both_ways(inputs, item="table-1", published="WikiMIA-512 / LLaMA-13B")
-    assert {(r.published, r.published_column) for r in both.results} == {(None, None)}
+def test_the_bootstrap_finds_the_threshold_anew_as_the_library_does():
+    rng, page = np.random.default_rng(0), functions_of("surp_figure_3")
+    members, non_members = rng.normal(1, 1, 50), rng.normal(0, 1, 50)
+    resampled = page["bootstrap"]([0.01, 0.1], members, non_members)
+    labels, scores = np.repeat([1, 0], 50), np.append(members, non_members)
+    for fpr, drawn in zip([0.01, 0.1], resampled.T, strict=True):
+        expected = tpr_at_fpr_interval(labels, scores, fpr)
+        np.testing.assert_allclose(np.quantile(drawn, [0.025, 0.975]), [expected.low, expected.high])
 
 
-def test_both_ways_have_a_row_for_each_method_and_the_published_number_beside_the_papers_way(inputs):
-    printed = "WikiMIA-32 / LLaMA-13B"
-    both = surp.both_ways(inputs, item="table-1", published=printed, column="here")
-    assert [(r.row, r.metric) for r in both.results] == [
-        (label, metric) for label in surp.METHODS.values() for metric in ("auc", "auc_held_out")
-    ]
-    assert {r.column for r in both.results} == {"here"}
-    of_paper = {r.row: r.published for r in both.results if r.metric == "auc"}
-    assert of_paper == published_along("surp", "table-1", printed, "auc") and of_paper["SURP"] == 0.868
-    assert {r.published_column for r in both.results if r.metric == "auc"} == {printed}
-    assert {(r.published, r.published_column) for r in both.results if r.metric == "auc_held_out"} == {(None, None)}
-    empty = {r.row for r in both.results if r.ours is None}
-    assert empty == {"Ref", "Neighbor"}, "no reference model here, and no such detector"
-    assert set(both.held_out) == set(surp.METHODS.values()) - empty and set(both.gaps) == {"MinK", "SURP"}
-    plain = surp.both_ways(inputs)
-    assert {(r.published, r.published_column, r.column) for r in plain.results} == {(None, None, inputs.target.column)}
+def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
+    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
+    names = {name: wanted[name] for name in ("models", "benchmarks", "references", "out")}
+    page, results = page_of("surp_figure_3", **names), load_results(wanted["out"])
+    [(labels, scores)] = page["judged"].values()
+    fprs = {"tpr_at_1_fpr": 0.01, "tpr_at_5_fpr": 0.05, "tpr_at_10_fpr": 0.1}
+    assert {(r.row, r.metric) for r in results} == {(method, metric) for method in scores for metric in fprs}
+    for result in results:
+        assert result.interval == tpr_at_fpr_interval(labels, scores[result.row], fprs[result.metric])
 
 
-def test_both_ways_choose_on_all_texts_and_on_a_fifth_that_is_not_judged(inputs):
-    both = surp.both_ways(inputs)
-    found = {(r.row, r.metric): r.interval for r in both.results}
-    val_idx, test_idx = stratified_split(inputs.labels, HELD_OUT)
-    assert both.test_idx.tolist() == test_idx.tolist() and len(val_idx) == 12
-    for name, label in (("min_k", "MinK"), ("surp", "SURP")):
-        grid = [dict(zip(GRIDS[name], values, strict=True)) for values in both_grid(name)]
-        scores = [detect(name, inputs.stats, **options) for options in grid]
-        at_best = max(scores, key=lambda values: auc(inputs.labels, values))
-        on_fifth = max(scores, key=lambda values: auc(inputs.labels[val_idx], values[val_idx]))
-        assert found[label, "auc"].estimate == pytest.approx(auc(inputs.labels, at_best))
-        held_out = auc_interval(inputs.labels[test_idx], on_fifth[test_idx])
-        assert found[label, "auc_held_out"].estimate == pytest.approx(held_out.estimate)
-        assert found[label, "auc_held_out"].low == pytest.approx(held_out.low)
-        assert both.gaps[label] == gap(score_grid(inputs, name, GRIDS[name]), inputs.labels)
-    ppl = evaluate.score_all(inputs, ["ppl"])["ppl"]
-    assert found["PPL", "auc"] == auc_interval(inputs.labels, ppl)
-    assert found["PPL", "auc_held_out"] == auc_interval(inputs.labels[test_idx], ppl[test_idx]), "the same texts"
+# --- Table 2: places of a document ---
+
+ENGLISH = "One  two three,\nfour five six seven eight nine ten eleven"
+CHINESE = "本发明公开了一种用于处理图像的装置以及方法。"
 
 
-def both_grid(name):
-    values = list(GRIDS[name].values())
-    return [(x,) for x in values[0]] if len(values) == 1 else [(x, y) for x in values[0] for y in values[1]]
+@pytest.mark.parametrize(("text", "language"), [(ENGLISH, "en"), (CHINESE, "zh")])
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("place", ["head", "middle", "tail"])
+def test_the_segments_of_a_place_are_the_librarys_snippets(text, language, n, place):
+    benchmark = Benchmark("made", (text, text + text), [1, 0], "r", language)
+    found = functions_of("surp_table_2")["segments_at"](benchmark, n, place)
+    snippets = benchmark.snippets(n, place)
+    assert found.texts == snippets.texts and found.labels.tolist() == snippets.labels.tolist()
+    assert found.language == language and found.n_words == n
 
 
-def test_held_out_scores_are_those_behind_the_held_out_rows(inputs):
-    both = surp.both_ways(inputs)
-    labels, scores = inputs.labels[both.test_idx], both.held_out
-    assert set(scores) == {"PPL", "Lower", "Zlib", "MinK", "SURP"}
-    for result in both.results:
-        if result.metric == "auc_held_out" and result.ours is not None:
-            assert result.interval == auc_interval(labels, scores[result.row])
+def test_the_segments_of_a_place_by_hand():
+    page = functions_of("surp_table_2")
+    segments = page["segments_of"](ENGLISH, 2, "en")
+    assert segments == ["One  two", "three,\nfour", "five six", "seven eight", "nine ten"], "the last word is left out"
+    found = {place: of(segments) for place, of in page["PLACES"].items()}
+    assert found == {"head": ["One  two"], "middle": ["five six"], "tail": ["seven eight", "nine ten"]}
+    four = page["PLACES"]["middle"](segments[:4])
+    assert four == ["five six"], "number 4 // 2, counted from 0"
 
 
-def test_the_comparison_and_the_tprs_are_of_the_held_out_texts(inputs):
-    both = surp.both_ways(inputs)
-    labels, scores = inputs.labels[both.test_idx], both.held_out
-    assert surp.compare_held_out(both, inputs.labels) == compare_auc(labels, scores["SURP"], scores["MinK"])
-    assert surp.compare_held_out(both, inputs.labels, "PPL", "Zlib") == compare_auc(
-        labels, scores["PPL"], scores["Zlib"]
-    )
-    found = [r for r in surp.tpr_results(labels, scores, "here") if r.metric == "tpr_at_10_fpr"]
-    assert [(r.row, r.ours) for r in found] == [
-        (name, tpr_at_fpr(labels, values, 0.1)) for name, values in scores.items()
-    ]
+def test_only_a_tail_has_several_texts_of_a_document():
+    benchmark = Benchmark("made", tuple(f"{ENGLISH} {i}" for i in range(4)), [1, 0, 1, 0], "r")
+    at = functions_of("surp_table_2")["segments_at"]
+    assert at(benchmark, 3, "head").document is None and at(benchmark, 3, "middle").document is None
+    assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_the_table_of_choices_prints_both_ways(inputs):
-    both = surp.both_ways(inputs)
-    table = surp.choice_table({"here": both})
-    assert list(table.index) == ["here: MinK", "here: SURP"]
-    for result in both.results:
-        if result.row in both.gaps:
-            printed = " ".join(table.loc[f"here: {result.row}"])
-            options = describe_options(both.options[result.row, result.metric])
-            assert f"{result}, {options}" in printed and str(both.gaps[result.row]) in printed
+# --- Table 3: overlap and domains ---
 
 
-def test_surp_without_an_entropy_condition_is_counted():
-    low, high = (made_inputs(random_rows(0, [20] * 60), np.arange(60) % 2) for _ in range(2))
-    both = surp.both_ways(low)
-    tight = surp.BothWays(both.results, both.options | {("SURP", "auc"): {"entropy_threshold": 0.0}}, {}, None, {})
-    loose = surp.BothWays(both.results, both.options | {("SURP", "auc"): {"entropy_threshold": 1e9}}, {}, None, {})
-    assert surp.without_entropy({"a": (low, tight), "b": (high, loose)}).startswith("In 1 of 2 columns")
-
-
-def test_two_models_are_compared_by_the_methods_that_both_have(inputs):
-    other = replace(inputs, stats=inputs.stats.take(range(59, -1, -1)), reference=inputs.stats, lowercase=None)
-    first, second = surp.both_ways(other), surp.both_ways(inputs)
-    found = surp.compare_models(inputs.labels, first, second)
-    assert {name for name, comparison in found.items() if comparison is None} == {"Ref", "Lower"}
-    assert set(found) == set(surp.METHODS.values()) - {"Neighbor"}
-    labels = inputs.labels[second.test_idx]
-    assert found["PPL"] == compare_auc(labels, second.held_out["PPL"], first.held_out["PPL"])
-
-
-def test_intervals_draw_documents_where_a_document_has_several_texts():
-    document = np.repeat(np.arange(30), 2)
-    inputs = made_inputs(random_rows(5, [20] * 60), document % 2)
-    found = {(r.row, r.metric): r.interval for r in surp.both_ways(inputs, document=document).results}
-    ppl = evaluate.score_all(inputs, ["ppl"])["ppl"]
-    assert found["PPL", "auc"] == document_auc_interval(inputs.labels, ppl, document)
-    alone = {(r.row, r.metric): r.interval for r in surp.both_ways(inputs, document=np.arange(60) + 5).results}
-    assert alone["PPL", "auc"] == auc_interval(inputs.labels, ppl), "one text a document: DeLong's"
-
-
-def test_no_document_is_both_chosen_on_and_judged():
-    document = np.repeat(np.arange(30), 2)
-    inputs = made_inputs(random_rows(5, [20] * 60), document % 2)
-    test_idx = surp.both_ways(inputs, document=document).test_idx
-    val_idx = np.setdiff1d(np.arange(60), test_idx)
-    assert 0 < len(val_idx) < len(test_idx)
-    shared = set(document[val_idx].tolist()) & set(document[test_idx].tolist())
-    assert not shared, "the snippets of one document are alike, so its other half is not unseen"
-
-
-# --- domains ---
-
-
-def test_domains_are_kept_where_both_classes_have_enough_texts(monkeypatch):
-    domains = ["a"] * 10 + ["b"] * 8 + ["c"] * 4
-    labels = [1, 0] * 5 + [1] * 6 + [0, 0] + [1, 0, 1, 0]
-    inputs = made_inputs(random_rows(0, range(1, 23)), labels, domains=domains)
-    monkeypatch.setattr(surp, "MIN_DOMAIN_TEXTS", 3)
-    kept, left_out = surp.by_domain(inputs)
-    assert list(kept) == ["a"] and left_out == {"b": (6, 2), "c": (2, 2)}
-    assert kept["a"].benchmark.texts == inputs.benchmark.texts[:10]
-    assert kept["a"].benchmark.name == "made: a" == kept["a"].target.benchmark
-    np.testing.assert_array_equal(kept["a"].stats.log_prob, inputs.stats.log_prob[: sum(range(1, 11))])
-    monkeypatch.setattr(surp, "MIN_DOMAIN_TEXTS", 2)
-    assert set(surp.by_domain(inputs)[0]) == {"a", "b", "c"}
-
-
-def test_texts_of_no_known_domain_are_one(inputs):
-    kept, left_out = surp.by_domain(inputs)
-    assert list(kept) == ["made"] and not left_out
-    assert kept["made"].benchmark.texts == inputs.benchmark.texts
+def test_the_overlap_is_the_share_of_seven_grams_that_were_seen():
+    page = functions_of("surp_table_3")
+    seen = ["a b c d e f g h i", "k l m n o p q r"]
+    texts = ["a b c d e f g h", "a b c d e f g x", "b c d e f g h k l m n o p q", "a b c", "x y z u v w s t"]
+    found = page["overlap_with"](seen, texts, "en")
+    assert found.tolist() == pytest.approx([1, 0.5, 2 / 8, 0, 0])
+    np.testing.assert_array_equal(found, overlaps(texts, seen, "en"))
+    assert {len(ngram) for ngram in page["ngrams"](texts[0], "en")} == {NGRAM_WORDS}
 
 
 def test_non_members_that_overlap_are_dropped_and_members_never(inputs):
-    overlaps = np.linspace(0, 1, 60)
-    kept, n_dropped = surp.without_overlap(inputs, overlaps, at_most=overlaps[31])
-    assert kept.labels.sum() == 20
-    expected = [i for i in range(60) if inputs.labels[i] or i <= 31]
-    assert kept.benchmark.texts == tuple(inputs.benchmark.texts[i] for i in expected)
-    assert n_dropped == 60 - len(expected) > 0
-    assert surp.without_overlap(inputs, None, at_most=0.2) == (inputs, 0)
+    overlap = np.linspace(0, 1, 60)
+    kept = functions_of("surp_table_3", max_overlap=overlap[31])["is_kept"](inputs.labels, overlap)
+    assert inputs.labels[kept].sum() == 20
+    assert np.flatnonzero(kept).tolist() == [i for i in range(60) if inputs.labels[i] or i <= 31]
+    assert 0 < kept.sum() < 60
+
+
+def test_domains_are_kept_where_both_classes_have_enough_texts():
+    split = functions_of("surp_table_3")["split_domains"]
+    domains = ["a"] * 10 + ["b"] * 8 + ["c"] * 4
+    labels = np.array([1, 0] * 5 + [1] * 6 + [0, 0] + [1, 0, 1, 0])
+    large, small = split(labels, domains, at_least=3)
+    assert {domain: texts.tolist() for domain, texts in large.items()} == {"a": list(range(10))}
+    assert small == {"b": (6, 2), "c": (2, 2)}
+    assert set(split(labels, domains, at_least=2)[0]) == {"a", "b", "c"}
+    assert split(labels, domains)[0] == {}
+
+
+def test_texts_of_no_known_domain_are_one_and_nothing_is_filtered(tiny_model, tmp_path):
+    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
+    names = {name: wanted[name] for name in ("models", "benchmarks", "references", "published", "out")}
+    page = page_of("surp_table_3", **names)
+    [(name, tuned)] = page["tuned"].items()
+    assert name == f"{wanted['models']}: {wanted['benchmarks']}"
+    assert tuned.inputs.texts == page["columns"][0].texts
+    assert "nothing filtered" in page["notes"][0] and page["notes"][0].endswith("too few texts: none.")
+
+
+# --- a deduplicated training set ---
+
+
+def test_members_seen_equally_often_stand_against_all_non_members():
+    page = functions_of("surp_deduplicated")
+    labels, times = np.array([1, 0, 1, 1, 0, 1]), np.array([1, 0, 4, 1, 0, 4])
+    groups = page["groups_by_times"](labels, times)
+    assert {name: np.flatnonzero(texts).tolist() for name, texts in groups.items()} == {
+        "seen 1×": [0, 1, 3, 4],
+        "seen 4×": [1, 2, 4, 5],
+    }
+    scores = np.array([2.0, 1, 3, 1, 2, 0])
+    assert page["auc"](labels, scores) == oracles.auc([2, 3, 1, 0], [1, 2]) == auc(labels, scores)
+
+
+def test_the_page_measures_each_group_on_the_held_out_texts(tiny_model, tmp_path):
+    models = [tiny_model(family) for family in ("gpt_neox", "llama")]
+    wanted, of_page = page_parameters(models, tmp_path)
+    names = {name: wanted[name] for name in ("benchmarks", "references", "repeats", "out")}
+    page = page_of("surp_deduplicated", **names, **of_page["surp_deduplicated"])
+    assert page["times"].tolist() == [n * (i % 2 == 0) for i, n in enumerate([1] * 32 + [4] * 32)]
+    second, times = page["second"], page["times"][page["second"].test_idx]
+    found = {(r.row, r.column): r for r in load_results(wanted["out"]) if r.metric == "auc_by_times"}
+    for n in (1, 4):
+        group = (second.labels == 0) | (times == n)
+        expected = auc_interval(second.labels[group], second.held_out["SURP"][group])
+        assert found["SURP", f"seen {n}×"].interval == expected
+
+
+def test_models_of_which_nothing_is_known_need_to_be_told_the_repeats(tiny_model, tmp_path):
+    models = [tiny_model(family) for family in ("gpt_neox", "llama")]
+    wanted, of_page = page_parameters(models, tmp_path)
+    with pytest.raises(ValueError, match="give `repeats`, such as 1,4,16"):
+        page_of("surp_deduplicated", benchmarks=wanted["benchmarks"], **of_page["surp_deduplicated"])

@@ -73,29 +73,7 @@ def test_the_best_is_chosen_on_the_given_texts_alone():
     assert candidates.take(val_idx).options == candidates.options
 
 
-# --- both ways ---
-
-
-def test_the_gap_is_what_the_texts_chosen_on_lose_on_the_others(monkeypatch):
-    val_idx, test_idx = stratified_split(MANY, HELD_OUT)
-    perfect_there = np.where(np.isin(np.arange(120), val_idx), MANY, -MANY)
-    middling = np.random.default_rng(0).normal(size=120) + MANY
-    monkeypatch.setattr(model_selection, "GAP_SPLITS", 1)
-    once = model_selection.gap(candidates_of(middling, perfect_there), MANY)
-    assert once.mean == pytest.approx(auc(MANY[test_idx], middling[test_idx])), "minus an AUC of 0"
-    assert once.mean == once.largest
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_gap_is_never_negative_and_lies_in_its_range(seed):
-    scores = np.random.default_rng(seed).normal(size=(30, 120))  # nothing is to be chosen: the best is luck
-    found = model_selection.gap(candidates_of(*scores), MANY)
-    assert 0.05 < found.mean <= found.largest
-    assert model_selection.gap(candidates_of(*scores), MANY) == found, "seeded"
-
-
-def test_one_candidate_leaves_no_gap():
-    assert str(model_selection.gap(candidates_of(np.arange(120)), MANY)) == "0.000 (up to 0.000)"
+# --- folds ---
 
 
 def test_five_folds_choose_on_each_text_once():

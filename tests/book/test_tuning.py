@@ -1,0 +1,223 @@
+"""Hyperparameters chosen in two ways: on the texts that are reported, and on a fifth that is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import made_inputs, random_rows
+from page_code import functions_of, method_of
+
+from mialib.book import tuning
+from mialib.book.published import load_published, printed_column, printed_table, published_along
+from mialib.book.results import compare
+from mialib.book.tuning import Gap, TunedTwoWays, choice_table, gap, tune_two_ways
+from mialib.detectors import DETECTORS, detect
+from mialib.metrics import auc, auc_interval, compare_auc, document_auc_interval
+from mialib.model_selection import HELD_OUT, Candidates, describe_options, stratified_split
+from mialib.passes.inputs import score_all, score_grid
+
+GRIDS = {name: DETECTORS[name].grid for name in ("min_k", "surp")}
+MANY = np.tile([1, 0], 60)
+
+
+@pytest.fixture
+def inputs():
+    """Sixty made texts of 1 to 60 tokens, every third a member, with a lowercase pass and none of a reference."""
+    lengths = np.random.default_rng(1).permutation(np.arange(1, 61))
+    return made_inputs(random_rows(2, lengths), np.tile([1, 0, 0], 20), lowercase=random_rows(3, lengths))
+
+
+def of_documents(inputs, document):
+    """The same inputs, of texts that are from these documents."""
+    sources = tuple(f"document {i}" for i in document)
+    return replace(inputs, benchmark=replace(inputs.benchmark, sources=sources))
+
+
+# --- the gap ---
+
+
+def candidates_of(*scores):
+    return Candidates(tuple({"k": float(i)} for i in range(len(scores))), np.array(scores, float))
+
+
+def test_the_gap_is_what_the_texts_chosen_on_lose_on_the_others(monkeypatch):
+    val_idx, test_idx = stratified_split(MANY, HELD_OUT)
+    perfect_there = np.where(np.isin(np.arange(120), val_idx), MANY, -MANY)
+    middling = np.random.default_rng(0).normal(size=120) + MANY
+    monkeypatch.setattr(tuning, "GAP_SPLITS", 1)
+    once = gap(candidates_of(middling, perfect_there), MANY)
+    assert once.mean == pytest.approx(auc(MANY[test_idx], middling[test_idx])), "minus an AUC of 0"
+    assert once.mean == once.largest
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_gap_is_never_negative_and_lies_in_its_range(seed):
+    scores = np.random.default_rng(seed).normal(size=(30, 120))  # nothing is to be chosen: the best is luck
+    found = gap(candidates_of(*scores), MANY)
+    assert 0.05 < found.mean <= found.largest
+    assert gap(candidates_of(*scores), MANY) == found, "seeded"
+
+
+def test_one_candidate_leaves_no_gap():
+    assert str(gap(candidates_of(np.arange(120)), MANY)) == "0.000 (up to 0.000)"
+
+
+# --- the paper's tables ---
+
+
+def test_the_methods_are_the_rows_of_the_papers_tables():
+    rows = [row for i in (1, 2, 3) for row in load_published("surp", f"table-{i}")["row"]]
+    assert set(rows) == set(tuning.METHODS.values())
+
+
+def test_a_printed_table_has_the_papers_numbers_in_its_order():
+    table = printed_table("surp", "table-1", "LLaMA-13B")
+    assert list(table.columns) == ["WikiMIA-32", "WikiMIA-128"] and list(table.index[:2]) == ["PPL", "Ref"]
+    for benchmark in table.columns:
+        assert table[benchmark].to_dict() == published_along("surp", "table-1", f"{benchmark} / LLaMA-13B", "auc")
+
+
+def test_no_number_stands_beside_a_column_that_the_paper_does_not_print(inputs):
+    assert printed_column("surp", "table-1", "WikiMIA-32 / LLaMA-13B") == "WikiMIA-32 / LLaMA-13B"
+    assert printed_column("surp", "table-1", "WikiMIA-512 / LLaMA-13B") is None
+    assert printed_column("surp", "table-1", "WikiMIA-32 / None") is None
+    with pytest.raises(ValueError, match=r"surp table-1 prints nothing of 'LLaMA-13b'; it has: .*LLaMA-13B"):
+        printed_column("surp", "table-1", "WikiMIA-32 / LLaMA-13b")
+    results = tune_two_ways(inputs).results(item="table-1", published="WikiMIA-512 / LLaMA-13B")
+    assert {(r.published, r.published_column) for r in results} == {(None, None)}
+
+
+def test_each_method_has_a_row_in_both_ways_and_the_published_number_beside_the_papers_way(inputs):
+    printed, tuned = "WikiMIA-32 / LLaMA-13B", tune_two_ways(inputs)
+    results = tuned.results("here", "table-1", printed)
+    assert [(r.row, r.metric) for r in results] == [
+        (label, metric) for metric in ("auc", "auc_held_out") for label in tuning.METHODS.values()
+    ]
+    assert {r.column for r in results} == {"here"}
+    of_paper = {r.row: r.published for r in results if r.metric == "auc"}
+    assert of_paper == published_along("surp", "table-1", printed, "auc") and of_paper["SURP"] == 0.868
+    assert {r.published_column for r in results if r.metric == "auc"} == {printed}
+    assert {(r.published, r.published_column) for r in results if r.metric == "auc_held_out"} == {(None, None)}
+    empty = {r.row for r in results if r.ours is None}
+    assert empty == {"Ref", "Neighbor"}, "no reference model here, and no neighbors"
+    assert {name for name, scores in tuned.held_out.items() if scores is None} == empty
+    assert set(tuned.gaps) == {"MinK", "SURP"}
+    plain = tuned.results()
+    assert {(r.published, r.published_column, r.column) for r in plain} == {(None, None, inputs.target.column)}
+
+
+# --- both ways ---
+
+
+def grid_of(name):
+    values = list(GRIDS[name].values())
+    points = [(x,) for x in values[0]] if len(values) == 1 else [(x, y) for x in values[0] for y in values[1]]
+    return [dict(zip(GRIDS[name], point, strict=True)) for point in points]
+
+
+def assert_chosen_in_both_ways(tuned, inputs):
+    """Hyperparameters, results and gaps against a choice by hand."""
+    found = {(r.row, r.metric): r.interval for r in tuned.results()}
+    val_idx, test_idx = stratified_split(inputs.labels, HELD_OUT)
+    assert tuned.test_idx.tolist() == test_idx.tolist() and len(val_idx) == 12
+    for name, label in (("min_k", "MinK"), ("surp", "SURP")):
+        scores = [detect(name, inputs.stats, **options) for options in grid_of(name)]
+        at_best = max(scores, key=lambda values: auc(inputs.labels, values))
+        on_fifth = max(scores, key=lambda values: auc(inputs.labels[val_idx], values[val_idx]))
+        assert found[label, "auc"].estimate == pytest.approx(auc(inputs.labels, at_best))
+        held_out = auc_interval(inputs.labels[test_idx], on_fifth[test_idx])
+        assert found[label, "auc_held_out"].estimate == pytest.approx(held_out.estimate)
+        assert found[label, "auc_held_out"].low == pytest.approx(held_out.low)
+        assert tuned.gaps[label] == gap(score_grid(inputs, name), inputs.labels)
+    ppl = score_all(inputs, ["ppl"])["ppl"]
+    assert found["PPL", "auc"] == auc_interval(inputs.labels, ppl)
+    assert found["PPL", "auc_held_out"] == auc_interval(inputs.labels[test_idx], ppl[test_idx]), "the same texts"
+
+
+def test_hyperparameters_are_chosen_on_all_texts_and_on_a_fifth_that_is_not_judged(inputs):
+    assert_chosen_in_both_ways(tune_two_ways(inputs), inputs)
+
+
+def test_the_page_of_table_1_chooses_as_the_module_does(inputs, capsys):
+    page = functions_of("surp_table_1")
+    tuned = method_of("surp_table_1", **page, cuts={"made": inputs})["tuned"]["made"]
+    assert_chosen_in_both_ways(tuned, inputs)
+    known = {(r.row, r.metric): r for r in tuned.results()}
+    said = [line.rpartition(": ")[2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert said == [f"{known['MinK', metric].ours:.3f}" for metric in ("auc", "auc_held_out")]
+
+
+def test_held_out_scores_are_those_behind_the_held_out_rows(inputs):
+    tuned = tune_two_ways(inputs)
+    assert tuned.labels.tolist() == inputs.labels[tuned.test_idx].tolist()
+    assert {name for name, of in tuned.held_out.items() if of is not None} == {"PPL", "Lower", "Zlib", "MinK", "SURP"}
+    for result in tuned.results():
+        if result.metric == "auc_held_out" and result.ours is not None:
+            assert result.interval == auc_interval(tuned.labels, tuned.held_out[result.row])
+
+
+def test_the_comparison_is_of_the_held_out_texts(inputs):
+    tuned = tune_two_ways(inputs)
+    for name, other in (("SURP", "MinK"), ("PPL", "Zlib")):
+        found = compare(tuned.labels, tuned.held_out, name, other)
+        assert found == compare_auc(tuned.labels, tuned.held_out[name], tuned.held_out[other])
+    assert compare(tuned.labels, tuned.held_out, "SURP", "Ref") is None
+
+
+def test_the_table_of_choices_prints_both_ways(inputs):
+    tuned = tune_two_ways(inputs)
+    results = tuned.results("here")
+    table = choice_table({"here": tuned}, results)
+    assert list(table.index) == ["here: MinK", "here: SURP"]
+    for result in results:
+        if result.row in tuned.gaps:
+            printed = " ".join(table.loc[f"here: {result.row}"])
+            options = describe_options(tuned.options(result.row)[result.metric])
+            assert f"{result}, {options}" in printed and str(tuned.gaps[result.row]) in printed
+
+
+def test_the_share_of_tokens_that_surps_threshold_lets_through(inputs):
+    share = functions_of("surp_table_1")["share_below_threshold"]
+    tuned = tune_two_ways(inputs)
+
+    def at(threshold):
+        candidates = {"SURP": Candidates(({"entropy_threshold": threshold, "k": 10},), np.zeros((1, 60)))}
+        return share(TunedTwoWays(inputs, candidates, {"SURP": 0}, {"SURP": 0}, tuned.test_idx))
+
+    assert at(0.0) == 0 and at(1e9) == 1
+    middle = float(np.median(inputs.stats.entropy))
+    assert at(middle) == pytest.approx(0.5, abs=0.01)
+
+
+def test_two_models_are_compared_by_the_methods_that_both_have(inputs):
+    changed = {"stats": inputs.stats.take(range(59, -1, -1)), "reference": inputs.stats, "lowercase": None}
+    first, second = tune_two_ways(inputs.given(**changed)), tune_two_ways(inputs)
+    both = {name: {"first": first.held_out[name], "second": second.held_out[name]} for name in first.held_out}
+    found = {name: compare(second.labels, scores, "second", "first") for name, scores in both.items()}
+    assert {name for name, comparison in found.items() if comparison is None} == {"Ref", "Lower", "Neighbor"}
+    labels = inputs.labels[second.test_idx]
+    assert found["PPL"] == compare_auc(labels, second.held_out["PPL"], first.held_out["PPL"])
+
+
+# --- documents ---
+
+
+def test_intervals_draw_documents_where_a_document_has_several_texts():
+    document = np.repeat(np.arange(30), 2)
+    inputs = made_inputs(random_rows(5, [20] * 60), document % 2)
+    found = {(r.row, r.metric): r.interval for r in tune_two_ways(of_documents(inputs, document)).results()}
+    ppl = score_all(inputs, ["ppl"])["ppl"]
+    assert found["PPL", "auc"] == document_auc_interval(inputs.labels, ppl, document)
+    alone = {(r.row, r.metric): r.interval for r in tune_two_ways(of_documents(inputs, range(60))).results()}
+    assert alone["PPL", "auc"] == auc_interval(inputs.labels, ppl), "one text a document: DeLong's"
+
+
+def test_no_document_is_both_chosen_on_and_judged():
+    document = np.repeat(np.arange(30), 2)
+    inputs = of_documents(made_inputs(random_rows(5, [20] * 60), document % 2), document)
+    tuned = tune_two_ways(inputs)
+    val_idx = np.setdiff1d(np.arange(60), tuned.test_idx)
+    assert 0 < len(val_idx) < len(tuned.test_idx)
+    shared = set(document[val_idx].tolist()) & set(document[tuned.test_idx].tolist())
+    assert not shared, "the snippets of one document are alike, so its other half is not unseen"
+    assert isinstance(tuned.gaps["SURP"], Gap)
