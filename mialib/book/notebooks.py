@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 NOTEBOOKS = ROOT / "notebooks"
 
 
+def clone() -> Path:
+    """The clone of the repository; FileNotFoundError where mialib is installed without one."""
+    if not (ROOT / "Snakefile").is_file():
+        raise FileNotFoundError(
+            "pages and records are made in a clone of the repository, which holds the notebooks; mialib is installed "
+            "here without one: clone it and run `make book`"
+        )
+    return ROOT
+
+
 @dataclass(frozen=True)
 class Source:
     """What a notebook's code says without being run."""
@@ -72,6 +82,7 @@ def run_notebook(
     only warns). When a cell fails, nothing is written to `output`, the partial copy goes to `failed`, and the error
     names both.
     """
+    clone()
     if name not in profile.notebooks:
         raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
     page = profile.notebooks[name]
