@@ -190,7 +190,9 @@ class ForkedKernel:
 
 def _serve(connection_file: str, parent: int) -> None:
     from ipykernel.kernelapp import IPKernelApp
+    from IPython.core.interactiveshell import InteractiveShell
 
+    InteractiveShell.clear_instance()  # a page's cells that ran in the parent leave one of another class
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     quiet = "--IPKernelApp.log_level=ERROR"
     IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", quiet])
