@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 NOTEBOOKS = ROOT / "notebooks"
 
 
+def clone() -> Path:
+    """The clone of the repository; FileNotFoundError where mialib is installed without one."""
+    if not (ROOT / "Snakefile").is_file():
+        raise FileNotFoundError(
+            "pages and records are made in a clone of the repository, which holds the notebooks; mialib is installed "
+            "here without one: clone it and run `make book`"
+        )
+    return ROOT
+
+
 @dataclass(frozen=True)
 class Source:
     """What a notebook's code says without being run."""
@@ -72,6 +82,7 @@ def run_notebook(
     only warns). When a cell fails, nothing is written to `output`, the partial copy goes to `failed`, and the error
     names both.
     """
+    clone()
     if name not in profile.notebooks:
         raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
     page = profile.notebooks[name]
@@ -179,7 +190,9 @@ class ForkedKernel:
 
 def _serve(connection_file: str, parent: int) -> None:
     from ipykernel.kernelapp import IPKernelApp
+    from IPython.core.interactiveshell import InteractiveShell
 
+    InteractiveShell.clear_instance()  # a page's cells that ran in the parent leave one of another class
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     quiet = "--IPKernelApp.log_level=ERROR"
     IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", quiet])

@@ -18,6 +18,7 @@ import typer
 from mialib.book import build as planning
 from mialib.book import jobs
 from mialib.book.build import Job
+from mialib.book.notebooks import clone
 from mialib.book.profile import Profile, load_profile
 from mialib.store import ROOT, write_json
 
@@ -35,7 +36,7 @@ def build(
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be run")] = False,
 ) -> None:
     """Build the book, or one page of it: train, score and run what is not there or stale, and render it."""
-    loaded = load_profile(ROOT / "data" / "profiles" / f"{profile}.yml")
+    loaded = load_profile(clone() / "data" / "profiles" / f"{profile}.yml")
     if page and page not in loaded.notebooks:
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")

@@ -76,8 +76,10 @@ def blind(
 ) -> None:
     """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
     from mialib.book import blind_tables
+    from mialib.book.notebooks import clone
 
     if keep:
+        clone()
         blind_tables.record(benchmarks)
     for name in benchmarks:
         results, [source] = blind_tables.measure_or_recorded([name])
@@ -250,7 +252,9 @@ def record(
 ) -> None:
     """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
     from mialib.book import judging, ranking
+    from mialib.book.notebooks import clone
 
+    clone()
     ranking.record(seeds or [1, 2])
     judging.record(judging.load_claims(), seeds or [1, 2])
 
@@ -262,7 +266,9 @@ def record_lab(
 ) -> None:
     """Train and score the profile's models, on a GPU where there is one, and keep token statistics without texts."""
     from mialib.book import recorded
+    from mialib.book.notebooks import clone
 
+    clone()
     left = recorded.record(out, minutes)
     typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
 

@@ -1,0 +1,156 @@
+"""Installed from a wheel, without a clone: the same commands, choices and numbers as in the clone."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from mialib.store import PACKAGE, ROOT
+
+pytestmark = pytest.mark.slow
+PRINT_CHOICES = """
+import json, os, torch
+from mialib import store
+from mialib.book.judging import load_claims
+from mialib.book.profile import load_profile
+from mialib.book.published import load_published
+from mialib.catalog.models import pick_dtype, start_token_of
+from mialib.catalog.registry import known_benchmarks, known_models
+from mialib.lab.patents import generate_patents
+from mialib.lab.recipes import load_recipes
+
+cuda = torch.device("cuda")
+del os.environ["MIALIB_HOME"]
+print(json.dumps({
+    "package": str(store.PACKAGE),
+    "home": str(store.home()),
+    "models": {
+        name: [known.model_dump(), known.billions and str(pick_dtype("auto", cuda, name)), start_token_of(name)]
+        for name, known in known_models().items()
+    },
+    "benchmarks": {name: known.model_dump() for name, known in known_benchmarks().items()},
+    "published": load_published().to_csv(),
+    "recipes": load_recipes().model_dump_json(),
+    "claims": load_claims().model_dump_json(),
+    "paper": load_profile(store.DATA / "profiles" / "paper.yml").model_dump_json(),
+    "patent": generate_patents(1, seed=0),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder that holds what the wheel holds, and nothing else."""
+    folder, wheels = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("wheels")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    try:  # the build's own needs are at hand, or are downloaded
+        isolated = [] if int(version("setuptools").partition(".")[0]) < 77 else ["--no-build-isolation"]
+    except ModuleNotFoundError:
+        isolated = []
+    subprocess.run([*pip, "wheel", str(ROOT), "--no-deps", *isolated, "--wheel-dir", str(wheels)], check=True)
+    [wheel] = wheels.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder), str(wheel)], check=True)
+    return folder
+
+
+@pytest.fixture
+def run(installed, tmp_path):
+    """A function that runs a command from a folder of its own: from the wheel, or from the clone."""
+
+    def run_from(source, *arguments):
+        where = tmp_path / source
+        where.mkdir(exist_ok=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
+        environment |= {"PYTHONPATH": str(installed if source == "wheel" else ROOT)}
+        environment |= {"HOME": str(where), "MIALIB_HOME": str(where / "kept")}
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)], cwd=where, env=environment, capture_output=True, text=True
+        )
+
+    return run_from
+
+
+@pytest.fixture
+def mialib(installed, run):
+    """A function that runs `mialib` with arguments and returns its result from the wheel, then from the clone."""
+    script = installed / "bin" / "mialib"
+    return lambda *arguments: [run(source, script, *arguments) for source in ("wheel", "clone")]
+
+
+def same_output(results):
+    wheel, clone = results
+    assert wheel.returncode == clone.returncode == 0, wheel.stderr + clone.stderr
+    assert wheel.stdout == clone.stdout
+    return wheel.stdout
+
+
+def test_a_wheel_holds_every_module_and_template(installed):
+    def files(package):
+        kinds = (".py", ".yml", ".css", ".html")
+        return {path.relative_to(package) for path in package.rglob("*") if path.suffix in kinds}
+
+    of_wheel = files(installed / "mialib")
+    assert {path for path in of_wheel if path.parts[0] != "data"} == files(PACKAGE)
+
+
+def test_registries_published_numbers_and_recipes_are_the_clones(run, installed, tmp_path):
+    wheel, clone = (json.loads(run(source, "-c", PRINT_CHOICES).stdout) for source in ("wheel", "clone"))
+    assert wheel.pop("package") == str(installed / "mialib") and clone.pop("package") == str(PACKAGE)
+    assert wheel.pop("home") == str(tmp_path / "wheel" / ".cache" / "mialib") and clone.pop("home") == str(
+        ROOT / "build"
+    )
+    assert wheel == clone and len(wheel["models"]) > 30 and len(wheel["benchmarks"]) > 5
+
+
+def test_the_help_is_the_clones(mialib):
+    assert "detect" in same_output(mialib("--help"))
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    rows = [{"text": f"The stone number {i} stands near the river", "label": i % 2} for i in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_detect_and_view_give_the_clones_numbers(mialib, model_folder, texts_file, tmp_path):
+    known = tmp_path / "known.txt"
+    known.write_text("".join(f"The letter number {i} stands near the mill\n" for i in range(25)))
+    given = ["--model", model_folder, "--corpus", known]
+    out = same_output(mialib("detect", texts_file, *given, "--calibrate", known, "--json"))
+    assert {"ppl", "min_k++", "surp", "dc_pdd", "p_values"} <= json.loads(out.splitlines()[0]).keys()
+    same_output(mialib("view", texts_file, *given, "-o", "page.html"))
+    pages = [(tmp_path / source / "page.html").read_text() for source in ("wheel", "clone")]
+    assert pages[0] == pages[1] and "mv-strip" in pages[0]
+
+
+def test_score_and_blind_give_the_clones_numbers(mialib, model_folder, texts_file):
+    assert "40 texts" in same_output(mialib("score", model_folder, texts_file))
+    assert "tf-idf" in same_output(mialib("blind", texts_file))
+    assert "recorded" in same_output(mialib("blind", "wikimia-256"))  # its texts are not here
+
+
+def test_bench_runs(run, installed):
+    done = run("wheel", installed / "bin" / "mialib", "bench", "--texts", "1", "--rounds", "1")
+    assert done.returncode == 0 and "pythia" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["notebook", "surp_figure_4", "out.ipynb"],
+        ["build", "--page", "surp_figure_4"],
+        ["record"],
+        ["record-lab", "--out", "out", "--minutes", "1"],
+        ["blind", "wikimia-32", "--record"],
+    ],
+    ids=" ".join,
+)
+def test_what_takes_a_clone_says_so_in_one_line(run, installed, command):
+    done = run("wheel", installed / "bin" / "mialib", *command)
+    assert done.returncode == 1 and "made in a clone of the repository" in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1
