@@ -139,6 +139,7 @@ def blind_scores(
     length; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
     """
     from sklearn.model_selection import StratifiedGroupKFold
+    from threadpoolctl import threadpool_limits
 
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
@@ -152,9 +153,10 @@ def blind_scores(
     features = BLIND[kind].features(texts, language)
     scores = np.empty(len(labels))
     folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
-    for fitted, held_out in folds.split(features, labels, groups):
-        of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
-        scores[held_out] = _aligned(of_fold, labels[held_out])
+    with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
+        for fitted, held_out in folds.split(features, labels, groups):
+            of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
+            scores[held_out] = _aligned(of_fold, labels[held_out])
     return scores
 
 
@@ -190,15 +192,12 @@ def _fit_and_score(
     fitted: NDArray[Any],
     scored: NDArray[Any],
 ) -> NDArray[np.float64]:
-    from threadpoolctl import threadpool_limits
-
     if baseline.min_texts:  # n-grams that the texts to learn from do not hold are as if they had not been counted
         features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
     if not features.shape[1]:
         return np.zeros(len(scored))
     classifier = baseline.classifier(lambda: _folds_to_choose_by(labels[fitted], groups[fitted]))
-    with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
-        classifier.fit(features[fitted], labels[fitted])
+    classifier.fit(features[fitted], labels[fitted])
     if hasattr(classifier, "decision_function"):
         return classifier.decision_function(features[scored])
     log_p = classifier.predict_log_proba(features[scored])  # naive Bayes
@@ -224,8 +223,11 @@ def held_out_scores(
     Equal texts are in one half. The classifier is judged on texts that it has not seen, so its interval needs no
     widening.
     """
+    from threadpoolctl import threadpool_limits
+
     labels, places = np.asarray(labels), {text: place for place, text in enumerate(dict.fromkeys(texts))}
     groups = np.array([places[text] for text in texts])
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
-    return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, language), labels, groups, fitted, judged)
+    with threadpool_limits(1):
+        return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, language), labels, groups, fitted, judged)

@@ -311,36 +311,22 @@ def min_k_grid(stats: TokenStats, ks: Sequence[float]) -> FloatArray:
     return scores
 
 
-def below_percentile(log_prob: FloatArray, k: ArrayLike) -> NDArray[np.bool_]:
-    """Eq. 3 as we read it: strictly below the k-th percentile, interpolated between the sorted values.
-
-    (n,) for one k, (K, n) for several.
-    """
-    return log_prob < np.percentile(log_prob, k)[..., None]
-
-
 def surp_grid(
-    stats: TokenStats,
-    entropy_thresholds: Sequence[float],
-    ks: Sequence[float],
-    is_low: Callable[[FloatArray, ArrayLike], NDArray[np.bool_]] = below_percentile,
+    stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """SURP of every text at every pair of hyperparameters; `is_low` is another reading of Eq. 3.
+    """SURP of every text at every pair of hyperparameters.
 
     Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0
-    scores 0 nats, as in `surp`). Both sets of Eq. 2 and 3 are 0/1 matrices, so one matrix product sums a whole grid.
+    scores 0 nats, as in `surp`). Both conditions are 0/1 matrices, so one matrix product sums a whole grid.
     """
-    check_k(*ks, or_zero=True)
     check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
     stats.check_finite()
     shape = (len(entropy_thresholds), len(ks), len(stats))
     totals, counts = np.empty(shape), np.empty(shape)
     for i, row in enumerate(stats):
-        log_prob = row.log_prob.astype(np.float64)  # (n,)
-        low_entropy = row.entropy < np.asarray(entropy_thresholds)[:, None]  # (E, n)
-        low_prob = is_low(log_prob, ks)  # (K, n)
-        totals[:, :, i] = low_entropy.astype(np.float64) @ (low_prob * log_prob).T
-        counts[:, :, i] = low_entropy.astype(np.float64) @ low_prob.T.astype(np.float64)
+        is_sure, is_low = (of.astype(np.float64) for of in surp_conditions(row, entropy_thresholds, ks))
+        totals[:, :, i] = is_sure @ (is_low * row.log_prob).T
+        counts[:, :, i] = is_sure @ is_low.T
     scores = np.divide(totals, counts, out=np.zeros(shape), where=counts > 0)
     return scores, counts.astype(np.int64)
 

@@ -20,7 +20,6 @@ Indices = NDArray[np.int64]
 Grid = Mapping[str, Sequence[float]]
 
 HELD_OUT = 0.2  # the share of the texts that hyperparameters are chosen on
-GAP_SPLITS = 10
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,6 @@ class Candidates:
     def take(self, texts: Indices) -> Candidates:
         """The same candidates on some of the texts."""
         return Candidates(self.options, self.scores[:, texts])
-
-
-@dataclass(frozen=True)
-class Gap:
-    """How far the two ways of choosing hyperparameters lie apart, on the same texts: over random splits of them."""
-
-    mean: float  # AUC of what was chosen on the judged four fifths minus of what was chosen on the other fifth
-    largest: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} (up to {self.largest:.3f})"
 
 
 def stratified_split(
@@ -79,21 +67,6 @@ def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:
 
     split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(len(labels)), labels)
     return [(val_idx, test_idx) for test_idx, val_idx in split]
-
-
-def gap(candidates: Candidates, labels: ArrayLike, document: Indices | None = None) -> Gap:
-    """How much better hyperparameters look that were chosen on the texts that they are judged on.
-
-    It has two parts: the best of many on the judged texts is partly luck there, and a fifth of the texts chooses worse
-    than four fifths would. It is never negative: on any texts, the best on them is at least as good as another.
-    """
-    labels, found = np.asarray(labels), []
-    for seed in range(GAP_SPLITS):
-        val_idx, test_idx = stratified_split(labels, HELD_OUT, seed, document)
-        here, there = candidates.best(labels, val_idx), candidates.best(labels, test_idx)
-        of_best, of_chosen = aucs(labels[test_idx], candidates.scores[[there, here]][:, test_idx])
-        found.append(float(of_best - of_chosen))
-    return Gap(float(np.mean(found)), max(found))
 
 
 def describe_options(options: Mapping[str, Any]) -> str:

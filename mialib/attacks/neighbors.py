@@ -21,12 +21,13 @@ of more than n words is masked at n of them, drawn by the seed; every other text
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.batches import right_padded, token_batches
 from mialib.catalog.models import load_masked_model
 from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, word_spans, words
@@ -234,7 +235,8 @@ def _best(
     import torch
 
     found: list[tuple[float, int, str]] = []
-    for batch in _batches(rows):
+    # Never rows of two texts: those of one have almost one length, and what else is in the list changes no number.
+    for batch in token_batches([row.token_ids for row in rows], lambda: TOKENS_PER_BATCH):
         with torch.inference_mode():
             logits = _logits_at_mask(model, tokenizer, [rows[r] for r in batch])
             is_word = torch.stack([vocabulary_of[r].is_word for r in batch])
@@ -251,30 +253,15 @@ def _best(
     return sorted(found, key=lambda one: (-one[0], one[1], one[2]))[:n]
 
 
-def _batches(rows: Sequence[MaskedRow]) -> Iterator[list[int]]:
-    """Numbers of rows, longest first, as many at once as the token budget allows with padding.
-
-    Never rows of two texts: those of one have almost one length, and what else is in the list changes no number.
-    """
-    order = sorted(range(len(rows)), key=lambda r: (-len(rows[r].token_ids), r))
-    while order:
-        n_rows = max(1, TOKENS_PER_BATCH // len(rows[order[0]].token_ids))
-        yield order[:n_rows]
-        order = order[n_rows:]
-
-
 def _logits_at_mask(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[MaskedRow]
 ) -> torch.Tensor:
     """(R, V) float32 logits of what stands at the mask, one forward pass; the head runs at the masks alone."""
     import torch
 
-    lengths = torch.tensor([len(row.token_ids) for row in rows])
-    inputs = torch.full((len(rows), int(lengths.max())), tokenizer.pad_token_id)
-    for r, row in enumerate(rows):
-        inputs[r, : lengths[r]] = torch.tensor(row.token_ids)
-    is_real = (torch.arange(inputs.shape[1]) < lengths[:, None]).long()  # a masked model would see the padding
-    hidden = model.base_model(inputs.to(model.device), attention_mask=is_real.to(model.device)).last_hidden_state
+    inputs, lengths = right_padded([row.token_ids for row in rows], model.device, tokenizer.pad_token_id)
+    is_real = torch.arange(inputs.shape[1], device=model.device) < lengths[:, None]
+    hidden = model.base_model(inputs, attention_mask=is_real.long()).last_hidden_state  # else it sees the padding
     at_mask = hidden[torch.arange(len(rows)), [row.mask_at for row in rows]]
     head = model.lm_head if hasattr(model, "lm_head") else model.cls  # RoBERTa's name for it, and BERT's
     return head(at_mask)

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tenacity import wait_exponential_jitter
 
-from mialib.catalog.models import load_model, model_revision
+from mialib.catalog.models import load_scorer, model_revision
 from mialib.lab.models import lab_recipe, trained_on
 from mialib.lab.recipes import Masked, Unlearning
 from mialib.models import LoadedModel, pick_device
@@ -49,8 +48,6 @@ For example:
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 TIMEOUT_SECONDS = 300
-MAX_ATTEMPTS = 6
-WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
 MAX_USELESS_REPLIES = 5  # in a row: each costs money
 
 PROMPT_TOKENS = 8  # of a text, which a sample continues
@@ -157,29 +154,20 @@ def _read_replies(path: Path, made_by: str) -> list[str]:
 def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
     """One chat completion, tried again with back-off where that may help."""
     import httpx
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
-    def may_help(error: BaseException) -> bool:
-        if isinstance(error, httpx.HTTPStatusError):
-            return error.response.status_code == 429 or error.response.status_code >= 500
-        return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+    from mialib.catalog.retries import retrying
 
-    def once() -> httpx.Response:
-        messages = [{"role": "user", "content": prompt}]
-        return client.post(url, json={"model": model, "messages": messages}).raise_for_status()
-
-    retrying = Retrying(
-        retry=retry_if_exception(may_help), wait=WAIT, stop=stop_after_attempt(MAX_ATTEMPTS), reraise=True
-    )
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
+    asked = retrying()
     try:
-        response = retrying(once)
+        response = asked(lambda: client.post(url, json=body).raise_for_status())
     except httpx.HTTPStatusError as error:
         answer = error.response
         key = client.headers.get("Authorization", "").removeprefix("Bearer ")
         said = answer.text.replace(key, "(the key)") if key else answer.text
         raise ConnectionError(f"{url} answered {answer.status_code}: {excerpt(said, 200)}") from None
     except httpx.HTTPError as error:
-        attempts = retrying.statistics.get("attempt_number", 1)
+        attempts = asked.statistics["attempt_number"]
         raise ConnectionError(f"{url}: {type(error).__name__} ({error}) after {attempts} attempts") from None
     try:
         content = response.json()["choices"][0]["message"]["content"]
@@ -216,7 +204,7 @@ def sample_synthetic(
     from transformers import StoppingCriteriaList
 
     check_texts(texts, "texts to begin from")
-    loaded = load_model(model, device=device)
+    loaded = load_scorer(model, device=device).loaded
     encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     prompts = [start + ids[:PROMPT_TOKENS] for ids in encoded if len(ids) >= PROMPT_TOKENS]  # equally long: no padding

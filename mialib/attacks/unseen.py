@@ -5,13 +5,14 @@ Where they come from is named:
 lab/en:reference        the lab's texts that no model is trained on (`lab/en` for short)
 arxiv_mia               those that a published benchmark comes with
 texts.jsonl             a file; whether its rows have labels does not matter
-sampled:lab/en-400k     synthetic ones, sampled from a language model as `mialib.synthetic` does
+sampled:lab/en-400k     synthetic ones, sampled from a language model as `mialib.attacks.synthetic` does
 apart                   the benchmark's own non-members, which are then no longer judged on: `set_apart`
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,22 @@ logger = logging.getLogger(__name__)
 
 APART = "apart"
 SAMPLED = "sampled:"
+
+
+def unseen_texts(
+    benchmark: Benchmark, sources: Mapping[str, str], n: int, seed: int = 0
+) -> tuple[NDArray[np.int64], dict[str, list[str]]]:
+    """`n` unseen texts of each source, under the source's key, and the numbers of the texts that are left to judge on.
+
+    These are all of the benchmark's but for those that the source `apart` takes.
+    """
+    left, apart = np.arange(len(benchmark)), []
+    if APART in sources.values():
+        left, apart = set_apart(benchmark, n, seed)
+        benchmark = benchmark.take(left, benchmark.name)
+    return left, {
+        key: apart if source == APART else load_unseen(source, benchmark, n, seed) for key, source in sources.items()
+    }
 
 
 def load_unseen(source: str, like: Benchmark, n: int, seed: int = 0) -> list[str]:
@@ -63,7 +80,7 @@ def _texts_of(source: str) -> list[str]:
     if source == APART:
         raise ValueError(
             f"{APART!r} is some of the benchmark's own non-members, which are then not judged on: call "
-            "mialib.unseen.set_apart"
+            "mialib.attacks.unseen.set_apart"
         )
     if source.startswith("lab/"):
         corpus, _, role = source.partition(":")

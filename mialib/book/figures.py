@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mialib.book.results import Result
-    from mialib.book.surp import TokenCloud
     from mialib.metrics import Interval
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
@@ -317,64 +316,4 @@ def dots_in_panels(
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 3), fontsize=9)
-    return _closed(figure)
-
-
-def token_clouds(panels: dict[str, dict[str, TokenCloud]]) -> Figure:
-    """Entropy against log p of tokens, one row a model and one column a selection: seen texts' dots and unseen ones'.
-
-    Each panel has its own axes, since a selection lies in a corner of the whole.
-    """
-    n_rows, n_columns = len(panels), max(map(len, panels.values()))
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=(4.4 * n_columns, 3.6 * n_rows + 0.5), squeeze=False)
-    for axes_row, (model, clouds) in zip(grid, panels.items(), strict=True):
-        for axes, (title, cloud) in zip(axes_row, clouds.items(), strict=True):
-            size, turns = 14 if len(cloud.is_seen) < 1500 else 6, 10
-            looks = (("unseen texts", False, COLORS[5], "x"), ("seen texts", True, COLORS[0], "o"))
-            for turn in range(turns):  # by turns, so that neither class lies on top of the other
-                for label, is_seen, color, marker in looks:
-                    own = np.flatnonzero(cloud.is_seen == is_seen)[turn::turns]
-                    axes.scatter(
-                        cloud.entropy[own],
-                        cloud.log_prob[own],
-                        s=size,
-                        color=color,
-                        marker=marker,
-                        alpha=0.55,
-                        linewidth=0.7 if marker == "x" else 0,
-                        label=label if turn == 0 else None,
-                        rasterized=True,
-                    )
-            axes.set_title(f"{model}: {title}", fontsize=10)
-            axes.set(xlabel="entropy (nats)", ylabel="log p of the token (nats)" if axes is axes_row[0] else "")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, markerscale=2.5)
-    for handle in legend.legend_handles:
-        handle.set_alpha(1)
-    return _closed(figure)
-
-
-def roc_curves(
-    panels: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], *, marked_fprs: Sequence[float] = ()
-) -> Figure:
-    """ROC curves with a logarithmic FPR axis beside the usual one, a row a panel: {panel: {method: (FPR, TPR)}}."""
-    figure, grid = plt.subplots(len(panels), 2, figsize=(8.8, 3.7 * len(panels) + 0.6), squeeze=False)
-    methods = list(dict.fromkeys(label for curves in panels.values() for label in curves))
-    for axes_row, (title, curves) in zip(grid, panels.items(), strict=True):
-        for axes, scale in zip(axes_row, ("linear", "log"), strict=True):
-            for label, (fpr, tpr) in curves.items():
-                j = methods.index(label)
-                style = {"color": COLORS[j % len(COLORS)], "linestyle": ("-", "--", "-.")[j % 3]}
-                axes.plot(fpr, tpr, label=label, linewidth=1.6, drawstyle="steps-post", **style)
-            diagonal = np.geomspace(1e-3, 1, 50)
-            axes.plot(diagonal, diagonal, **CHANCE)
-            for fpr in marked_fprs:
-                axes.axvline(fpr, color="0.75", linewidth=0.8, zorder=0)
-            axes.set_xscale(scale)
-            axes.set(xlabel="FPR" + (" (log scale)" if scale == "log" else ""), ylim=(0, 1.01))
-            axes.set_xlim(0 if scale == "linear" else 0.004, 1)
-            axes.set_title(title, fontsize=10)
-        axes_row[0].set_ylabel("TPR")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), fontsize=9)
     return _closed(figure)

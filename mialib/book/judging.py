@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, TypeAdapter, model_validator
 
-from mialib.attacks.probe import EPOCHS, LEARNING_RATES, N_TRAINING, PROMPT, collect, fit_probes, probe_candidates
+from mialib.attacks.activations import EPOCHS, PROMPT
+from mialib.attacks.probe import LEARNING_RATES, N_TRAINING, collect, fit_probes, probe_candidates
 from mialib.attacks.unseen import APART, SAMPLED, load_unseen
 from mialib.book.recorded import read_rows, write_rows
 from mialib.book.results import verdict

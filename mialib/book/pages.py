@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mialib.passes.inputs import Inputs, Target, load_inputs
 
 
@@ -35,6 +37,11 @@ def whole_numbers(value: Any, name: str) -> list[int]:
             raise ValueError(f"{name}: a positive whole number is expected, got {entry!r}")
         found.append(int(entry))
     return found
+
+
+def lengths_of(value: Any, name: str = "lengths") -> list[int | None]:
+    """A notebook parameter as lengths in words, None for whole texts: "-"."""
+    return [None if optional(n) is None else whole_numbers(n, name)[0] for n in as_list(value)] or [None]
 
 
 def one_for_each(value: Any, n: int, name: str) -> list[Any]:
@@ -71,3 +78,15 @@ def load_columns(
 ) -> list[Inputs]:
     """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
     return [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+
+
+def check_same_members(columns: Sequence[Inputs]) -> None:
+    """ValueError unless all columns have the members of the first, so that only their non-members differ."""
+    first, *others = [{c.texts[i] for i in np.flatnonzero(c.labels == 1)} for c in columns]
+    for column, members in zip(columns[1:], others, strict=True):
+        if members != first:
+            raise ValueError(
+                f"{columns[0].target.benchmark} and {column.target.benchmark} have different members "
+                f"({len(first - members)} of the first's {len(first)} are not in the second); "
+                "give the same members with other non-members"
+            )

@@ -75,6 +75,26 @@ def printed(paper: str, items: Mapping[str, str], name: str | None) -> dict[str,
     return {metric: _along(paper, item, name, metric) for metric, item in items.items() if name is not None}
 
 
+def printed_column(paper: str, item: str, column: str) -> str | None:
+    """The column `BENCHMARK / MODEL` of a paper's table; None where the table has the model and not the benchmark, or
+    the model is None: nothing then stands next to ours. ValueError for a model that it does not have."""
+    columns = set(load_published(paper, item)["column"])
+    models = sorted({name.rpartition(" / ")[2] for name in columns})
+    model = column.rpartition(" / ")[2]
+    if model not in [*models, "None"]:
+        raise ValueError(f"{paper} {item} prints nothing of {model!r}; it has: {', '.join(models)}")
+    return column if column in columns else None
+
+
+def printed_table(paper: str, item: str, model: str) -> pd.DataFrame:
+    """What a paper's table prints for one model: methods by benchmarks, or by domains, in its order."""
+    cells = load_published(paper, item)
+    cells = cells[cells["column"].str.endswith(f" / {model}")]
+    benchmarks = cells["column"].str.removesuffix(f" / {model}")
+    table = cells.assign(benchmark=benchmarks).pivot(index="row", columns="benchmark", values="value")
+    return table.loc[cells["row"].unique(), benchmarks.unique()].rename_axis(index=None, columns=f"published: {model}")
+
+
 def _along(paper: str, item: str, name: str, metric: str) -> dict[str, tuple[float | None, str]]:
     cells = load_published(paper, item).query("metric == @metric")
     for axis, other in (("column", "row"), ("row", "column")):

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
 import httpx
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential_jitter,
-)
 
+from mialib.catalog.retries import retry_after, retrying
 from mialib.store import JSON, keep, mialib_version
 from mialib.text import excerpt
 
@@ -27,9 +19,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60
-MAX_ATTEMPTS = 6
-WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
-MAX_RETRY_AFTER_SECONDS = 600  # a service that asks for more is left alone
 LOGGED_EVERY = 50  # pages
 
 
@@ -122,17 +111,10 @@ class Fetcher:
                 parse(reply.raise_for_status().text)
             return reply
 
-        retrying = Retrying(
-            retry=retry_if_exception(_may_help),
-            wait=_wait,
-            stop=stop_after_attempt(MAX_ATTEMPTS),
-            before_sleep=_say_again,
-            reraise=True,
-        )
         try:
-            return retrying(once)
+            return retrying()(once)
         except httpx.HTTPStatusError as error:
-            asks = f" and asks to wait {seconds:.0f} s" if (seconds := _retry_after(error)) else ""
+            asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
             said = f"answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
             raise ConnectionError(f"{url} {said}; what was fetched is kept, a later run goes on from it") from None
         except httpx.HTTPError as error:
@@ -140,42 +122,3 @@ class Fetcher:
             raise ConnectionError(f"{url}: {said}; what was fetched is kept, a later run goes on from it") from None
         except ValueError as error:
             raise ValueError(f"{url}: {error}") from None
-
-
-def _may_help(error: BaseException) -> bool:
-    """Whether it may help to ask again."""
-    if isinstance(error, httpx.HTTPStatusError):
-        passes = error.response.status_code == 429 or error.response.status_code >= 500
-        return passes and _retry_after(error) <= MAX_RETRY_AFTER_SECONDS
-    if isinstance(error, httpx.TransportError):
-        return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
-    return isinstance(error, ValueError)
-
-
-def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether a name led nowhere, as without a network: asking again would not help."""
-    while error is not None:
-        if isinstance(error, socket.gaierror):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _say_again(state: RetryCallState) -> None:
-    logger.warning("%s; asked again in %.0f s", state.outcome.exception(), state.next_action.sleep)
-
-
-def _wait(state: RetryCallState) -> float:
-    """Seconds until the next attempt."""
-    return max(WAIT(state), _retry_after(state.outcome.exception()))
-
-
-def _retry_after(error: BaseException | None) -> float:
-    """The seconds that a refusal asks to wait: a number, or until a date (RFC 9110, 10.2.3); 0 where it does not."""
-    value = error.response.headers.get("Retry-After", "") if isinstance(error, httpx.HTTPStatusError) else ""
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return 0.0

@@ -145,9 +145,14 @@ def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_t
     """A `Scorer` of a model by name; the one that was asked for last stays loaded."""
     key = hash_of([model_revision(name), name, str(pick_device(device)), dtype, start_token_of(name, start_token)])
     if key not in _loaded:
-        _loaded.clear()  # before the next one is loaded: both need not fit
+        unload()  # before the next one is loaded: both need not fit
         _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
     return _loaded[key]
+
+
+def unload() -> None:
+    """Let go of the model that `load_scorer` keeps, where another one needs the memory."""
+    _loaded.clear()
 
 
 def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

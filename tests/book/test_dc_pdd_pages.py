@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from mialib.benchmarks import Benchmark
 from mialib.book import figures, results, tables, token_view
-from mialib.book.published import markers_along, printed, published_along
+from mialib.book.published import printed, published_along
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import Comparison, Interval, auc
@@ -207,10 +207,13 @@ def test_short_counts(number, text):
 
 
 def test_the_papers_marks_are_those_of_the_numbers():
-    markers = markers_along("dc-pdd", "table-2", "WikiMIA / GPT-NeoX-20B", "auc")
+    markers = {
+        row: marker
+        for row, (_, marker) in printed("dc-pdd", {"auc": "table-2"}, "WikiMIA / GPT-NeoX-20B")["auc"].items()
+    }
     assert [row for row, marker in markers.items() if marker] == ["DC-PDD"]
     assert set(markers) == set(published_along("dc-pdd", "table-2", "WikiMIA / GPT-NeoX-20B", "auc"))
-    assert not any(markers_along("dc-pdd", "table-2", "WikiMIA / Llama-13B", "auc").values())
+    assert not any(marker for _, marker in printed("dc-pdd", {"auc": "table-2"}, "WikiMIA / Llama-13B")["auc"].values())
 
 
 @pytest.mark.parametrize(("better", "marker"), [(True, "*"), (False, "")])

@@ -1,4 +1,4 @@
-"""The strict notebook runner; and every notebook runs alone, with its defaults on the built lab and on another model."""
+"""The strict notebook runner; and every notebook alone, with its defaults on the built lab and on another model."""
 
 import json
 

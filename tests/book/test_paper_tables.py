@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
+from page_code import functions_of
 
+from mialib.blind import BLIND, PREFIX
 from mialib.book import paper_tables
-from mialib.blind import BLIND
-from mialib.passes.cache import score_or_load
-from mialib.model_selection import HELD_OUT, stratified_split
-from mialib.book.profile import load_profile
-from mialib.detectors import detect
-from mialib.metrics import document_auc_interval
-from mialib.catalog.hub import Unavailable
-from mialib.metrics import auc, auc_interval
 from mialib.book.paper_tables import Column
+from mialib.book.profile import load_profile
 from mialib.book.published import published_along
 from mialib.book.results import Result, load_results
-from mialib.store import ROOT
+from mialib.catalog.hub import Unavailable
+from mialib.detectors import detect
+from mialib.metrics import auc, auc_interval, document_auc_interval
+from mialib.model_selection import HELD_OUT, stratified_split
+from mialib.passes.cache import score_or_load
+from mialib.store import DATA, ROOT
 
 LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
 PLACES = ["near", "behind"]
@@ -111,7 +111,8 @@ def test_a_row_of_dc_pdds_table_5_is_one_number_a_bound(copies):
     column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), a_values=values)
     measured = paper_tables.measure_column("dc-pdd", {"auc": "table-5"}, "PatentMIA / Qwen1.5-14B", column)
     printed = published_along("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "auc")
-    detected, told = paper_tables.detected_and_told(measured.results)
+    told = [result for result in measured.results if result.row.startswith(PREFIX)]
+    detected = [result for result in measured.results if result not in told]
     assert [result.row for result in detected] == list(printed)
     assert all(result.ours is not None and result.published == printed[result.row] for result in detected)
     assert len({result.ours for result in detected}) > 1
@@ -256,7 +257,7 @@ def test_a_page_takes_the_columns_that_are_computed(tmp_path):
     assert found["WikiMIA / Llama-13B"] == own
     assert found["WikiMIA / OPT-6.7B"].unavailable == "not asked for in this run"
     wanted["WikiMIA / Llama-13B"] = wanted["WikiMIA / Llama-13B"].model_copy(update={"note": "another note."})
-    assert paper_tables.say_what_is_lacking(found, wanted) == (
+    assert functions_of("paper_table")["what_is_lacking"](found, wanted) == (
         "- **WikiMIA / OPT-6.7B**: not asked for in this run.\n- **WikiMIA / Llama-13B**: a note; another note."
     )
 
@@ -265,10 +266,11 @@ def test_rows_that_were_not_run_are_named():
     rows = [replace(made_result(None, 0.5), row=row, why=why) for row, why in (("Neighbor", "not run"), ("Ref", ""))]
     found = {"c": paper_tables.Measured(rows, ["without neighbors: no model"], [])}
     wanted = {"c": Column(model=LARGE, benchmark="wikimia-32")}
-    said = paper_tables.say_what_is_lacking(found, wanted)
+    what_is_lacking = functions_of("paper_table")["what_is_lacking"]
+    said = what_is_lacking(found, wanted)
     assert said == "- **c**: Neighbor not run; without neighbors: no model."
     whole = {"c": paper_tables.Measured([made_result(0.5, 0.5)], [], [])}
-    assert paper_tables.say_what_is_lacking(whole, wanted) == "Every column was run, with all that it needs."
+    assert what_is_lacking(whole, wanted) == "Every column was run, with all that it needs."
 
 
 def made_result(ours, published, half_width=0.1):
@@ -279,10 +281,11 @@ def made_result(ours, published, half_width=0.1):
 
 def test_agreement_counts_what_both_have():
     results = [made_result(0.6, 0.65), made_result(0.7, 0.9), made_result(None, 0.5), made_result(0.5, None)]
-    said = paper_tables.say_agreement(results, "auc")
+    agreement = functions_of("paper_table")["agreement"]
+    said = agreement(results, "auc")
     assert "Of 3 printed numbers 2 were computed here" in said and "for 1 of them" in said
     assert "median is 0.125, the largest is -0.200 (PPL, c)" in said
-    assert paper_tables.say_agreement(results[2:], "auc") == "None of the 1 printed numbers was computed here."
+    assert agreement(results[2:], "auc") == "None of the 1 printed numbers was computed here."
 
 
 def test_a_wrong_key_is_an_error_in_one_line_that_names_the_column():
@@ -292,13 +295,13 @@ def test_a_wrong_key_is_an_error_in_one_line_that_names_the_column():
 
 
 def test_no_two_columns_of_a_page_share_a_file():
-    profile = load_profile(ROOT / "data" / "profiles" / "paper.yml")
+    profile = load_profile(DATA / "profiles" / "paper.yml")
     files = [(page, paper_tables.file_name(name)) for page, name, _ in paper_tables.columns_of(profile)]
     assert len(files) == len(set(files)) > 50
 
 
 def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
-    profile = load_profile(ROOT / "data" / "profiles" / "paper.yml")
+    profile = load_profile(DATA / "profiles" / "paper.yml")
 
     def chosen(*names):
         return paper_tables.choose_columns(profile, names)

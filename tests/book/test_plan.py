@@ -9,11 +9,12 @@ from hub_clients import pointed_at
 from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
-from mialib.book.profile import Profile, load_profile
 from mialib.book.paper_tables import Column
 from mialib.book.plan import describe, gpu_hours, memory_gb, plan_columns, plan_downloads, weights_gb
+from mialib.book.profile import Profile, load_profile
+from mialib.store import DATA
 
-PAPER = load_profile(Path(__file__).parents[1] / "data" / "profiles" / "paper.yml")
+PAPER = load_profile(DATA / "profiles" / "paper.yml")
 WIKIMIA, MIMIR, C4 = "swj0419/WikiMIA", "iamgroot42/mimir", "allenai/c4"
 
 

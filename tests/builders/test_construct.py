@@ -25,6 +25,7 @@ from mialib.builders.sources import (
     read_publications,
     strip_gutenberg,
 )
+from mialib.catalog import retries
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.commands.cli import app, main
 from mialib.store import home
@@ -36,7 +37,7 @@ DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 @pytest.fixture
 def serve(monkeypatch):
     """A function from a service's name and its answers to a running server."""
-    monkeypatch.setattr(fetch, "WAIT", wait_none())
+    monkeypatch.setattr(retries, "WAIT", wait_none())
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     servers = []
 
@@ -198,7 +199,7 @@ def test_an_error_of_the_api_is_an_error_and_not_kept(serve, tmp_path):
     server = serve("wikipedia", lambda path, query: error if broken[0] else wiki(path, query))
     with pytest.raises(ValueError, match=r"no categorymembers in the reply .*internal_api_error"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
-    assert len(server.requests) == fetch.MAX_ATTEMPTS
+    assert len(server.requests) == retries.MAX_ATTEMPTS
     broken[0] = False
     construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
 
@@ -610,7 +611,7 @@ def test_passing_failures_are_tried_again_and_lasting_ones_end(serve):
     server.answer = lambda path, query: 500
     with pytest.raises(ConnectionError, match="answered 500"):
         fetcher().get("gutenberg", "/other")
-    assert len(server.requests) == 4 + fetch.MAX_ATTEMPTS and len(kept_replies()) == 1
+    assert len(server.requests) == 4 + retries.MAX_ATTEMPTS and len(kept_replies()) == 1
 
 
 def test_that_a_page_does_not_exist_is_kept_too(serve):

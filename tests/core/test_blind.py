@@ -177,25 +177,26 @@ def test_chinese_is_read_by_characters():
     assert auc(labels, blind_scores(texts, labels, language="zh")) > 0.95
 
 
-def test_an_interval_of_out_of_fold_scores_is_as_wide_as_their_scatter():
-    # The AUCs of many draws of the same kind of texts scatter more than DeLong's interval says, and not more than ours.
-    estimates, halves = [], []
-    labels = np.repeat([1, 0], 60)
+@pytest.fixture(scope="module")
+def of_chance():
+    """The AUCs of many draws of texts whose length says nothing, with DeLong's intervals."""
+    labels, found = np.repeat([1, 0], 60), []
     for seed in range(60):
         lengths = np.random.default_rng(seed).integers(20, 200, 120)
-        interval = auc_interval(labels, blind_scores(["a" * n for n in lengths], labels, "length"))
-        estimates.append(interval.estimate)
-        halves.append(interval.high - interval.estimate)
-    scatter, plain = np.std(estimates), np.mean(halves) / 1.96
+        found.append(auc_interval(labels, blind_scores(["a" * n for n in lengths], labels, "length")))
+    return found
+
+
+def test_an_interval_of_out_of_fold_scores_is_as_wide_as_their_scatter(of_chance):
+    # The AUCs of many draws of the same kind of texts scatter more than DeLong's interval says, and not more than ours.
+    scatter = np.std([interval.estimate for interval in of_chance])
+    plain = np.mean([interval.high - interval.estimate for interval in of_chance]) / 1.96
     assert plain < scatter < plain * np.sqrt(1 + 10 / 9) * 1.25
 
 
-def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own():
+def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own(of_chance):
     # Pooled as they are, out-of-fold scores of a number that says nothing lie below 0.5.
-    labels, found = np.repeat([1, 0], 50), []
-    for seed in range(60):
-        lengths = np.random.default_rng(seed).integers(20, 200, 100)
-        found.append(auc(labels, blind_scores(["a" * n for n in lengths], labels, "length")))
+    found = [interval.estimate for interval in of_chance]
     assert abs(np.mean(found) - 0.5) < 2 * np.std(found) / len(found) ** 0.5
 
 

@@ -12,6 +12,17 @@ from mialib.lab.questions import choice_questions, context_questions
 N_WORDS = 60
 
 
+@pytest.fixture(scope="module")
+def read_once(tmp_path_factory):
+    return tmp_path_factory.mktemp("questions")
+
+
+@pytest.fixture(autouse=True)
+def share_what_is_read(read_once, monkeypatch):
+    """The packages' source files are parsed once for all tests of this file."""
+    monkeypatch.setenv("MIALIB_HOME", str(read_once))
+
+
 def arguments_in_source(package):
     """Each function's arguments, by name; several of one name give several sets."""
     found = {}

@@ -6,10 +6,10 @@ import numpy as np
 import oracles
 import pytest
 
-from mialib.book import shift
 from mialib.benchmarks import Benchmark
-from mialib.metrics import Interval, auc_interval
+from mialib.book import shift
 from mialib.book.results import Result
+from mialib.metrics import Interval, auc_interval
 
 WORDS = [f"word{i}" for i in range(60)]
 

@@ -14,6 +14,7 @@ from tenacity import wait_none
 
 from mialib.attacks import synthetic
 from mialib.attacks.synthetic import build_prompt, keep_new, parse_numbered, sample_synthetic, write_synthetic
+from mialib.catalog import retries
 
 SOURCES = [f"Source number {i}: the {noun} stands behind the old mill, and nobody has painted it since {1900 + i}."
            for i, noun in enumerate(["gate", "bridge", "tower", "barn", "chapel", "school", "forge"])]  # fmt: skip
@@ -70,7 +71,7 @@ class ChatServer:
 
 @pytest.fixture
 def chat(monkeypatch):
-    monkeypatch.setattr(synthetic, "WAIT", wait_none())
+    monkeypatch.setattr(retries, "WAIT", wait_none())
     monkeypatch.delenv(synthetic.API_KEY_VARIABLE, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ChatServer()
@@ -164,9 +165,9 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     whole = write(chat, tmp_path / "whole.jsonl", n=40)
     prompts = [body["messages"][0]["content"] for _, _, body in chat.requests]
     chat.requests.clear()
-    chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + synthetic.MAX_ATTEMPTS), DROP)
+    chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + retries.MAX_ATTEMPTS), DROP)
     path = tmp_path / "new.jsonl"
-    with pytest.raises(ConnectionError, match=rf"RemoteProtocolError .* after {synthetic.MAX_ATTEMPTS} attempts"):
+    with pytest.raises(ConnectionError, match=rf"RemoteProtocolError .* after {retries.MAX_ATTEMPTS} attempts"):
         write(chat, path, n=40)
     assert len(path.read_text().splitlines()) == 2
     with path.open("a") as file:

@@ -8,13 +8,12 @@ import oracles
 import pytest
 from conftest import made_inputs, made_row, random_rows
 
-from mialib.passes import inputs as evaluate
 from mialib.book import surp
-from mialib.model_selection import GRIDS, HELD_OUT, stratified_split, describe_options, gap, score_grid
-from mialib.detectors import detect
-from mialib.metrics import document_auc_interval
-from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
 from mialib.book.published import load_published, published_along
+from mialib.detectors import detect
+from mialib.metrics import auc, auc_interval, compare_auc, document_auc_interval, tpr_at_fpr
+from mialib.model_selection import GRIDS, HELD_OUT, describe_options, gap, score_grid, stratified_split
+from mialib.passes import inputs as evaluate
 from mialib.token_stats import TokenRow
 
 THRESHOLDS, KS = [1.0, 2.5, 10.0], [10, 40, 100]

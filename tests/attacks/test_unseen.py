@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mialib.attacks import synthetic
+from mialib.attacks.unseen import load_unseen, set_apart, unseen_texts
 from mialib.benchmarks import Benchmark
-from mialib.attacks.unseen import load_unseen, set_apart
 
 N_MEMBERS, N_NON_MEMBERS = 6, 10
 BENCHMARK = Benchmark(
@@ -54,7 +54,7 @@ def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
         (
             "apart",
             ValueError,
-            r"'apart' is some of the benchmark's own non-members, .*: call mialib\.unseen\.set_apart",
+            r"'apart' is some of the benchmark's own non-members, .*: call mialib\.attacks\.unseen\.set_apart",
         ),
         ("wikimia", OSError, "unseen texts of wikimia: it comes with none"),
         ("arxiv_mia", OSError, "set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"),
@@ -75,13 +75,11 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
 
 
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
-    from mialib.passes import cache
-
     with pytest.raises(ValueError, match="lab/en-masked is a masked model, which writes no texts"):
-        cache._trained_on("lab/en-masked")
+        synthetic._trained_on("lab/en-masked")
     asked = []
-    monkeypatch.setattr("mialib.lab.trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
-    assert cache._trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
+    monkeypatch.setattr(synthetic, "trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
+    assert synthetic._trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
 
 
 def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
@@ -92,6 +90,14 @@ def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
     assert rest.labels.sum() == N_MEMBERS, "no member is set apart"
     with pytest.raises(ValueError, match="b has 10 non-members; setting 6 apart would leave fewer"):
         set_apart(BENCHMARK, 6)
+
+
+def test_each_source_gives_its_texts_and_those_set_apart_are_not_judged_on(texts_file):
+    left, unseen = unseen_texts(BENCHMARK, {"real": "apart", "other": texts_file}, 4, seed=1)
+    kept, apart = set_apart(BENCHMARK, 4, seed=1)
+    assert left.tolist() == kept.tolist() and unseen["real"] == apart
+    assert unseen["other"] == load_unseen(texts_file, BENCHMARK.take(kept, "b"), 4, seed=1)
+    assert unseen_texts(BENCHMARK, {"other": texts_file}, 4)[0].tolist() == list(range(len(BENCHMARK)))
 
 
 def test_sampled_texts_begin_like_the_benchmarks_and_are_sampled_once(monkeypatch, model_folder):

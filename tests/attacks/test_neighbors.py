@@ -6,11 +6,11 @@ import torch
 from conftest import CONTEXT, SENTENCES
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mialib.passes import cache
 from mialib.attacks import neighbors
-from mialib.text import word_spans
 from mialib.attacks.neighbors import make_neighbors, neighbor_log_probs
-from mialib.scoring import Scorer
+from mialib.catalog.models import Scorer
+from mialib.passes import cache
+from mialib.text import word_spans
 
 ODD = "  The  mill,\n\tstands (near)\n\n    the\u00a0river <mask> </s> — Naïve café 🙂! \n"
 TEXTS = [SENTENCES[0], ODD, SENTENCES[6], "the mill", SENTENCES[4]]
@@ -198,41 +198,6 @@ def test_log_probs_are_the_means_of_each_neighbor(model_folder, made):
         neighbor_log_probs(scorer, stats.take([0, 1]), [["a"], ["a", "b"]], progress=False)
 
 
-def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, monkeypatch):
-    scorer = Scorer(model_folder)
-    text = "the mill stands near the river"
-    n_tokens = len(scorer.token_ids([text])[0])
-    variants = [text, text + " week", "week", text.replace("river", "mill"), text.removesuffix(" river")]
-    own = scorer.score([text], progress=False)[0]
-    alone = [row.log_prob for row in scorer.score(variants, progress=False)]
-    counted = []
-    inner = scorer._statistics
-    monkeypatch.setattr(
-        scorer,
-        "_statistics",
-        lambda inputs, wanted, targets: counted.append(len(targets)) or inner(inputs, wanted, targets),
-    )
-    for ours, expected in zip(scorer.log_probs_of_variants(own, variants), alone, strict=True):
-        np.testing.assert_allclose(ours, expected, atol=1e-5)
-    n_new = [
-        1,
-        len(alone[1]) - n_tokens,
-        len(alone[2]),
-        len(alone[3]) - n_tokens + len(scorer.token_ids([" river"])[0]),
-        1,
-    ]
-    assert sum(counted) == sum(n_new) < sum(map(len, alone)) / 2
-
-
-@pytest.mark.parametrize("start_token", ["auto", None])
-def test_a_variant_with_another_first_token_shares_nothing(model_folder, start_token):
-    scorer = Scorer(model_folder, start_token=start_token)
-    own = scorer.score(["the mill stands near the river"], progress=False)[0]
-    variant = "week mill stands near the river"
-    [found] = scorer.log_probs_of_variants(own, [variant])
-    np.testing.assert_allclose(found, scorer.score([variant], progress=False)[0].log_prob, atol=1e-5)
-
-
 def test_a_second_call_runs_no_model(masked_folder, model_folder, made, monkeypatch):
     options = {"n_neighbors": N}
     first = cache.neighbor_log_probs_or_load(model_folder, TEXTS, masked_folder, **options)
@@ -253,7 +218,7 @@ def test_the_cache_misses_when_anything_that_matters_changes(masked_folder, monk
     if change == "texts":
         texts = texts[::-1]
     elif change == "code":
-        monkeypatch.setattr(cache, "code_hash", lambda *_: "another")
+        monkeypatch.setattr(cache, "code_hash", lambda *_, **__: "another")
     elif change == "versions":
         monkeypatch.setattr(cache, "version", lambda _: "another")
     else:

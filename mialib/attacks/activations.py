@@ -1,0 +1,231 @@
+"""What a model holds of a text: the hidden state of the last token of a prompt, at every layer (Liu et al. 2024).
+
+    activations(model, texts)                                        of the model itself
+    activations(Proxy(model, member_texts, learning_rate), texts)    of a copy fine-tuned on some texts (Section 3.3)
+
+Both are kept on disk. A proxy's weights are not: it is trained where its activations are not there yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.batches import HeadLoss, one_thread, right_padded, token_batches
+from mialib.catalog.models import (
+    TRAINING_BYTES,
+    check_fits,
+    load_model,
+    load_scorer,
+    model_revision,
+    pick_dtype,
+    start_token_of,
+    unload,
+)
+from mialib.models import LoadedModel, find_head, pick_device
+from mialib.scoring import fitting_tokens
+from mialib.store import ARRAYS, code_hash, hash_of, hash_texts, keep
+from mialib.text import check_texts, excerpt
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+SAMPLE = "[SAMPLE]"
+PROMPT = f"Here is a statement: {SAMPLE} \n Is the above statement correct? Answer:"  # Section 3.3
+EPOCHS = 2  # each of them one batch of all member texts (Section 5.4)
+TRAINING_TOKENS_AT_ONCE = 1024  # of that batch, with their logits and gradients in memory
+TokenIds = list[int]
+
+
+class Proxy(NamedTuple):
+    """A copy of a model fine-tuned on some texts, by its recipe; the arguments of `train_proxy`."""
+
+    model: str
+    member_texts: Sequence[str]
+    learning_rate: float
+    epochs: int = EPOCHS
+
+
+class Pass(NamedTuple):
+    """Activations of one model on N texts."""
+
+    values: NDArray[np.float32]  # (L + 1, N, D)
+    n_cut: NDArray[np.int64]  # (N,), characters cut from each text's end so that its prompt fits
+
+
+def activations(
+    model: str | Proxy | LoadedModel, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto"
+) -> NDArray[np.float32]:
+    """The hidden state of each prompted text's last token at every layer, (L + 1, N, D): embeddings, then each block.
+
+    As in Hugging Face's `hidden_states`, most families' last one has gone through the final norm. Where a layer is
+    narrower than D (OPT-350M's last), zeros fill it up; a probe gives them no weight. A text whose prompt is longer
+    than the context loses its end, never the prompt's; a warning counts them. A model by name and a proxy go through
+    the cache. A loaded model is run as it is, with its own device and dtype: its weights may have changed since.
+    ValueError for an empty text and an activation that is not finite.
+    """
+    if isinstance(model, LoadedModel):
+        return _run(model, texts).values
+    return run_or_load(model, texts, device=device, dtype=dtype).values
+
+
+def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
+    """`activations` from the cache, and how much of each text was cut."""
+    where, name = pick_device(device), model.model if isinstance(model, Proxy) else model
+    made_by: dict[str, Any] = {}
+    if isinstance(model, Proxy):
+        made_by = {"learning_rate": model.learning_rate, "epochs": model.epochs}
+        made_by["members"] = hash_texts(model.member_texts)
+
+    def make() -> dict[str, NDArray[Any]]:
+        if isinstance(model, Proxy):
+            return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
+        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts)._asdict()
+
+    kept = keep(
+        "activations",
+        make,
+        ARRAYS,
+        model=model_revision(name),
+        texts=hash_texts(texts),
+        device=where.type,
+        dtype=str(pick_dtype(dtype, where, name)),
+        start_token=start_token_of(name),
+        code=code_hash("attacks.activations", apart=("catalog", "lab")),
+        versions=[version("torch"), version("transformers")],
+        **made_by,
+    )
+    return Pass(**kept)
+
+
+def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[TokenIds], NDArray[np.int64]]:
+    """Token ids of each text in the prompt, start token first, and how many characters each text lost, (N,).
+
+    A text is cut to the longest beginning whose whole prompt fits the context. ValueError where none does.
+    """
+    check_texts(texts, "texts to probe")
+    start = [] if loaded.start_token_id is None else [loaded.start_token_id]
+    room = loaded.max_tokens - len(start)
+
+    def ids_of(some: Sequence[str]) -> list[TokenIds]:
+        prompts = [PROMPT.replace(SAMPLE, text) for text in some]
+        return loaded.tokenizer(prompts, add_special_tokens=False, verbose=False)["input_ids"]
+
+    token_ids = ids_of(texts) if texts else []
+    n_cut = np.zeros(len(texts), np.int64)
+    for i, text in enumerate(texts):
+        if len(token_ids[i]) <= room:
+            continue
+        fits = bisect_right(range(len(text)), room, key=lambda n: len(ids_of([text[:n]])[0])) - 1
+        if fits < 1:
+            raise ValueError(
+                f"{loaded.name}: a context of {loaded.max_tokens} tokens holds the prompt and nothing of text {i}; "
+                f"the probe needs a longer one: {excerpt(text)}"
+            )
+        token_ids[i], n_cut[i] = ids_of([text[:fits]])[0], len(text) - fits
+    if n_cut.any():
+        logger.warning(
+            "%s: %d of %d texts and the prompt exceed its context of %d tokens; %d characters at their ends are cut",
+            loaded.name,
+            int((n_cut > 0).sum()),
+            len(texts),
+            loaded.max_tokens,
+            int(n_cut.sum()),
+        )
+    return [start + ids for ids in token_ids], n_cut
+
+
+def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
+    """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it."""
+    import torch
+
+    token_ids, n_cut = encode_prompts(loaded, texts)
+    device = loaded.model.device
+    values = np.zeros((0, len(texts), 0), np.float32)
+    budget = fitting_tokens(loaded, every_layer=True)
+    for batch in token_batches(token_ids, lambda: budget):
+        inputs, lengths = right_padded([token_ids[i] for i in batch], device)
+        with torch.inference_mode():
+            states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
+        if not values.size:
+            values = np.zeros((len(states), len(texts), max(state.shape[-1] for state in states)), np.float32)
+        rows = torch.arange(len(batch), device=device)
+        for layer, state in enumerate(states):
+            values[layer, batch, : state.shape[-1]] = state[rows, lengths - 1].float().cpu().numpy()
+    wrong = np.argwhere(~np.isfinite(values).all(axis=2))
+    if len(wrong):
+        layer, i = wrong[0]
+        raise ValueError(
+            f"text {i}: layer {layer} of {loaded.name} in {loaded.model.dtype} is not finite; is its dtype wide "
+            f"enough, and its learning rate low enough? {excerpt(texts[i])}"
+        )
+    return Pass(values, n_cut)
+
+
+# --- the proxy --------------------------------------------------------------------------------------------------------
+
+
+def train_proxy(
+    model: str,
+    member_texts: Sequence[str],
+    learning_rate: float,
+    epochs: int = EPOCHS,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> LoadedModel:
+    """A copy of a model, by name or folder, fine-tuned on the prompted texts: one batch of them all, an epoch a step.
+
+    AdamW at a constant learning rate, without weight decay, on the mean loss a token of the whole prompt, as in the
+    authors' code. The batch goes through in chunks whose gradients add up to its own. Dropout is off, so that the
+    chunks do not matter and nothing is random. Weights and optimizer are float32, 16 bytes a parameter, and only then
+    take the `dtype` that the target has: in bfloat16 most steps of this size would round to nothing. The model's own
+    files are only read. FloatingPointError where the loss becomes NaN or infinite.
+    """
+    import torch
+
+    unload()  # the model itself, if it is still there: both need not fit
+    check_fits(model, pick_device(device), TRAINING_BYTES)
+    loaded = load_model(model, device=device, dtype="float32")
+    weights = loaded.model.requires_grad_(True)
+    token_ids, _ = encode_prompts(loaded, member_texts)
+    head = find_head(loaded)
+    n_predicted = sum(len(ids) - 1 for ids in token_ids)
+    optimizer = torch.optim.AdamW(weights.parameters(), lr=learning_rate, weight_decay=0.0)
+    with one_thread():
+        for _ in range(epochs):
+            optimizer.zero_grad(set_to_none=True)
+            for chunk in token_batches(token_ids, lambda: TRAINING_TOKENS_AT_ONCE):
+                loss = _summed_loss(weights, head, [token_ids[i] for i in chunk]) / n_predicted
+                if not torch.isfinite(loss):
+                    raise FloatingPointError(
+                        f"{model}: the proxy's loss became {loss.item()} at learning rate {learning_rate:g}; lower it"
+                    )
+                loss.backward()
+            optimizer.step()
+    weights.requires_grad_(False).to(pick_dtype(dtype, weights.device, model))
+    recipe = {"of": loaded.revision, "members": hash_texts(member_texts), "rate": learning_rate, "epochs": epochs}
+    return replace(loaded, name=f"proxy of {model} at learning rate {learning_rate:g}", revision=hash_of(recipe))
+
+
+def _summed_loss(model: Any, head: torch.nn.Linear | None, token_ids: list[TokenIds]) -> torch.Tensor:
+    """The loss of all tokens but the first of each text, summed, in nats; without the logits at once where it can."""
+    import torch
+
+    inputs, lengths = right_padded(token_ids, model.device)
+    is_real = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1
+    targets = inputs[:, 1:][is_real]
+    if head is not None and head.bias is None:
+        hidden = model.base_model(inputs, use_cache=False).last_hidden_state[:, :-1][is_real]
+        return len(targets) * HeadLoss.apply(hidden, head.weight, targets)
+    logits = model(inputs, use_cache=False).logits[:, :-1][is_real]
+    return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")

@@ -1,0 +1,65 @@
+"""Asking a web service again, later and later, where that may help."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 6
+WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
+MAX_RETRY_AFTER_SECONDS = 600  # a service that asks for more is left alone
+
+
+def retrying() -> Retrying:
+    """What calls a function that asks by httpx, and raises its last error.
+
+    A dropped connection, a time-out, a 429, a 5xx and a reply that the function raises ValueError for are tried again,
+    not before Retry-After says.
+    """
+    return Retrying(
+        retry=retry_if_exception(_may_help),
+        wait=lambda state: max(WAIT(state), retry_after(state.outcome.exception())),
+        stop=stop_after_attempt(MAX_ATTEMPTS),
+        before_sleep=_log,
+        reraise=True,
+    )
+
+
+def retry_after(error: BaseException | None) -> float:
+    """The seconds that a refusal asks to wait: a number, or until a date (RFC 9110, 10.2.3); 0 where it does not."""
+    value = error.response.headers.get("Retry-After", "") if isinstance(error, httpx.HTTPStatusError) else ""
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _may_help(error: BaseException) -> bool:
+    if isinstance(error, httpx.HTTPStatusError):
+        passes = error.response.status_code == 429 or error.response.status_code >= 500
+        return passes and retry_after(error) <= MAX_RETRY_AFTER_SECONDS
+    if isinstance(error, httpx.TransportError):
+        return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
+    return isinstance(error, ValueError)
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether a name led nowhere, as without a network: asking again would not help."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _log(state: RetryCallState) -> None:
+    logger.warning("%s; asked again in %.0f s", state.outcome.exception(), state.next_action.sleep)

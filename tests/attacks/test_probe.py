@@ -1,0 +1,211 @@
+"""The probe: an honest choice among probes of made activations, and the whole method once and from the cache."""
+
+import numpy as np
+import pytest
+from conftest import TEXTS
+
+from mialib.attacks import activations as passes
+from mialib.attacks import probe
+from mialib.attacks.activations import activations
+from mialib.attacks.probe import Collected, choose_probe, fit_probe, flip_coin, probe_scores
+from mialib.catalog.models import load_model
+from mialib.metrics import auc, auc_interval
+
+LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
+N, M, D = 200, 80, 24
+LABELS = np.repeat([1, 0], N // 2)
+
+
+def made_up(signal, *, layer=2, seed=0, scale=1.0):
+    """Noise in three layers of two proxies and a target; one layer's members lie `signal` deviations to one side.
+
+    The target's activations are those of another model: moved, and stretched by `scale` feature by feature.
+    """
+    rng = np.random.default_rng(seed)
+    coin = flip_coin(M, seed)
+    direction = rng.standard_normal(D) / np.sqrt(D)
+    proxies = {rate: rng.standard_normal((3, M, D)).astype(np.float32) for rate in (1e-4, 1e-3)}
+    target = rng.standard_normal((3, N, D)).astype(np.float32)
+    proxies[1e-3][layer] += np.outer(2 * coin - 1, signal * direction).astype(np.float32)
+    target[layer] += np.outer(2 * LABELS - 1, signal * direction).astype(np.float32)
+    target = target * np.float32(scale) ** rng.integers(-1, 2, D).astype(np.float32) + np.float32(3)
+    return Collected(proxies, coin, target)
+
+
+def on_test(result, of="chosen"):
+    return auc_interval(LABELS[result.test], getattr(result, of).scores[result.test])
+
+
+def test_a_planted_direction_is_found_at_its_layer_and_rate():
+    result = choose_probe(made_up(signal=3), LABELS)
+    for chosen in (result.chosen, result.leaking):
+        assert (chosen.layer, chosen.learning_rate) == (2, 1e-3)
+        assert chosen.validation_aucs.shape == (2, 2)  # the embeddings are no candidate
+        assert chosen.validation_aucs[1, 1] == chosen.validation_aucs.max()
+    assert on_test(result).estimate > 0.95 and on_test(result, "leaking").estimate > 0.95
+    assert (result.scores == result.chosen.scores).all() and result.scores.shape == (N,)
+
+
+def test_without_a_direction_the_probe_is_at_chance():
+    intervals = [on_test(choose_probe(made_up(signal=0, seed=seed), LABELS, seed)) for seed in range(10)]
+    assert abs(np.mean([i.estimate for i in intervals]) - 0.5) < 0.04
+    assert sum(i.low <= 0.5 <= i.high for i in intervals) >= 8
+
+
+def test_a_direction_that_only_the_proxy_has_gives_chance():
+    made = made_up(signal=3)._replace(target=made_up(signal=0).target)
+    assert 0.4 < on_test(choose_probe(made, LABELS)).estimate < 0.6
+
+
+def test_validation_is_a_fifth_of_each_class_and_test_all_others():
+    result = choose_probe(made_up(signal=1), LABELS, seed=3)
+    assert sorted([*result.validation, *result.test]) == list(range(N))
+    assert LABELS[result.validation].sum() == N // 10 and len(result.validation) == N // 5
+
+
+def test_layer_and_rate_are_chosen_on_the_validation_texts_alone():
+    made = made_up(signal=0.6)
+    result = choose_probe(made, LABELS)
+    labels = LABELS.copy()
+    labels[result.test] = 1 - labels[result.test]
+    other = choose_probe(made, labels, validation=result.validation)
+    for a, b in ((result.chosen, other.chosen), (result.leaking, other.leaking)):
+        assert (a.layer, a.learning_rate) == (b.layer, b.learning_rate)
+        assert (a.validation_aucs == b.validation_aucs).all() and (a.scores == b.scores).all()
+
+
+def test_standardization_never_sees_the_test_texts():
+    """Other test texts leave each score and the choice as they are; the leaking variant is what moves."""
+    made = made_up(signal=1.5)
+    result = choose_probe(made, LABELS)
+    values = made.target.copy()
+    changed, kept = result.test[::2], result.test[1::2]
+    values[:, changed] = values[:, changed] * np.linspace(1, 50, D, dtype=np.float32) - 7
+    other = choose_probe(made._replace(target=values), LABELS)
+    np.testing.assert_array_equal(other.chosen.scores[kept], result.chosen.scores[kept])
+    np.testing.assert_array_equal(other.chosen.scores[result.validation], result.chosen.scores[result.validation])
+    assert (other.chosen.validation_aucs == result.chosen.validation_aucs).all()
+    assert np.abs(other.leaking.scores[kept] - result.leaking.scores[kept]).min() > 1e-3
+
+
+def test_scores_are_those_of_training_statistics_and_plain_logistic_regression():
+    """The honest score by hand, at the chosen point: mean and deviation of the training activations alone."""
+    made = made_up(signal=2, scale=3)
+    result = choose_probe(made, LABELS)
+    training = made.proxies[result.chosen.learning_rate][result.chosen.layer].astype(np.float64)
+    of_target = made.target[result.chosen.layer].astype(np.float64)
+    mean, deviation = training.mean(axis=0), training.std(axis=0)
+    weights = fit_probe(training, made.coin)[-1].coef_[0]
+    np.testing.assert_allclose(result.scores, ((of_target - mean) / deviation) @ weights, rtol=1e-9, atol=1e-9)
+    split = result.test
+    own = (of_target[split] - of_target[split].mean(axis=0)) / of_target[split].std(axis=0)
+    assert (result.leaking.layer, result.leaking.learning_rate) == (result.chosen.layer, result.chosen.learning_rate)
+    np.testing.assert_allclose(result.leaking.scores[split], own @ weights, rtol=1e-9, atol=1e-9)
+
+
+def test_leak_is_worth_something_where_the_target_is_scaled_otherwise_than_the_proxy():
+    result = choose_probe(made_up(signal=2, scale=20), LABELS)
+    assert on_test(result, "leaking").estimate > on_test(result).high
+
+
+def test_embeddings_of_the_prompts_last_token_say_nothing(tiny_model):
+    """All prompts end in one token, so layer 0 of a model with rotary positions is the same row for every text."""
+    folder = tiny_model("gpt_neox", **LONG)
+    of_texts = activations(load_model(folder), TEXTS)[0]
+    assert (of_texts == of_texts[0]).all()
+    scores = fit_probe(of_texts, flip_coin(len(TEXTS))).decision_function(of_texts.astype(np.float64) + 1)
+    assert auc([1, 0] * 4 + [1], scores) == 0.5
+
+
+def test_given_validation_texts_are_what_is_chosen_on():
+    val_idx = np.arange(0, N, 4)
+    result = choose_probe(made_up(signal=1), LABELS, validation=val_idx)
+    assert (result.validation == val_idx).all()
+    assert sorted([*result.validation, *result.test]) == list(range(N))
+
+
+def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
+    made = made_up(signal=1)
+    candidates = probe.probe_candidates(probe.fit_probes(made.proxies, made.coin), made.target)
+    points = [(rate, layer) for rate in made.proxies for layer in (1, 2)]
+    assert [tuple(option.values()) for option in candidates.options] == points
+    result = choose_probe(made, LABELS)
+    at = candidates.best(LABELS, result.validation)
+    assert candidates.options[at] == {"learning_rate": result.chosen.learning_rate, "layer": result.chosen.layer}
+    np.testing.assert_array_equal(candidates.scores[at], result.scores)
+
+
+def test_controls_find_a_planted_direction_on_the_other_half_and_nothing_in_noise():
+    proxies, coin, target, _ = made_up(signal=3)
+    judged, by_layer = probe.judge_half(target, LABELS)
+    assert by_layer.shape == (2, N // 2) and LABELS[judged].sum() == N // 4
+    assert max(auc(LABELS[judged], scores) for scores in by_layer) > 0.95
+    judged, own = probe.judge_half(max(proxies.values(), key=np.std), coin)
+    assert max(auc(coin[judged], scores) for scores in own) > 0.9
+
+
+def test_intervals_of_the_controls_cover_chance_as_often_as_they_say():
+    """Where an out-of-fold AUC's would be too narrow: forty draws of noise, one layer each."""
+    covered = 0
+    for seed in range(40):
+        values = np.random.default_rng(seed).normal(size=(2, N, D))
+        judged, [scores] = probe.judge_half(values, LABELS, seed)
+        interval = auc_interval(LABELS[judged], scores)
+        covered += interval.low <= 0.5 <= interval.high
+    assert covered >= 35
+
+
+@pytest.mark.parametrize("val_idx", [np.flatnonzero(LABELS == 1)[:9], np.arange(N)])
+def test_validation_texts_that_leave_a_class_out_are_refused(val_idx):
+    with pytest.raises(
+        ValueError, match=r"of the \d+ (validation|test) texts \d+ are members; both classes are needed"
+    ):
+        choose_probe(made_up(signal=1), LABELS, validation=val_idx)
+
+
+def test_labels_of_another_number_are_refused():
+    with pytest.raises(ValueError, match="199 labels for the activations of 200 texts"):
+        choose_probe(made_up(signal=1), LABELS[1:])
+
+
+# --- the whole method -------------------------------------------------------------------------------------------------
+
+
+def numbered(what, n):
+    return [f"The {what} number {i} stands {7 * i} miles behind the old mill" for i in range(n)]
+
+
+def test_the_coin_is_a_random_half():
+    assert flip_coin(200).sum() == 100 and flip_coin(5).sum() == 2
+    assert (flip_coin(200) == flip_coin(200)).all() and (flip_coin(200) != flip_coin(200, seed=1)).any()
+
+
+def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, monkeypatch, caplog):
+    folder = tiny_model("gpt_neox", **LONG)
+    texts, labels, training = numbered("river", 30), [1, 0] * 15, numbered("stone", 12)
+    calls = []
+    real = passes.train_proxy
+
+    def spy(model, member_texts, learning_rate, *epochs, **options):
+        calls.append((list(member_texts), learning_rate))
+        return real(model, member_texts, learning_rate, *epochs, **options)
+
+    monkeypatch.setattr(passes, "train_proxy", spy)
+    result = probe_scores(folder, texts, labels, [*training, texts[4]], learning_rates=(1e-3, 1e-2))
+    coin = flip_coin(12)
+    members = [text for text, side in zip(training, coin, strict=True) if side]
+    assert calls == [(members, 1e-3), (members, 1e-2)]
+    assert "1 of 13 training texts stand in the benchmark; left out" in caplog.text
+    assert result.scores.shape == (30,) and np.isfinite(result.scores).all() and result.n_cut == 0
+    assert result.chosen.validation_aucs.shape == result.leaking.validation_aucs.shape == (2, 2)
+    assert result.learning_rates == (1e-3, 1e-2)
+    monkeypatch.setattr(passes, "train_proxy", None)  # the second time all is in the cache
+    monkeypatch.setattr(passes, "load_scorer", None)
+    again = probe_scores(folder, texts, labels, training, learning_rates=(1e-3, 1e-2))
+    assert (again.scores == result.scores).all()
+
+
+def test_too_few_training_texts_are_refused(tiny_model):
+    texts = numbered("river", 10)
+    with pytest.raises(ValueError, match="3 training texts outside the benchmark; the coin needs at least 4"):
+        probe_scores(tiny_model("gpt_neox", **LONG), texts, [1, 0] * 5, [*numbered("stone", 3), *texts])

@@ -1,0 +1,300 @@
+"""The probe's pages: the probe beside the likelihood detectors, on the same texts, in rows as the paper prints them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from page_code import method_of, page_of
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+
+from mialib.book import pages, probe_tables, tables
+from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC, measure, probe_column
+from mialib.book.results import load_results
+from mialib.metrics import auc, auc_interval, tpr_at_fpr
+from mialib.model_selection import stratified_split
+from mialib.passes.inputs import Target, load_inputs, score_all
+from mialib.store import hash_texts
+
+N = 40
+
+
+@pytest.fixture
+def target(tmp_path, tiny_model):
+    rows = [
+        {"text": f"The river number {i} runs {7 * i} miles", "label": i % 2, "field": "cs" if i < 24 else "math"}
+        for i in range(N)
+    ]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tiny_model("gpt_neox", max_position_embeddings=512)
+    return Target(model=folder, benchmark=str(path), reference=folder)
+
+
+@pytest.fixture
+def unseen_file(tmp_path):
+    path = tmp_path / "unseen.txt"
+    path.write_text("".join(f"The stone number {i} stands {3 * i} miles off\n" for i in range(20)))
+    return str(path)
+
+
+@pytest.fixture
+def made(target, unseen_file, masked_folder):
+    inputs = load_inputs(target.but(masked=masked_folder, n_neighbors=2))
+    return probe_column(inputs, {REAL: unseen_file}, n_training=10)
+
+
+# --- a column ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
+    assert len(made.test_idx) == 0.8 * N and not set(made.test_idx) & set(made.val_idx)
+    results = measure(made, "here", {"auc": "table-2", "tpr_at_5_fpr": "table-3"})
+    rows = list(dict.fromkeys(result.row for result in results))
+    assert rows[:6] == list(BASELINES.values()) and rows[-1] == REAL
+    assert [r.row for r in results if r.ours is None] == ["DC-PDD"] * 2, "no reference corpus is given"
+    for result in (r for r in results if r.ours is not None):
+        labels, scores = made.inputs.labels[made.test_idx], made.on_test()[result.row]
+        expected = auc(labels, scores) if result.metric == "auc" else tpr_at_fpr(labels, scores, 0.05)
+        assert result.ours == pytest.approx(expected)
+    assert made.judged.texts == tuple(made.inputs.texts[i] for i in made.test_idx)
+
+
+def test_published_numbers_stand_beside_ours_by_the_papers_own_rows(made):
+    column = "ArxivMIA / TinyLLaMA-1.1B"
+    results = {r.row: r for r in measure(made, "here", {"auc": "table-2"}, column)}
+    assert results["Loss Attack"].published == 0.451 and results[REAL].published == 0.571
+    assert results["Smaller Model"].published is None and results["DC-PDD"].ours is None
+
+
+def test_a_field_is_judged_on_its_test_texts_alone(made):
+    cs = np.flatnonzero(np.array(made.inputs.benchmark.domains) == "cs")
+    [result] = [r for r in measure(made, "here: cs", {"auc": "table-2"}, domain="cs") if r.row == REAL]
+    assert result.column == "here: cs"
+    judged = np.intersect1d(cs, made.test_idx)
+    assert result.ours == pytest.approx(auc(made.inputs.labels[judged], made.scores[REAL][judged]))
+    with pytest.raises(ValueError, match="no texts of 'physics'; it has: cs, math"):
+        measure(made, "here: physics", {"auc": "table-2"}, domain="physics")
+
+
+def test_a_benchmarks_own_validation_texts_are_chosen_on(target, unseen_file):
+    inputs, own = load_inputs(target), (0, 1, 2, 3, 17)
+    inputs = replace(inputs, benchmark=replace(inputs.benchmark, validation=own))
+    found = probe_column(inputs, {REAL: unseen_file}, n_training=10)
+    assert found.val_idx.tolist() == list(own)
+    assert not set(found.test_idx) & set(own) and len(found.test_idx) == N - 5
+
+
+def test_texts_set_apart_are_in_no_score(target):
+    found = probe_column(load_inputs(target), {REAL: "apart"}, n_training=8)
+    assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
+    assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
+    assert found.scores["Neighbor Attack"] is None
+
+
+def test_provenance_names_the_neighbors_and_what_the_proxies_learned_from(made, masked_folder):
+    passes = {p["model"]: p for p in made.passes()}
+    assert passes[f"neighbors by {masked_folder}"]["n_texts"] == 2 * N
+    [proxies] = [p for name, p in passes.items() if name.startswith("proxies of ")]
+    assert proxies["texts"] == hash_texts(made.unseen[REAL]) and proxies["n_texts"] == 10
+    assert len(tables.what_ran(made.passes())) == 3
+
+
+def test_comparisons_are_on_the_test_texts(made):
+    found = made.against_baselines(REAL)
+    labels = made.inputs.labels[made.test_idx]
+    difference = auc(labels, made.on_test()[REAL]) - auc(labels, made.on_test()["Loss Attack"])
+    assert found[f"{REAL} − Loss Attack"].difference.estimate == pytest.approx(difference)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("-", [None]), ("32, -", [32, None]), ([16], [16]), ("", [None])])
+def test_lengths_may_be_whole_texts(value, expected):
+    assert pages.lengths_of(value) == expected
+
+
+@pytest.mark.parametrize("value", ["x", "0", -1, 2.5])
+def test_a_length_that_is_no_number_of_words_is_named(value):
+    with pytest.raises(ValueError, match="lengths: a positive whole number is expected"):
+        pages.lengths_of(value)
+
+
+# --- Tables 2 and 3 ---------------------------------------------------------------------------------------------------
+
+
+WITHOUT = {  # what a page takes besides a model, a benchmark and unseen texts
+    "probe_table_1": {"synthetic": "-", "lengths": "-", "n_training": 10},
+    "probe_tables_2_3": {
+        **dict.fromkeys(("references", "corpora", "masked", "synthetic", "lengths", "published"), "-"),
+        "n_training": 10,
+    },
+    "probe_figure_2": {"masked": "-", "n_words": "-", "n_training": 10},
+    "probe_figure_3": {"n_words": "-"},
+}
+
+
+def page_on(name, target, tmp_path, **parameters):
+    """A page on the tiny model, and the results that it saved."""
+    given = {"models": target.model, "benchmarks": target.benchmark} | WITHOUT[name] | parameters
+    names = page_of(name, **given, out=str(tmp_path / f"{name}.json"))
+    return names, load_results(tmp_path / f"{name}.json")
+
+
+def test_tables_2_and_3_are_of_the_probe_that_the_page_shows(target, unseen_file, masked_folder, tmp_path):
+    given = {"references": target.reference, "masked": masked_folder, "n_neighbors": 2, "fields": "cs"}
+    names, results = page_on("probe_tables_2_3", target, tmp_path, **given, real=unseen_file)
+    [(name, of)] = names["columns"].items()
+    # The probe, what it chose, and the leak.
+    scores, best = names["chosen"][name, REAL]
+    library = names["library"][name, REAL]
+    assert best == (library.chosen.learning_rate, library.chosen.layer)
+    np.testing.assert_allclose(scores[best], library.scores)
+    np.testing.assert_array_equal(library.validation, of.val_idx)
+    by_row = {r.row: r.ours for r in results if r.column == name and r.metric == "auc"}
+    assert by_row[REAL] == pytest.approx(auc(of.labels, scores[best][of.test_idx]))
+    leak = auc(of.labels, library.leaking.scores[of.test_idx]) - auc(of.labels, library.scores[of.test_idx])
+    assert names["by_leak"][f"{name}: {REAL}"].difference.estimate == pytest.approx(leak)
+    assert any(r.column == f"{name}: cs" and r.row == REAL for r in results)
+    # Controls have a row a layer, and a column a rate and one where membership is known.
+    controls = [r for r in results if r.row.startswith("layer ")]
+    assert {r.row for r in controls} == {"layer 1", "layer 2"}
+    assert list(dict.fromkeys(r.column for r in controls)) == [
+        f"{name}: membership known",
+        f"{name}: the coin, rate 0.001",
+        f"{name}: the coin, rate 0.003",
+        f"{name}: the coin, rate 0.01",
+    ]
+    # Fewer neighbors are the first ones.
+    by_count = names["by_count"]
+    assert [r.row for r in by_count] == ["1", "2"], "there are two neighbors a text"
+    own = score_all(of.inputs, ["ppl"])["ppl"]
+    first = own - of.inputs["neighbors"][:, 0]
+    assert by_count[0].ours == pytest.approx(auc(of.labels, first[of.test_idx]))
+    assert by_count[1].ours == pytest.approx(auc(of.labels, of.on_test()["Neighbor Attack"]))
+
+
+def test_a_page_without_unseen_texts_is_named(target, tmp_path):
+    with pytest.raises(ValueError, match="needs unseen texts"):
+        page_on("probe_tables_2_3", target, tmp_path, real="-")
+
+
+# --- the other pages --------------------------------------------------------------------------------------------------
+
+
+def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
+    names, results = page_on("probe_table_1", target, tmp_path, real="apart", n_training=8)
+    facts = {r.column: r.ours for r in results if r.metric == "size"}
+    assert (facts["Members"], facts["Non-Members"], facts["Total"], facts["Real"]) == (20, 12, 32, 8)
+    [(judged, apart)] = names["compared"].values()
+    assert len(apart) == 8 and not set(apart) & set(judged.texts)
+    texts = load_inputs(target).texts
+    n_tokens = [len(row.token_ids) for row, text in zip(load_inputs(target).stats, texts, strict=True)]
+    left = [n for n, text in zip(n_tokens, texts, strict=True) if text in judged.texts]
+    assert facts["Avg. Tokens"] == pytest.approx(np.mean(left), abs=0.05)
+    printed = names["printed"]  # by the paper
+    assert printed.loc["WikiMIA", "Total"] == "676" and printed.loc["ArxivMIA-Math", "Synthetic"] == "120"
+    assert (printed.index[0], printed.columns[0]) == ("WikiMIA", "Avg. Tokens")
+
+
+def test_two_samples_of_one_distribution_are_not_told_apart_and_two_kinds_are():
+    sklearn = (TfidfVectorizer, LogisticRegression, GridSearchCV, StratifiedKFold, make_pipeline)
+    given = {tool.__name__: tool for tool in sklearn} | {"stratified_split": stratified_split}
+    separate = method_of("probe_table_1", **given)["separate"]
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(50)]
+    texts = [" ".join(rng.choice(words, 20)) for _ in range(300)]
+    labels = np.repeat([1, 0], 100)
+    judged, scores = separate(np.array(texts[:200], dtype=object), labels)
+    same = auc_interval(labels[judged], scores)
+    assert same.low <= 0.5 <= same.high
+    other = texts[:100] + [f"{text} another" for text in texts[200:]]
+    judged, scores = separate(np.array(other, dtype=object), labels)
+    assert auc_interval(labels[judged], scores).low > 0.7
+
+
+def test_texts_without_a_word_in_common_are_all_alike(target, tmp_path):
+    (tmp_path / "apart.txt").write_text("".join(f"{chr(97 + i) * 9}\n" for i in range(20)))
+    rows = [{"text": chr(97 + i) * 5, "label": i % 2} for i in range(20)]
+    (tmp_path / "alike.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = target.but(benchmark=str(tmp_path / "alike.jsonl"))
+    _, results = page_on("probe_table_1", other, tmp_path, real=str(tmp_path / "apart.txt"))
+    assert [str(r) for r in results if r.metric == "auc"] == ["all alike"]
+
+
+def test_neighbor_attack_is_the_detector(made):
+    attack = method_of("probe_table_4")["neighbor_attack"]
+    scores = attack(made.inputs.stats, made.inputs["neighbors"])
+    np.testing.assert_allclose(scores, made.scores["Neighbor Attack"], rtol=1e-12)
+
+
+def test_one_model_has_nothing_to_be_compared_with(target, unseen_file, tmp_path):
+    names, results = page_on("probe_figure_2", target, tmp_path, real=unseen_file)
+    assert [r.row for r in results] == ["Loss Attack", "Min-K% Prob", "Neighbor Attack", REAL]
+    assert [r.row for r in results if r.ours is None] == ["Neighbor Attack"]
+    assert names["rises"]["Neighbor Attack"] is None and names["rises"][REAL].difference.estimate == 0
+
+
+def test_models_are_compared_on_the_same_texts(target, tiny_model, unseen_file, tmp_path):
+    wide = tiny_model("gpt_neox", max_position_embeddings=512, hidden_size=48)
+    given = {"models": [wide, target.model], "real": unseen_file}
+    names, _ = page_on("probe_figure_2", target, tmp_path, **given)
+    small, large = names["columns"][target.model], names["columns"][wide]
+    np.testing.assert_array_equal(small.test_idx, large.test_idx)
+    difference = auc(small.labels, large.on_test()[REAL]) - auc(small.labels, small.on_test()[REAL])
+    assert names["rises"][REAL].difference.estimate == pytest.approx(difference)
+    shorter = Path(target.benchmark).read_text().splitlines(keepends=True)[: N - 2]
+    (tmp_path / "shorter.jsonl").write_text("".join(shorter))
+    with pytest.raises(ValueError, match="are not of the same texts"):
+        given["benchmarks"] = [target.benchmark, str(tmp_path / "shorter.jsonl")]
+        page_on("probe_figure_2", target, tmp_path, **given)
+
+
+def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, tmp_path):
+    given = {"real": unseen_file, "sizes": "12, 6"}
+    names, results = page_on("probe_figure_3", target, tmp_path, **given)
+    assert list(names["learned"]) == [6, 12] and len(names["unseen"]) == 12
+    by_row = {(r.row, r.column): r.ours for r in results}
+    assert set(by_row) == {(row, n) for row in ("on the benchmark", "on its own texts") for n in ("6", "12")}
+    labels = names["labels"][names["test_idx"]]
+    first = probe_tables.probe_scores(target.model, names["texts"], names["labels"], names["unseen"][:6])
+    np.testing.assert_array_equal(first.test, names["test_idx"])
+    assert by_row["on the benchmark", "6"] == pytest.approx(auc(labels, first.scores[first.test]))
+    [(name, comparison)] = names["against"].items()
+    assert name == "6 − 12 texts", "the smallest number stands in for one that was not run"
+    expected = by_row["on the benchmark", "6"] - by_row["on the benchmark", "12"]
+    assert comparison.difference.estimate == pytest.approx(expected)
+
+
+def test_any_number_of_training_texts_may_be_set_apart(target, tmp_path):
+    names, _ = page_on("probe_figure_3", target, tmp_path, real="apart", sizes=[4, 8])
+    assert list(names["learned"]) == [4, 8] and len(names["unseen"]) == 8
+    for probe, _, _ in names["learned"].values():
+        assert len(probe.scores) == N - 8, "all numbers are judged on the same texts"
+
+
+@pytest.mark.slow
+def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_folder, published_copy, tmp_path):
+    """The published split is what is chosen and judged on, its own unseen texts are what the probe learns from."""
+    if not (published_copy / "arxiv_mia" / "arxiv_mia_train_real.jsonl").is_file():
+        pytest.skip(f"{published_copy} holds no arxiv_mia/")
+    (tmp_path / "corpus.txt").write_text("We study a problem.\n" * 50)
+    model = tiny_model("gpt_neox", max_position_embeddings=2048)
+    given = {"reference": model, "corpus": str(tmp_path / "corpus.txt"), "masked": masked_folder, "n_neighbors": 2}
+    inputs = load_inputs(Target(model=model, benchmark="arxiv_mia", n_words=16, **given))
+    found = probe_column(inputs, {REAL: "arxiv_mia"}, n_training=200)
+    assert len(found.test_idx) == 1600 and len(found.val_idx) == 400
+    results = measure(found, "here", {"auc": "table-2"}, "ArxivMIA / TinyLLaMA-1.1B")
+    assert {r.row for r in results} >= {*BASELINES.values(), "DC-PDD", "SURP", REAL}
+    assert SYNTHETIC not in {r.row for r in results}
+    assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in results)
+    domains = np.array(found.inputs.benchmark.domains)[found.test_idx]
+    assert [int((domains == field).sum()) for field in ("cs", "math")] == [640, 960]
+
+
+def test_quoted_texts_are_no_markdown():
+    shown = tables.quoted({"a": "# no heading `x` [link](y) " + "word " * 40}).data
+    assert shown.startswith("`a`") and "~~~~text\n# no heading `x` [link](y)" in shown
+    assert max(map(len, shown.splitlines())) <= 76
