@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from importlib import import_module
+from types import ModuleType
 
 import nbformat
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import mialib
 from mialib.book.profile import load_profile
 from mialib.store import ROOT
 
@@ -19,6 +21,8 @@ PINS = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "requirements.lock
 PINS = {canonicalize_name(name): version for name, version in PINS.items()}
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# Pages that tabulate or point elsewhere; every other one is about a method or a statistic.
+WITHOUT_METHOD = {"index", "paper_table", "recorded_ladder", "registry", "two_sources"}
 
 
 @pytest.mark.parametrize("line", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
@@ -53,33 +57,63 @@ def test_profile_names_pages_and_notebooks_that_exist(path):
             assert page.notebook or (ROOT / "book" / f"{page.page}.md").is_file()
 
 
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def tags(cell):
+    return set(cell.metadata.get("tags", []))
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_source_notebook_is_clean_parameterized_and_short(path):
-    notebook = nbformat.read(path, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert sum("parameters" in cell.metadata.get("tags", []) for cell in code) == 1
+def test_source_notebook_is_clean_and_parameterized(path):
+    code = code_cells(path)
+    assert sum("parameters" in tags(cell) for cell in code) == 1
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, "outputs belong in build/, not in git"
-        assert len(cell.source.splitlines()) <= 25, "logic belongs in mialib"
-    assert notebook.cells[0].source.startswith("# "), "a page begins with its title"
+    assert nbformat.read(path, as_version=4).cells[0].source.startswith("# "), "a page begins with its title"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_nothing_of_a_page_is_out_of_the_readers_reach(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        assert not {tag for tag in tags(cell) if tag.startswith("remove-")}, "what is not the point folds: hide-input"
+
+
+@pytest.mark.parametrize(
+    "name", sorted({page.notebook for p in PROFILES for page in load_profile(p).notebooks.values()})
+)
+def test_a_page_about_a_method_shows_it(name):
+    cells = [cell for cell in code_cells(ROOT / "notebooks" / f"{name}.ipynb") if "method" in tags(cell)]
+    assert bool(cells) != (name in WITHOUT_METHOD), (
+        "one visible cell at least, or an entry in the list of those without"
+    )
+    for cell in cells:
+        assert not {tag for tag in tags(cell) if tag.startswith("hide-")}, "a method stands in the open"
+        lines = cell.source.splitlines()
+        assert len(lines) <= 25 and max(map(len, lines)) <= 100, "a method fits on a blackboard"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_all_that_a_notebook_takes_from_mialib_is_there(path):
-    code = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    tree = list(ast.walk(ast.parse("\n".join(code))))
-    modules = {}
+    tree = list(ast.walk(ast.parse("\n".join(cell.source for cell in code_cells(path)))))
+    objects = {"mialib": mialib}
     for node in tree:
-        if not isinstance(node, ast.ImportFrom) or node.module.split(".")[0] != "mialib":
-            continue
-        for alias in node.names:
-            if node.module == "mialib":
-                modules[alias.asname or alias.name] = import_module(f"mialib.{alias.name}")
-            else:
-                assert hasattr(import_module(node.module), alias.name), f"{node.module} has no {alias.name}"
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "mialib":
+            for alias in node.names:
+                objects[alias.asname or alias.name] = taken(node.module, alias.name)
     for node in tree:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
-            assert hasattr(modules[node.value.id], node.attr), f"mialib.{node.value.id} has no {node.attr}"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            of = objects.get(node.value.id)
+            if of is mialib or isinstance(of, ModuleType):
+                assert hasattr(of, node.attr), f"{of.__name__} has no {node.attr}"
+
+
+def taken(module, name):
+    """What `from module import name` binds."""
+    if hasattr(import_module(module), name):
+        return getattr(import_module(module), name)
+    return import_module(f"{module}.{name}")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

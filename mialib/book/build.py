@@ -94,13 +94,11 @@ def _names_in_claims(path: Path, ids: Iterable[str], models: set[str] | None) ->
 
 def _names_in_side(side: Mapping[str, Any], setting: str, place: Mapping[str, Any]) -> Iterator[str]:
     known = DETECTORS.get(side["detector"])  # None: the probe
-    needs = known.needs if known else ()
+    reference = place.get("reference") if known and "reference" in known.needs else None
     yield side.get("model", {}).get(setting, place["model"])
     yield place["benchmark"]
     yield from filter(None, [side.get("corpus", place.get("corpus")), side.get("training")])
-    for need, field in (("reference", "reference"), ("neighbors", "masked")):
-        if need in needs and field in place:
-            yield place[field]
+    yield from filter(None, [reference, place.get("masked")])  # a verdict's key holds the setting's masked model
 
 
 @cache

@@ -15,13 +15,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from mialib.store import write_json
 
 TAIL_LINES = 30  # of a failed job's log, in the error
+LOCK = Lock()
 
 
 def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
@@ -32,11 +35,17 @@ def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     Path(log).write_text("")
     process = _context().Process(target=_in_process, args=(job.__name__, [str(a) for a in arguments], str(log)))
-    process.start()
-    process.join()
+    # A start looks after all processes that have ended; two threads that ask after one at once make it a failure.
+    with LOCK:
+        process.start()
+    wait([process.sentinel])
+    with LOCK:
+        process.join()
     if process.exitcode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-        raise RuntimeError("\n".join([f"{job.__name__} {' '.join(map(str, arguments))} failed:", *lines]))
+        raise RuntimeError(
+            "\n".join([f"{job.__name__} {arguments[0]} failed ({process.exitcode}), see {log}:", *lines])
+        )
 
 
 def start_early() -> None:
@@ -138,4 +147,4 @@ def book(index: str, page: str = "") -> None:
     toc.write_text(yaml.safe_dump(load_profile().table_of_contents(page or None), sort_keys=False), encoding="utf-8")
     strict = [] if page else ["-n", "-W", "--keep-going"]
     given = ["--config", "_config.yml", "--toc", str(toc.resolve()), "--path-output", str(folder), *strict]
-    subprocess.run([str(Path(sys.executable).with_name("jupyter-book")), "build", "book", *given], check=True)
+    sys.exit(subprocess.call([str(Path(sys.executable).with_name("jupyter-book")), "build", "book", *given]))

@@ -117,7 +117,7 @@ def run_notebook(
         raise ValueError(
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
             f"the notebook up to there is in {failed}"
-        ) from error
+        ) from None
     _finish(failed, page, parameters)
     shutil.move(failed, output)
 

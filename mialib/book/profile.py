@@ -64,8 +64,10 @@ class Profile(Recipes):
     def table_of_contents(self, page: str | None = None) -> dict[str, Any]:
         """The book's table of contents in Jupyter Book's format; of one notebook's page, it and the pages of text."""
         if page:
-            texts = [{"file": of.file} for chapter in self.book for of in chapter.pages if of.page]
-            return {"format": "jb-book", "root": self.notebooks[page].file, "chapters": texts}
+            pages = [self.landing, *(of for chapter in self.book for of in chapter.pages)]
+            texts = [{"file": of.file} for of in pages if of.page]
+            root = {"format": "jb-book", "root": self.notebooks[page].file}
+            return root | ({"chapters": texts} if texts else {})
         parts = [
             {"caption": chapter.caption, "chapters": [{"file": page.file} for page in chapter.pages]}
             for chapter in self.book

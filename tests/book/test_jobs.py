@@ -86,7 +86,7 @@ def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
     assert profile.table_of_contents("b") == {
         "format": "jb-book",
         "root": "pages/b",
-        "chapters": [{"file": "how_to_read"}],
+        "chapters": [{"file": "start"}, {"file": "how_to_read"}],
     }
 
 
