@@ -54,4 +54,4 @@ lock:  ## write requirements.lock anew from the ranges in pyproject.toml
 	  build/lock/bin/pip freeze --exclude mialib | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
 
 clean:  ## remove everything that was computed (the environment stays)
-	rm -rf build book/pages book/_toc.yml .snakemake
+	rm -rf build book/pages .snakemake

@@ -124,3 +124,11 @@ def test_every_figure_has_caption_name_and_alt_text(path):
         figure = cell.metadata["mystnb"]
         assert figure["figure"]["caption"] and figure["figure"]["name"].startswith("fig-")
         assert len(figure["image"]["alt"]) > 40
+
+
+def test_the_picture_of_the_house_has_every_room():
+    drawn = set(
+        re.findall(r'<text class="(?:name|file)"[^>]*>(\w+)<', (ROOT / "book" / "figures" / "house.svg").read_text())
+    )
+    folders = {path.parent.name for path in (ROOT / "mialib").glob("*/__init__.py")}
+    assert drawn == {"mialib"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}

@@ -120,7 +120,8 @@ def column(page: str, name: str, output: str) -> None:
     given = profile.notebooks[page].parameters
     measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[page, name])
     paper_tables.save_column(output, measured)
-    print(f"{page}, {name}: {measured.unavailable or f'{len(measured.results)} rows'}")
+    done = sum(result.ours is not None for result in measured.results)
+    print(f"{page}, {name}: {measured.unavailable or f'{done} numbers'}")
 
 
 def notebook(name: str, page: str, results: str, failed: str, computed: str = "") -> None:

@@ -185,19 +185,9 @@ def column(
     output: Annotated[Path, typer.Argument(help="where its numbers go, as JSON")],
 ) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
-    from mialib.book import paper_tables
-    from mialib.book.profile import load_profile
+    from mialib.book import jobs
 
-    profile = load_profile()
-    columns = {(of, printed): column for of, printed, column in paper_tables.columns_of(profile)}
-    if (page, name) not in columns:
-        known = "; ".join(f"{of}: {printed}" for of, printed in columns)
-        raise ValueError(f"profile {profile.name} has no column {name!r} on a page {page!r}; it has: {known}")
-    given = profile.notebooks[page].parameters
-    measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[page, name])
-    paper_tables.save_column(output, measured)
-    done = sum(result.ours is not None for result in measured.results)
-    typer.echo(f"{page}, {name}: {measured.unavailable or f'{done} numbers'}")
+    jobs.column(page, name, str(output))
 
 
 @app.command()
@@ -232,18 +222,6 @@ def lock() -> None:
     if not pins:
         raise ConnectionError("nothing could be pinned")
     typer.echo(f"{sum(map(len, pins.values()))} commits in {PINS}; {len(lacking)} names could not be had")
-
-
-@app.command()
-def toc(output: Annotated[Path, typer.Argument(help="the _toc.yml to write")]) -> None:
-    """Write the book's table of contents from the profile."""
-    import yaml
-
-    from mialib.book.profile import load_profile
-    from mialib.store import atomic_path
-
-    with atomic_path(output) as temporary:
-        temporary.write_text(yaml.safe_dump(load_profile().table_of_contents(), sort_keys=False))
 
 
 @app.command()
