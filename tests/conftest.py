@@ -11,8 +11,7 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: no test may reach the network
 os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp()  # where transformers copies the code that a model brings along
-# A person's own settings change no test; where their copies of the benchmarks lie is all that is asked.
-OWN_SETTINGS = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("MIALIB_")}
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read with numpy and torch: workers side by side have a core each
 
 import warnings
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from mialib.token_stats import TokenRow, TokenStats
 atexit.register(shutil.rmtree, os.environ["HF_MODULES_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits, and waits long where cores are shared
 transformers.utils.logging.disable_progress_bar()
+COPIES = os.environ.get("MIALIB_BENCHMARKS")  # a person's, before each test is kept from it
 
 SENTENCES = [
     "The river rises in the hills above the old mill and runs south through three villages.",
@@ -95,7 +95,9 @@ AFTER_THE_HEAD = {
 
 @pytest.fixture(autouse=True)
 def mialib_home(tmp_path, monkeypatch):
-    """Each test keeps what it computes in a folder of its own."""
+    """Each test keeps what it computes in a folder of its own, and a person's own settings change none."""
+    for name in [name for name in os.environ if name.startswith("MIALIB_")]:
+        monkeypatch.delenv(name)
     home = tmp_path / "mialib_home"
     monkeypatch.setenv("MIALIB_HOME", str(home))
     return home
@@ -330,7 +332,7 @@ def page_parameters(models, folder):
 @pytest.fixture
 def published_copy(monkeypatch):
     """The folder of the real benchmarks, which the repository does not hold."""
-    folder = OWN_SETTINGS.get("MIALIB_BENCHMARKS") or Path(__file__).parents[2] / "shared" / "benchmarks"
+    folder = COPIES or Path(__file__).parents[2] / "shared" / "benchmarks"
     if not (Path(folder) / "wikimia" / "32.jsonl").is_file():
         pytest.skip(f"no benchmark texts at {folder}; set MIALIB_BENCHMARKS to a folder that holds wikimia/32.jsonl")
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(folder))
