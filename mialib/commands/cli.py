@@ -64,8 +64,8 @@ def detect(
         model=model, benchmark=str(texts), reference=reference, corpus=corpus, masked=masked, n_neighbors=n_neighbors
     )
     loaded = load_texts(texts)
-    found = detect_texts(loaded, target, detector or [], calibrate, fpr)
-    for line in as_json_lines(found) if as_json else as_table(found, loaded, calibrate):
+    detection = detect_texts(loaded, target, detector or [], calibrate, fpr)
+    for line in as_json_lines(detection) if as_json else as_table(detection, loaded, calibrate):
         typer.echo(line)
 
 

@@ -127,47 +127,47 @@ def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
     return known
 
 
-def as_json_lines(found: Detection) -> Iterator[str]:
+def as_json_lines(detection: Detection) -> Iterator[str]:
     """One JSON object a text; what is said of all texts together stands in each."""
     of_all = {
         "thresholds": {
             name: {"threshold": d.threshold, "fpr": d.wanted_fpr, "fpr_interval": [d.fpr.low, d.fpr.high]}
-            for name, d in found.decisions.items()
+            for name, d in detection.decisions.items()
         },
-        "set_p_values": found.set_p,
+        "set_p_values": detection.set_p,
     }
-    for i in range(len(next(iter(found.scores.values())))):
-        row = {"text": i} | {name: float(values[i]) for name, values in found.scores.items()}
-        if found.p:
-            row["p_values"] = {name: float(values[i]) for name, values in found.p.items()}
-            row["members"] = [name for name in found.p if found.is_called(name, i)]
+    for i in range(len(next(iter(detection.scores.values())))):
+        row = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
+        if detection.p:
+            row["p_values"] = {name: float(values[i]) for name, values in detection.p.items()}
+            row["members"] = [name for name in detection.p if detection.is_called(name, i)]
             row |= of_all
         yield json.dumps(row)
 
 
-def as_table(found: Detection, texts: Sequence[str], known_from: Path | None = None) -> Iterator[str]:
+def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None = None) -> Iterator[str]:
     """A line a text, a column a detector, and below what the numbers mean."""
-    width = 20 if found.p else 10
-    yield "  ".join([f"{'text':>5}", *(f"{name:>{width}}" for name in found.scores), "beginning"])
+    width = 20 if detection.p else 10
+    yield "  ".join([f"{'text':>5}", *(f"{name:>{width}}" for name in detection.scores), "beginning"])
     for i, text in enumerate(texts):
-        cells = [f"{_cell(found, name, i):>{width}}" for name in found.scores]
+        cells = [f"{_cell(detection, name, i):>{width}}" for name in detection.scores]
         yield "  ".join([f"{i:5d}", *cells, excerpt(text, 50)])
-    yield from _explain_decisions(found, len(texts), known_from) if found.p else [NOTE]
-    if "surp" in found.scores and (found.scores["surp"] == 0).any():
+    yield from _explain_decisions(detection, len(texts), known_from) if detection.p else [NOTE]
+    if "surp" in detection.scores and (detection.scores["surp"] == 0).any():
         yield "surp 0.0000: the text has no surprising token, so it holds no evidence for surp."
 
 
-def _cell(found: Detection, name: str, i: int) -> str:
-    score = f"{found.scores[name][i]:.4f}"
-    if not found.p:
+def _cell(detection: Detection, name: str, i: int) -> str:
+    score = f"{detection.scores[name][i]:.4f}"
+    if not detection.p:
         return score
-    return f"{score} (p {found.p[name][i]:.3f}){'*' if found.is_called(name, i) else ' '}"
+    return f"{score} (p {detection.p[name][i]:.3f}){'*' if detection.is_called(name, i) else ' '}"
 
 
-def _explain_decisions(found: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
-    decisions = list(found.decisions.values())
+def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
+    decisions = list(detection.decisions.values())
     low, high = min(d.fpr.low for d in decisions), max(d.fpr.high for d in decisions)
-    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in found.set_p.items())
+    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
     yield (
         f"* at most {100 * decisions[0].wanted_fpr:g}% of non-members like those of {known_from} would score as high. "
         "One detector, chosen beforehand: of several that are looked at, one calls more."
