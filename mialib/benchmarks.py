@@ -154,38 +154,22 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
             raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
         texts = path.read_text(encoding="utf-8").splitlines()
     else:
-        return _texts_of(read_rows(path), str(path), text_column)
+        return texts_of(read_rows(path), str(path), text_column)
     check_texts(texts, str(path))
     return texts
 
 
-def _texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = None) -> list[str]:
-    column = find_text_column(rows, name, text_column)
+def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = None) -> list[str]:
+    """The texts of a file's rows: of the wanted column, or of the first known name that is there."""
+    if not rows:
+        raise ValueError(f"{name} holds no rows")
+    columns = (text_column,) if text_column else TEXT_COLUMNS
+    column = next((column for column in columns if column in rows[0]), None)
+    if column is None:
+        raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {', '.join(rows[0])}")
     texts = [row.get(column) for row in rows]
     check_texts(texts, name)
     return texts
-
-
-def load_non_members(path: str | Path) -> list[str]:
-    """The texts of a file of non-members; of one with labels those labelled 0 alone, and a line in the log says so.
-
-    ValueError where a label is neither 0 nor 1, where some texts have none, and where all are 1.
-    """
-    path = Path(path)
-    if path.suffix == ".txt":
-        return load_texts(path)
-    texts = _texts_of(rows := read_rows(path), str(path))
-    if not any(LABEL_COLUMN in row for row in rows):
-        return texts
-    if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:
-        raise ValueError(f"{path}, row {lacking[0] + 1}: no {LABEL_COLUMN!r}, which other rows have (1 = member)")
-    labels = check_labels([row[LABEL_COLUMN] for row in rows], str(path))
-    kept = [text for text, label in zip(texts, labels, strict=True) if label == 0]
-    if not kept:
-        raise ValueError(f"{path}: all {len(texts)} texts are labelled 1, members; known non-members are needed")
-    if len(kept) < len(texts):
-        logger.info("%s: its %d texts labelled 0 are the known non-members; the others are left out", path, len(kept))
-    return kept
 
 
 def read_benchmark(
@@ -213,14 +197,12 @@ def benchmark_of_rows(
     revision: str | None = None,
 ) -> Benchmark:
     """The benchmark that a file's rows hold."""
-    column = find_text_column(rows, name, text_column)
+    texts = texts_of(rows, name, text_column)
     missing = [i for i, row in enumerate(rows) if label_column not in row]
     if missing:
         raise ValueError(
             f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {', '.join(rows[missing[0]])}"
         )
-    texts = [row.get(column) for row in rows]
-    check_texts(texts, name)
     labels = check_labels([row[label_column] for row in rows], name)
     domain_column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
     return Benchmark(
@@ -241,16 +223,6 @@ def check_labels(labels: Sequence[Any], name: str) -> list[int]:
         if label not in (0, 1, "0", "1"):  # a CSV's cells are text
             raise ValueError(f"{name}, row {i + 1}: label {label!r} is neither 0 nor 1 (1 = member)")
     return [int(label) for label in labels]
-
-
-def find_text_column(rows: list[dict[str, Any]], name: str, wanted: str | None = None) -> str:
-    """The column that holds the texts: the wanted one, or the first known name that is there."""
-    if not rows:
-        raise ValueError(f"{name} holds no rows")
-    for column in (wanted,) if wanted else TEXT_COLUMNS:
-        if column in rows[0]:
-            return column
-    raise ValueError(f"{name}: no text column ({wanted or ' or '.join(TEXT_COLUMNS)}); it has {', '.join(rows[0])}")
 
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:

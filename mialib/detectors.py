@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import zlib as zlib_library
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -74,68 +74,45 @@ def detector(
     return register
 
 
-def detect(
-    name: str,
-    stats: TokenStats,
-    *,
-    texts: Sequence[str] | None = None,
-    lowercase: TokenStats | None = None,
-    reference: TokenStats | None = None,
-    frequency: TokenFrequency | None = None,
-    neighbors: FloatArray | None = None,
-    **hyperparameters: Any,
-) -> FloatArray:
+def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     """Scores of all texts, shape (N,) float64; higher means more likely a member.
 
-    `lowercase` and `reference` are the statistics of the lowercased texts and of the same texts under a reference
-    model, `frequency` the token frequencies of a reference corpus, `neighbors` the mean log p of each text's neighbors,
-    (N, M) in nats. ValueError for an unknown detector or hyperparameter, a missing input, a column that the model does
-    not give, inputs of another number of texts or another tokenizer, and, naming the text, for a statistic or a score
-    that is not finite.
+    `given` holds the detector's hyperparameters and what it needs besides `stats`: `texts`; `lowercase` and
+    `reference`, the statistics of the lowercased texts and of the same texts under a reference model; `frequency`, the
+    token frequencies of a reference corpus; `neighbors`, the mean log p of each text's neighbors, (N, M) in nats. What
+    it does not need is not looked at. ValueError for an unknown detector or hyperparameter, a missing input, a column
+    that the model does not give, inputs of another number of texts or another tokenizer, and, naming the text, for a
+    statistic or a score that is not finite.
     """
     chosen = get_detector(name)
-    unknown = sorted(set(hyperparameters) - set(chosen.hyperparameters))
-    if unknown:
+    inputs = {need: given.pop(need, None) for need in INPUTS}
+    if unknown := sorted(set(given) - set(chosen.hyperparameters)):
         known = ", ".join(chosen.hyperparameters) or "none"
         raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
     check_known(chosen.reads, stats.lacks, f"detector {name!r}")
-    for table in (stats, lowercase, reference):
+    if missing := [need for need in chosen.needs if inputs[need] is None]:
+        raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
+    for table in (stats, inputs["lowercase"], inputs["reference"]):
         if table is not None:
             table.check_finite()
-    given = {
-        "texts": texts,
-        "lowercase": lowercase,
-        "reference": reference,
-        "frequency": frequency,
-        "neighbors": None if neighbors is None else check_neighbors(neighbors),
-    }
-    shared, per_text = _by_argument(chosen, given, stats)
-    scores = np.empty(len(stats))
-    for i, row in enumerate(stats):
-        own = {argument: values[i] for argument, values in per_text.items()}
-        scores[i] = chosen.score_text(row, **own, **shared, **hyperparameters)
-        if not np.isfinite(scores[i]):
-            raise ValueError(f"detector {name!r} gives {scores[i]} for text {i} ({len(row.log_prob)} tokens)")
-    return scores
-
-
-def _by_argument(
-    chosen: Detector, given: Mapping[str, Any], stats: TokenStats
-) -> tuple[dict[str, FloatArray], dict[str, Sequence[Any]]]:
-    """What a detector needs, by its function's arguments: what all texts share, and what each text has of its own."""
-    missing = [need for need in chosen.needs if given[need] is None]
-    if missing:
-        raise ValueError(f"detector {chosen.name!r} needs {' and '.join(f'{need}=' for need in missing)}")
+    if inputs["neighbors"] is not None:
+        inputs["neighbors"] = check_neighbors(inputs["neighbors"])
     shared, per_text = {}, {}
     for need in chosen.needs:
         if need == "frequency":
-            shared["frequency"] = check_vocabulary(given[need], stats).log_probability
-        elif len(given[need]) != len(stats):
-            n_given = len(given[need])
-            raise ValueError(f"detector {chosen.name!r}: {need} holds {n_given} texts, the statistics {len(stats)}")
+            shared["frequency"] = check_vocabulary(inputs[need], stats).log_probability
+        elif len(inputs[need]) != len(stats):
+            n_given = len(inputs[need])
+            raise ValueError(f"detector {name!r}: {need} holds {n_given} texts, the statistics {len(stats)}")
         else:
-            per_text[INPUTS[need]] = given[need]
-    return shared, per_text
+            per_text[INPUTS[need]] = inputs[need]
+    scores = np.empty(len(stats))
+    for i, row in enumerate(stats):
+        own = {argument: values[i] for argument, values in per_text.items()}
+        scores[i] = chosen.score_text(row, **own, **shared, **given)
+        if not np.isfinite(scores[i]):
+            raise ValueError(f"detector {name!r} gives {scores[i]} for text {i} ({len(row.log_prob)} tokens)")
+    return scores
 
 
 def get_detector(name: str) -> Detector:
@@ -332,7 +309,7 @@ def surp_grid(
 
 
 def score_grid(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Candidates:
-    """A detector's scores at every point of a grid, the last hyperparameter varying fastest; `given` as for `detect`."""
+    """A detector's scores at every point of a grid, the last hyperparameter varying fastest; `given`: see `detect`."""
     options = tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     if detector == "surp" and list(grid) == ["entropy_threshold", "k"]:
         return Candidates(options, surp_grid(stats, *grid.values())[0].reshape(len(options), -1))

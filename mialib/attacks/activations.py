@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.batches import HeadLoss, one_thread, right_padded, token_batches
+from mialib.batches import right_padded, token_batches
 from mialib.catalog.models import (
     TRAINING_BYTES,
     check_fits,
@@ -29,6 +29,7 @@ from mialib.catalog.models import (
     start_token_of,
     unload,
 )
+from mialib.lab.training import HeadLoss, one_thread
 from mialib.models import LoadedModel, find_head, pick_device
 from mialib.scoring import fitting_tokens
 from mialib.store import ARRAYS, code_hash, hash_of, hash_texts, keep

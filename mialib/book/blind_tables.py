@@ -19,11 +19,11 @@ import pandas as pd
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import ALL_ALIKE, BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
+from mialib.book.intervals import at_level
 from mialib.book.published import best_printed
 from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, save
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
-from mialib.metrics import at_level
 from mialib.passes.cache import blind_or_load
 from mialib.store import DATA, code_hash
 

@@ -26,6 +26,7 @@ from pydantic import Field, PositiveInt, TypeAdapter, model_validator
 from mialib.attacks.activations import EPOCHS, PROMPT
 from mialib.attacks.probe import LEARNING_RATES, N_TRAINING, collect, fit_probes, probe_candidates
 from mialib.attacks.unseen import APART, SAMPLED, load_unseen
+from mialib.book.intervals import document_means
 from mialib.book.recorded import read_rows, write_rows
 from mialib.book.results import verdict
 from mialib.catalog.benchmarks import load_benchmark
@@ -33,7 +34,7 @@ from mialib.catalog.corpora import corpus_identity
 from mialib.catalog.models import model_revision
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.lab.models import by_group, of_seed, recipes_of
-from mialib.metrics import Comparison, compare_auc_over_seeds, document_means
+from mialib.metrics import Comparison, compare_auc_over_seeds
 from mialib.model_selection import Candidates, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid

@@ -14,16 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.book.intervals import document_auc_interval
 from mialib.detectors import DETECTORS
-from mialib.metrics import (
-    Comparison,
-    Interval,
-    auc_interval,
-    compare_auc,
-    compare_tpr_at_fpr,
-    document_auc_interval,
-    tpr_at_fpr_interval,
-)
+from mialib.metrics import Comparison, Interval, auc_interval, compare_auc, compare_tpr_at_fpr, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs
 from mialib.store import home, mialib_version, write_json
 

@@ -28,9 +28,10 @@ from mialib.builders.sources import (
     shuffled,
     wikipedia_events,
 )
+from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.metrics import Interval, auc_interval
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
-from mialib.text import MAX_OVERLAP, NearDuplicates, words
+from mialib.text import words
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mialib.benchmarks import load_non_members
+from mialib.benchmarks import LABEL_COLUMN, check_labels, load_texts, read_rows, texts_of
 from mialib.calibration import Decision, decide, p_values, set_p_value
 from mialib.catalog.models import load_config
 from mialib.catalog.registry import is_api, lacks
@@ -181,3 +181,25 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
         f"{all_texts} as one set: p = {of_set}, if they are one author's or one test set and, but for "
         "membership, like the known non-members."
     )
+
+
+def load_non_members(path: str | Path) -> list[str]:
+    """The texts of a file of non-members; of one with labels those labelled 0 alone, and a line in the log says so.
+
+    ValueError where a label is neither 0 nor 1, where some texts have none, and where all are 1.
+    """
+    path = Path(path)
+    if path.suffix == ".txt":
+        return load_texts(path)
+    texts = texts_of(rows := read_rows(path), str(path))
+    if not any(LABEL_COLUMN in row for row in rows):
+        return texts
+    if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:
+        raise ValueError(f"{path}, row {lacking[0] + 1}: no {LABEL_COLUMN!r}, which other rows have (1 = member)")
+    labels = check_labels([row[LABEL_COLUMN] for row in rows], str(path))
+    kept = [text for text, label in zip(texts, labels, strict=True) if label == 0]
+    if not kept:
+        raise ValueError(f"{path}: all {len(texts)} texts are labelled 1, members; known non-members are needed")
+    if len(kept) < len(texts):
+        logger.info("%s: its %d texts labelled 0 are the known non-members; the others are left out", path, len(kept))
+    return kept

@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND
 from mialib.book import blind_tables
+from mialib.book.intervals import at_level
 from mialib.book.published import best_printed, load_published
 from mialib.book.results import Result, load_results
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.commands.cli import app
-from mialib.metrics import Interval, at_level
+from mialib.metrics import Interval
 
 WORDS = [f"word{i}" for i in range(60)]
 

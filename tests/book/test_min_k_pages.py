@@ -14,10 +14,11 @@ from page_code import functions_of, method_of, page_of
 from scipy.stats import norm, rankdata, spearmanr
 
 from mialib.book import figures, profile, tables, token_view
+from mialib.book.intervals import mean_interval
 from mialib.book.results import ONE_SEED, load_results, one_seed_says
 from mialib.detectors import detect
 from mialib.lab.models import lab_recipe, member_times
-from mialib.metrics import Interval, auc_interval, mean_interval, threshold_at_fpr
+from mialib.metrics import Interval, auc_interval, threshold_at_fpr
 from mialib.token_stats import TokenStats
 
 matplotlib.use("Agg")

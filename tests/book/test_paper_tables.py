@@ -17,13 +17,14 @@ from page_code import functions_of
 
 from mialib.blind import BLIND, PREFIX
 from mialib.book import paper_tables
+from mialib.book.intervals import document_auc_interval
 from mialib.book.paper_tables import Column
 from mialib.book.profile import load_profile
 from mialib.book.published import published_along
 from mialib.book.results import Result, load_results
 from mialib.catalog.hub import Unavailable
 from mialib.detectors import detect
-from mialib.metrics import auc, auc_interval, document_auc_interval
+from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT

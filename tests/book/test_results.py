@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from mialib.book import results, tables
+from mialib.book.intervals import document_auc_interval
 from mialib.book.published import printed
 from mialib.book.results import compare, measure, save
-from mialib.metrics import Comparison, Interval, auc, auc_interval, document_auc_interval, tpr_at_fpr
+from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import score_all
 
 LABELS = np.tile([1, 0], 30)

@@ -7,18 +7,8 @@ from scipy.stats import bootstrap, norm, rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
-from mialib.metrics import (
-    Interval,
-    at_level,
-    aucs,
-    compare_auc_over_seeds,
-    compare_tpr_at_fpr,
-    document_auc_interval,
-    document_means,
-    mean_interval,
-    rank_correlation,
-    threshold_at_fpr,
-)
+from mialib.book.intervals import at_level, document_auc_interval, document_means, mean_interval, rank_correlation
+from mialib.metrics import Interval, aucs, compare_auc_over_seeds, compare_tpr_at_fpr, threshold_at_fpr
 
 SEEDS = [0, 1, 2, 3]
 

@@ -2,16 +2,8 @@
 
 import pytest
 
-from mialib.text import (
-    NearDuplicates,
-    check_texts,
-    chinese_share,
-    count_words,
-    cut_to_words,
-    language_of,
-    split_into_snippets,
-    words,
-)
+from mialib.lab.near_duplicates import NearDuplicates
+from mialib.text import check_texts, chinese_share, count_words, cut_to_words, language_of, split_into_snippets, words
 
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
 

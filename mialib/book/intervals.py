@@ -1,0 +1,89 @@
+"""Intervals that only the book's pages need, by the bootstrap of `mialib.metrics`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mialib.metrics import FloatArray, Interval, percentile_interval, resamples
+
+
+def at_level(interval: Interval, level: float) -> Interval:
+    """The same interval at another level: each half scaled by the ratio of the two normal quantiles, not clipped.
+
+    Exact for an interval that is normal, as `auc_interval`'s where neither end was clipped, else an approximation.
+    ValueError for a level outside (0, 1).
+    """
+    from scipy.stats import norm
+
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, both excluded, got {level}")
+    scale = float(norm.ppf((1 + level) / 2) / norm.ppf((1 + interval.level) / 2))
+    low, high = (interval.estimate + scale * (end - interval.estimate) for end in (interval.low, interval.high))
+    return Interval(interval.estimate, low, high, level)
+
+
+def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
+    """A mean over texts or documents with its percentile bootstrap interval."""
+    values = np.asarray(values, float)
+    resampled = resamples(len(values), seed) @ values / len(values)
+    return percentile_interval(float(values.mean()), resampled, len(values), level)
+
+
+def rank_correlation(
+    x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Spearman's rank correlation of x and y over texts, (N,) each, with a percentile bootstrap interval.
+
+    With `minus` it is the correlation of x and y minus that of x and `minus`, on the same resampled texts. ValueError
+    for lists of several lengths, and for one that does not vary.
+    """
+    from scipy.stats import rankdata
+
+    lists = [np.asarray(values, float) for values in (x, y, minus) if values is not None]
+    if len(set(map(len, lists))) > 1 or not all(map(np.ptp, lists)):
+        lengths = " and ".join(str(len(values)) for values in lists)
+        raise ValueError(f"a rank correlation needs lists of one length that all vary, got {lengths} values")
+    n = len(lists[0])
+
+    def of(texts: NDArray[np.int64]) -> FloatArray:
+        """Of texts (..., n), shape (...); NaN where a list does not vary on them."""
+        ranks = np.array([rankdata(values[texts], axis=-1) for values in lists]) - (n + 1) / 2
+        with np.errstate(invalid="ignore"):
+            first, *others = ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
+        rho = [(first * other).sum(axis=-1) for other in others]
+        return rho[0] if minus is None else rho[0] - rho[1]
+
+    drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed).astype(np.int64)])
+    low, high = np.nanquantile(of(drawn), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(of(np.arange(n))), float(low), float(high), level)
+
+
+def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray:
+    """Mean of a value over each document's snippets, (D,): of scores, or of "above the threshold"."""
+    return np.bincount(document, weights=np.asarray(values, float)) / np.bincount(document)
+
+
+def document_auc_interval(
+    labels: ArrayLike, scores: FloatArray, document: NDArray[np.int64], level: float = 0.95, seed: int = 0
+) -> Interval:
+    """AUC of single snippets, with a percentile bootstrap interval that resamples whole documents.
+
+    The snippets of one document are alike, so an interval that took them for independent would be too short.
+    ValueError for fewer than two documents of a class.
+    """
+    labels, document = np.asarray(labels), np.asarray(document)
+    sides = []
+    for label in (1, 0):
+        own = np.flatnonzero(labels == label)
+        own = own[np.argsort(document[own], kind="stable")]
+        sides.append((scores[own], np.unique(document[own], return_index=True)[1]))
+    (a, first_a), (b, first_b) = sides
+    if min(n := (len(first_a), len(first_b))) < 2:
+        raise ValueError(f"{n[0]} documents of members and {n[1]} of non-members; an interval takes two of each")
+    wins = (np.sign(a[:, None] - b) + 1) / 2  # of single snippets; then summed over each pair of documents
+    wins = np.add.reduceat(np.add.reduceat(wins, first_a, axis=0), first_b, axis=1)
+    pairs = np.outer(np.diff([*first_a, len(a)]), np.diff([*first_b, len(b)])).astype(np.float64)
+    times_a, times_b = resamples(len(first_a), seed), resamples(len(first_b), seed + 1)
+    resampled = ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
+    return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n), level)
