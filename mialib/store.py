@@ -211,15 +211,17 @@ def imported_modules(code: str) -> frozenset[str]:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "mialib":
-            found |= {HOME_OF[node.attr]} if node.attr in HOME_OF else set()
-        if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "mialib":
-            continue
-        inside = node.module.removeprefix("mialib").removeprefix(".")
-        for alias in node.names:
-            both = (f"{inside}.{alias.name}".lstrip("."), inside)  # a module, or a name of one
-            found |= {name for name in both if name and _source(name).is_file()}
-            found |= {HOME_OF[alias.name]} if not inside and alias.name in HOME_OF else set()
+        match node:
+            case ast.Attribute(ast.Name("mialib"), name):
+                names = [f"mialib.{name}"]
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom(str()):  # a name of a module, or a module
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            case _:
+                continue
+        inside = [name.removeprefix("mialib.") for name in names if name.startswith("mialib.")]
+        found |= {HOME_OF.get(name, name) for name in inside if name in HOME_OF or _source(name).is_file()}
     return frozenset(found)
 
 
