@@ -120,34 +120,6 @@ def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
     return Interval(n_found / n, float(interval.low), float(interval.high), level)
 
 
-@lru_cache(maxsize=4096)
-def expected_share(n_allowed: int, n_known: int, n_others: int, level: float = 0.95) -> Interval:
-    """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
-
-    A binomial number with the true FPR, Beta(k + 1, n - k), for its probability: beta-binomial, exactly, where scores
-    do not tie. It is wider than the interval of the true FPR, which only endless further non-members would show.
-    """
-    i = n_allowed + 1
-    low, high = _range_of_share(i, n_known, n_others, level)
-    return Interval(i / (n_known + 1), float(low), float(high), level)
-
-
-def p_value_band(n_known: int, n_others: int, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Each p-value that n known non-members allow, and the range of the share of further ones that is at most it.
-
-    Three arrays (n_known,): p, low and high.
-    """
-    i = np.arange(1, n_known + 1)
-    return i / (n_known + 1), *_range_of_share(i, n_known, n_others, level)
-
-
-def _range_of_share(i: ArrayLike, n_known: int, n_others: int, level: float) -> FloatArray:
-    from scipy.stats import betabinom
-
-    ends = betabinom.ppf(np.array([(1 - level) / 2, (1 + level) / 2])[:, None], n_others, i, n_known + 1 - i)
-    return ends.reshape(2, *np.shape(i)) / n_others
-
-
 def check_scores(scores: ArrayLike, name: str, at_least: int = 0) -> FloatArray:
     """Scores as (N,) float64; ValueError where they are no list, fewer than needed, or one of them is not finite."""
     scores = np.asarray(scores, np.float64)

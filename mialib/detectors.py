@@ -276,18 +276,6 @@ def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
     return ppl(row) - neighbors.mean()
 
 
-def min_k_grid(stats: TokenStats, ks: Sequence[float]) -> FloatArray:
-    """Min-K% Prob of every text at every k, (K, N): each text is sorted once."""
-    check_k(*ks)
-    stats.check_finite()
-    scores = np.empty((len(ks), len(stats)))
-    for i, row in enumerate(stats):
-        totals = np.sort(row.log_prob.astype(np.float64)).cumsum()
-        m = np.maximum(1, (len(totals) * np.asarray(ks) / 100).astype(np.int64))
-        scores[:, i] = totals[m - 1] / m
-    return scores
-
-
 def surp_grid(
     stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -313,6 +301,4 @@ def score_grid(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Ca
     options = tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     if detector == "surp" and list(grid) == ["entropy_threshold", "k"]:
         return Candidates(options, surp_grid(stats, *grid.values())[0].reshape(len(options), -1))
-    if detector == "min_k" and list(grid) == ["k"]:
-        return Candidates(options, min_k_grid(stats, grid["k"]))
     return Candidates(options, np.stack([detect(detector, stats, **given, **point) for point in options]))

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mialib.catalog.models import load_scorer, model_revision
+from mialib.catalog.replies import append_line, read_lines
 from mialib.lab.models import lab_recipe, trained_on
 from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.lab.recipes import Masked, Unlearning
 from mialib.models import LoadedModel, pick_device
-from mialib.store import JSON, append_line, code_hash, hash_of, hash_texts, keep, read_lines
+from mialib.store import JSON, code_hash, hash_of, hash_texts, keep
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 
 if TYPE_CHECKING:

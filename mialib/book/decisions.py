@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mialib.calibration import check_scores, clopper_pearson, rank_sum_p
 from mialib.metrics import FloatArray, Interval
@@ -131,3 +131,31 @@ def power(
         m: Interval(of_draws.estimate, min(of_draws.low, float(a)), max(of_draws.high, float(b)))
         for m, of_draws, a, b in zip(sizes, drawn, low, high, strict=True)
     }
+
+
+@lru_cache(maxsize=4096)
+def expected_share(n_allowed: int, n_known: int, n_others: int, level: float = 0.95) -> Interval:
+    """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
+
+    A binomial number with the true FPR, Beta(k + 1, n - k), for its probability: beta-binomial, exactly, where scores
+    do not tie. It is wider than the interval of the true FPR, which only endless further non-members would show.
+    """
+    i = n_allowed + 1
+    low, high = _range_of_share(i, n_known, n_others, level)
+    return Interval(i / (n_known + 1), float(low), float(high), level)
+
+
+def p_value_band(n_known: int, n_others: int, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Each p-value that n known non-members allow, and the range of the share of further ones that is at most it.
+
+    Three arrays (n_known,): p, low and high.
+    """
+    i = np.arange(1, n_known + 1)
+    return i / (n_known + 1), *_range_of_share(i, n_known, n_others, level)
+
+
+def _range_of_share(i: ArrayLike, n_known: int, n_others: int, level: float) -> FloatArray:
+    from scipy.stats import betabinom
+
+    ends = betabinom.ppf(np.array([(1 - level) / 2, (1 + level) / 2])[:, None], n_others, i, n_known + 1 - i)
+    return ends.reshape(2, *np.shape(i)) / n_others

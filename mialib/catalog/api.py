@@ -33,8 +33,9 @@ from pydantic import BaseModel, Field, ValidationError
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import API, lacks, tokenizer_of
+from mialib.catalog.replies import append_line, read_lines
 from mialib.models import find_start_token, tokenizer_hash
-from mialib.store import append_line, atomic_path, code_hash, hash_texts, mialib_version, read_lines
+from mialib.store import atomic_path, code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats
 

@@ -1,5 +1,6 @@
 """Sets of texts, and the page's thresholds, p-values, tests and tables, as its cells define them."""
 
+import math
 import re
 
 import matplotlib
@@ -13,6 +14,7 @@ matplotlib.use("Agg")
 from mialib import calibration
 from mialib.book import decisions as d
 from mialib.calibration import decide
+from mialib.metrics import Interval
 
 METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d)
 TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}
@@ -209,8 +211,22 @@ def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
 
 def test_the_figure_draws_each_groups_distribution():
     p = np.array([0.1, 0.2, 0.2, 1.0])
-    figure = PAGE["p_value_curves"]({"members": p}, calibration.p_value_band(9, 4), "band")
+    figure = PAGE["p_value_curves"]({"members": p}, d.p_value_band(9, 4), "band")
     for axes in figure.axes[:2]:
         [line] = [line for line in axes.lines if line.get_label() == "members"]
         xs, ys = line.get_data()
         assert ys[np.searchsorted(xs, 0.2, side="right") - 1] == 0.75
+
+
+def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band():
+    """The share of 100 unseen texts with p <= 0.1 is in its 95% range as often as it says; a binomial one is short."""
+    rng = np.random.default_rng(1)
+    p, low, high = d.p_value_band(49, 100)
+    at = np.flatnonzero(np.isclose(p, 0.1))[0]
+    shares = np.array(
+        [(calibration.p_values(rng.normal(size=100), rng.normal(size=49)) <= 0.1).mean() for _ in range(3000)]
+    )
+    assert 0.95 <= ((low[at] <= shares) & (shares <= high[at])).mean() < 0.98
+    binomial = np.abs(shares - 0.1) <= 1.96 * math.sqrt(0.1 * 0.9 / 100)
+    assert binomial.mean() < 0.85
+    assert d.expected_share(4, 49, 100) == Interval(0.1, low[at], high[at])

@@ -10,7 +10,7 @@ from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, detector, lowest_indices, min_k_grid, score_grid
+from mialib.detectors import Detector, detector, lowest_indices, score_grid
 from mialib.token_stats import TokenRow
 
 VOCABULARY = 50
@@ -393,7 +393,7 @@ def test_a_k_out_of_range_is_an_error(name, k):
     with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
         detect(name, table([-1, -2]), k=k)
     with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
-        min_k_grid(table([-1, -2]), [20, k])
+        score_grid(name, table([-1, -2]), {"k": [20, k]})
     with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
         lowest_indices(np.array([-1.0, -2.0]), k)
 
