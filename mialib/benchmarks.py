@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,6 @@ SOURCE_COLUMN = "source"
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
 PARTS = ("head", "middle", "tail")  # of a long document
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -149,12 +146,11 @@ def snippets_at(snippets: Sequence[str], part: str) -> Sequence[str]:
 def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
     """The texts of a JSONL, parquet, CSV or plain text file (one text a line), without labels."""
     path = Path(path)
-    if path.suffix == ".txt":
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-        texts = path.read_text(encoding="utf-8").splitlines()
-    else:
+    if path.suffix != ".txt":
         return texts_of(read_rows(path), str(path), text_column)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
+    texts = path.read_text(encoding="utf-8").splitlines()
     check_texts(texts, str(path))
     return texts
 

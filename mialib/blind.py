@@ -12,14 +12,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import sqrt
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.metrics import Interval
 from mialib.model_selection import stratified_split
 
 if TYPE_CHECKING:
@@ -30,9 +28,7 @@ if TYPE_CHECKING:
     Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]  # each: texts to fit on, texts to judge by
     FoldsFor = Callable[[], Folds]  # made for those classifiers alone that choose
 
-PREFIX = "Blind: "  # of a baseline's label beside those of detectors
 N_FOLDS = 10
-ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
 INNER_FOLDS = 3  # to choose a classifier's strength on
 # A number of four digits that stands alone and reads as a year.
 YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
@@ -204,24 +200,12 @@ def _fit_and_score(
     return log_p[:, 1] - log_p[:, 0]
 
 
-def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:
-    """The interval of a metric of out-of-fold scores, given the one that takes them for independent.
-
-    They are not: the folds' classifiers share most of what they learned from. Nadeau and Bengio (2003) count that in by
-    a variance larger by 1 + K / (K - 1) for K folds: 1.45 times the width for ten. A rule of thumb; clipped to [0, 1].
-    """
-    factor = sqrt(1 + n_folds / (n_folds - 1))
-    low, high = (interval.estimate + factor * (end - interval.estimate) for end in (interval.low, interval.high))
-    return replace(interval, low=max(0.0, low), high=min(1.0, high))
-
-
 def held_out_scores(
     texts: Sequence[str], labels: ArrayLike, seed: int = 0, language: str = "en"
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
 
-    Equal texts are in one half. The classifier is judged on texts that it has not seen, so its interval needs no
-    widening.
+    Equal texts are in one half. No judged text was fitted on, so an interval of these needs no widening.
     """
     from threadpoolctl import threadpool_limits
 

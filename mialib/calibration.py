@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from mialib.metrics import FloatArray, Interval, threshold_at_fpr
 
+KNOWN = "the scores of known non-members"
 FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
 
 
@@ -32,7 +33,7 @@ def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     the known non-members too, and the p-values of several texts, which all look at the same ones, are not independent
     (Bates et al. 2023). ValueError for a score that is not finite, scores that are no list, and no known non-member.
     """
-    scores, known = check_scores(scores, "scores"), np.sort(_check_known(non_member_scores))
+    scores, known = check_scores(scores, "scores"), np.sort(check_scores(non_member_scores, KNOWN, at_least=1))
     n_as_high = len(known) - np.searchsorted(known, scores, side="left")
     return (1 + n_as_high) / (len(known) + 1)
 
@@ -76,7 +77,7 @@ def decide(
     ValueError for an FPR outside (0, 1), a score that is not finite, and too few known non-members; it says how many
     are needed.
     """
-    known = _check_known(non_member_scores)
+    known = check_scores(non_member_scores, KNOWN, at_least=1)
     n = len(known)
     n_allowed = may_lie_above(n, fpr, is_confident=is_confident, level=level)
     if n_allowed is None:
@@ -132,10 +133,6 @@ def check_scores(scores: ArrayLike, name: str, at_least: int = 0) -> FloatArray:
     return scores
 
 
-def _check_known(non_member_scores: ArrayLike) -> FloatArray:
-    return check_scores(non_member_scores, "the scores of known non-members", at_least=1)
-
-
 # --- a set of texts ---
 
 
@@ -148,7 +145,8 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     where those happen to score low, all m are small together (Bates et al. 2023). A tie counts against the set, so one
     text has the p-value that `p_values` gives.
     """
-    scores, known = check_scores(scores, "the scores of a set", at_least=1), _check_known(non_member_scores)
+    scores = check_scores(scores, "the scores of a set", at_least=1)
+    known = check_scores(non_member_scores, KNOWN, at_least=1)
     n_pairs = np.searchsorted(np.sort(known), scores, side="left").sum()
     return rank_sum_p(int(n_pairs), len(scores), len(known))
 

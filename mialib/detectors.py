@@ -146,8 +146,7 @@ def check_neighbors(neighbors: FloatArray) -> FloatArray:
     neighbors = np.asarray(neighbors, np.float64)
     if neighbors.ndim != 2 or not neighbors.shape[1]:
         raise ValueError(f"neighbors: mean log p of shape (texts, neighbors) is expected, got {neighbors.shape}")
-    wrong = np.argwhere(~np.isfinite(neighbors))
-    if len(wrong):
+    if len(wrong := np.argwhere(~np.isfinite(neighbors))):
         text, neighbor = wrong[0]
         raise ValueError(f"text {text}, neighbor {neighbor}: mean log p is {neighbors[text, neighbor]}")
     return neighbors

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,13 +66,3 @@ def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:
 
     split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(len(labels)), labels)
     return [(val_idx, test_idx) for test_idx, val_idx in split]
-
-
-def describe_options(options: Mapping[str, Any]) -> str:
-    """Hyperparameters in a few characters: "ε = 2.5, k = 40"."""
-    return ", ".join(f"{symbol(name)} = {value:g}" for name, value in options.items())
-
-
-def symbol(hyperparameter: str) -> str:
-    """A hyperparameter as the papers print it."""
-    return {"entropy_threshold": "ε"}.get(hyperparameter, hyperparameter)

@@ -175,11 +175,11 @@ class Scorer:
         with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=not progress) as bar:
             for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts):
                 for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
-                    for at, row in zip(batch, self._score_batch([token_ids[i] for i in batch]), strict=True):
-                        self._check_finite(numbers[at], row, texts[numbers[at]])
+                    for at, row in zip(batch, self.score_batch([token_ids[i] for i in batch]), strict=True):
+                        self.check_finite(numbers[at], row, texts[numbers[at]])
                         rows[numbers[at]] = row
                     bar.update(len(batch))
-        self._warn_of_cut(n_cut)
+        self.warn_of_cut(n_cut)
         return TokenStats.from_rows(rows, n_cut=n_cut, provenance=self.provenance(texts))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -209,13 +209,13 @@ class Scorer:
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
         blocks = [order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE)]
         with ThreadPoolExecutor(1) as pool:
-            ahead = deque(pool.submit(self._encode, texts, numbers) for numbers in blocks[:1])
+            ahead = deque(pool.submit(self.encode, texts, numbers) for numbers in blocks[:1])
             for i, numbers in enumerate(blocks):
                 encoded = ahead.popleft().result()
-                ahead.extend(pool.submit(self._encode, texts, following) for following in blocks[i + 1 : i + 2])
+                ahead.extend(pool.submit(self.encode, texts, following) for following in blocks[i + 1 : i + 2])
                 yield numbers, *encoded
 
-    def _encode(self, texts: Sequence[str], numbers: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    def encode(self, texts: Sequence[str], numbers: Sequence[int]) -> tuple[list[list[int]], list[int]]:
         """Token ids of the texts with these numbers, start token first, cut to the context and the one token that it
         predicts; and how many tokens each lost."""
         start = [] if self.loaded.start_token_id is None else [self.loaded.start_token_id]
@@ -229,7 +229,8 @@ class Scorer:
                 )
         return [ids[:longest] for ids in encoded], [max(0, len(ids) - longest) for ids in encoded]
 
-    def _warn_of_cut(self, n_cut: Sequence[int] | NDArray[np.integer]) -> None:
+    def warn_of_cut(self, n_cut: Sequence[int] | NDArray[np.integer]) -> None:
+        """Say how many texts and tokens did not fit into the context."""
         if np.any(n_cut):
             logger.warning(
                 "%s: %d of %d texts are longer than its context of %d tokens; %d tokens at their ends are not scored",
@@ -240,33 +241,8 @@ class Scorer:
                 np.sum(n_cut),
             )
 
-    def log_probs_of_variants(self, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:
-        """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
-
-        A causal model has not seen where a variant parts from its text before it does, so up to there its log-probs are
-        the text's, and the output head runs on the rest alone. Without a start token the first token is in no row of
-        statistics, so nothing is known to be shared.
-        """
-        check_texts(variants, "texts to score")
-        token_ids, n_cut = self._encode(variants, range(len(variants)))
-        self._warn_of_cut(n_cut)
-        begins = []
-        for ids in token_ids:
-            if self.loaded.start_token_id is None:
-                begins.append(0)
-                continue
-            shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored
-            differs = own.token_ids[:shared] != np.asarray(ids[1 : 1 + shared])
-            begins.append(int(differs.argmax()) if differs.any() else shared)
-        found: list[FloatArray] = [np.empty(0)] * len(variants)
-        for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
-            rows = self._score_batch([token_ids[i] for i in batch], [begins[i] for i in batch])
-            for i, row in zip(batch, rows, strict=True):
-                self._check_finite(i, row, variants[i])
-                found[i] = np.concatenate([own.log_prob[: begins[i]], row.log_prob])
-        return found
-
-    def _check_finite(self, i: int, row: TokenRow, text: str) -> None:
+    def check_finite(self, i: int, row: TokenRow, text: str) -> None:
+        """ValueError where a log-prob of text `i` is not finite."""
         if not np.isfinite(row.log_prob).all():
             at = int(np.flatnonzero(~np.isfinite(row.log_prob))[0])
             raise ValueError(
@@ -274,7 +250,7 @@ class Scorer:
                 f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? {excerpt(text)}"
             )
 
-    def _score_batch(self, token_ids: list[list[int]], begins: list[int] | None = None) -> list[TokenRow]:
+    def score_batch(self, token_ids: list[list[int]], begins: list[int] | None = None) -> list[TokenRow]:
         """Statistics of one batch's texts, of each text from its token number `begins[i]` on.
 
         One forward pass, or two of half of the texts each where memory does not suffice: smaller batches follow then.
@@ -296,7 +272,7 @@ class Scorer:
         logger.warning("%s: out of memory; %d tokens a batch from here on", self.loaded.name, self.tokens_per_batch)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return self._score_batch(token_ids[:half], begins[:half]) + self._score_batch(token_ids[half:], begins[half:])
+        return self.score_batch(token_ids[:half], begins[:half]) + self.score_batch(token_ids[half:], begins[half:])
 
     def _forward(self, token_ids: list[list[int]], begins: list[int]) -> list[TokenRow]:
         """Statistics of texts from one forward pass."""

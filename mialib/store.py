@@ -165,7 +165,8 @@ def import_closure(module: str, apart: tuple[str, ...] = ()) -> frozenset[str]:
     found, left = set(), [module]
     while left:
         found.add(name := left.pop())
-        left += [m for m in _imports(_source(name)) - found if not {m, m.partition(".")[0]} & set(apart)]
+        imported = imported_modules(_source(name).read_text(encoding="utf-8"))
+        left += [m for m in imported - found if not {m, m.partition(".")[0]} & set(apart)]
     return frozenset(found)
 
 
@@ -175,10 +176,6 @@ def _source(module: str) -> Path:
 
 
 @cache
-def _imports(path: Path) -> frozenset[str]:
-    return imported_modules(path.read_text(encoding="utf-8"))
-
-
 def imported_modules(code: str) -> frozenset[str]:
     """The modules of mialib that some code imports anywhere, but for those that only type checkers read.
 
@@ -186,24 +183,22 @@ def imported_modules(code: str) -> frozenset[str]:
     """
     from mialib import HOME_OF
 
-    found = set()
-    tree = ast.parse(code)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
+    tree, names = ast.parse(code), set()
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(ast.Name("mialib"), name):
-                names = [f"mialib.{name}"]
-            case ast.Import():
-                names = [alias.name for alias in node.names]
-            case ast.ImportFrom(str()):  # a name of a module, or a module
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            case _:
-                continue
-        inside = [name.removeprefix("mialib.") for name in names if name.startswith("mialib.")]
-        found |= {HOME_OF.get(name, name) for name in inside if name in HOME_OF or _source(name).is_file()}
-    return frozenset(found)
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                node.body = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                names |= {alias.name for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):  # a module, or names of one
+                names |= {module, *(f"{module}.{alias.name}" for alias in aliases)}
+            case ast.Attribute(value=ast.Name("mialib"), attr=name):
+                names.add(f"mialib.{name}")
+    inside = {name.removeprefix("mialib.") for name in names if name.startswith("mialib.")}
+    inside |= {HOME_OF[name] for name in inside & HOME_OF.keys()}
+    return frozenset(name for name in inside if _source(name).is_file())
 
 
 @cache

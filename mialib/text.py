@@ -1,4 +1,4 @@
-"""Texts and their words: checks, word counts, cuts, and near-duplicates.
+"""Texts and their words: checks, word counts and cuts.
 
 A word is what white space divides; in Chinese (`language="zh"`) it is what jieba says.
 """
@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a script
 
@@ -53,14 +52,10 @@ def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
 def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
-    return tuple((start, end) for word, start, end in _jieba().tokenize(text) if word.strip())
-
-
-def _jieba() -> Any:
     import jieba
 
     jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
-    return jieba
+    return tuple((start, end) for word, start, end in jieba.tokenize(text) if word.strip())
 
 
 def words(text: str, language: str = "en") -> list[str]:

@@ -13,7 +13,7 @@ Texts have different lengths, so the table is ragged: flat columns and one offse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,19 +82,13 @@ class TokenStats(Sequence[TokenRow]):
         span = slice(self.offsets[index % len(self)], self.offsets[index % len(self) + 1])
         return TokenRow(*(getattr(self, name)[span] for name in COLUMNS))
 
-    def __iter__(self) -> Iterator[TokenRow]:
-        return (self[i] for i in range(len(self)))
-
     def check_finite(self) -> None:
         """ValueError that names the first text without a scored token, or with a number that is not finite, unless the
         model gives no such numbers at all."""
         if not self.n_tokens.all():
             raise ValueError(f"text {int(np.argmin(self.n_tokens))} has no scored token")
-        for name in ("log_prob", "entropy", "log_prob_var"):
-            if name in self.lacks:
-                continue
-            wrong = np.flatnonzero(~np.isfinite(getattr(self, name)))
-            if len(wrong):
+        for name in [name for name in ("log_prob", "entropy", "log_prob_var") if name not in self.lacks]:
+            if len(wrong := np.flatnonzero(~np.isfinite(getattr(self, name)))):
                 i = int(np.searchsorted(self.offsets, wrong[0], side="right")) - 1
                 at = int(wrong[0] - self.offsets[i])
                 raise ValueError(f"text {i}, token {at}: {name} is {getattr(self, name)[wrong[0]]}")
@@ -129,8 +123,7 @@ class TokenStats(Sequence[TokenRow]):
         the statistics. Raises ValueError where a text has fewer scored tokens than asked for, or none are.
         """
         wanted = np.asarray(n_tokens)
-        wrong = np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))
-        if len(wrong):
+        if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
             raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {n_tokens[i]} were asked for")
         rows = [TokenRow(*(column[:n] for column in row)) for row, n in zip(self, n_tokens, strict=True)]
@@ -140,13 +133,6 @@ class TokenStats(Sequence[TokenRow]):
         """The statistics of the texts with these numbers, in this order."""
         rows = [self[int(i)] for i in indices]
         return TokenStats.from_rows(rows, n_cut=self.n_cut[np.asarray(indices, np.int64)], provenance=self.provenance)
-
-    def replace_rows(self, indices: Sequence[int], other: TokenStats) -> TokenStats:
-        """This table with text indices[j] replaced by text j of `other`."""
-        rows, n_cut = list(self), self.n_cut.copy()
-        for j, i in enumerate(indices):
-            rows[i], n_cut[i] = other[j], other.n_cut[j]
-        return TokenStats.from_rows(rows, n_cut=n_cut, provenance=self.provenance)
 
     def save(self, path: str | Path) -> None:
         """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from mialib.scoring import Scorer
-    from mialib.token_stats import TokenStats
+    from mialib.token_stats import TokenRow, TokenStats
+
+FloatArray = NDArray[np.floating]
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +137,35 @@ def neighbor_log_probs(
     bar = tqdm(neighbors, unit="text", desc=f"{scorer.loaded.name} on neighbors", mininterval=5, disable=not progress)
     for i, (own, of_text) in enumerate(zip(stats, bar, strict=True)):
         # A text's neighbors are of almost one length, so a batch of them has next to no padding.
-        means[i] = [log_prob.mean(dtype=np.float64) for log_prob in scorer.log_probs_of_variants(own, of_text)]
+        means[i] = [log_prob.mean(dtype=np.float64) for log_prob in log_probs_of_variants(scorer, own, of_text)]
     return means
+
+
+def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:
+    """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
+
+    A causal model has not seen where a variant parts from its text before it does, so up to there its log-probs are
+    the text's, and the output head runs on the rest alone. Without a start token the first token is in no row of
+    statistics, so nothing is known to be shared.
+    """
+    check_texts(variants, "texts to score")
+    token_ids, n_cut = scorer.encode(variants, range(len(variants)))
+    scorer.warn_of_cut(n_cut)
+    begins = []
+    for ids in token_ids:
+        if scorer.loaded.start_token_id is None:
+            begins.append(0)
+            continue
+        n_shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored
+        differs = own.token_ids[:n_shared] != np.asarray(ids[1 : 1 + n_shared])
+        begins.append(int(differs.argmax()) if differs.any() else n_shared)
+    log_probs: list[FloatArray] = [np.empty(0)] * len(variants)
+    for batch in token_batches(token_ids, lambda: scorer.tokens_per_batch):
+        rows = scorer.score_batch([token_ids[i] for i in batch], [begins[i] for i in batch])
+        for i, row in zip(batch, rows, strict=True):
+            scorer.check_finite(i, row, variants[i])
+            log_probs[i] = np.concatenate([own.log_prob[: begins[i]], row.log_prob])
+    return log_probs
 
 
 def _vocabularies(

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,19 @@ import numpy as np
 import pandas as pd
 
 from mialib.benchmarks import Benchmark
-from mialib.blind import ALL_ALIKE, BLIND, N_FOLDS, PREFIX, TooFewTexts, widen
+from mialib.blind import BLIND, N_FOLDS, TooFewTexts
 from mialib.book.intervals import at_level
 from mialib.book.published import best_printed
 from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, save
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
+from mialib.metrics import Interval
 from mialib.passes.cache import blind_or_load
 from mialib.store import DATA, code_hash
 
 LEAKS = "†"
+PREFIX = "Blind: "  # of a baseline's label beside those of detectors
+ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
 # The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
 CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
@@ -198,3 +202,14 @@ def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
         if metric == "auc" and (printed := best_printed(name)):
             row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
     return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH)
+
+
+def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:
+    """The interval of a metric of out-of-fold scores, given the one that takes them for independent.
+
+    They are not: the folds' classifiers share most of what they learned from. Nadeau and Bengio (2003) count that in by
+    a variance larger by 1 + K / (K - 1) for K folds: 1.45 times the width for ten. A rule of thumb; clipped to [0, 1].
+    """
+    factor = sqrt(1 + n_folds / (n_folds - 1))
+    low, high = (interval.estimate + factor * (end - interval.estimate) for end in (interval.low, interval.high))
+    return replace(interval, low=max(0.0, low), high=min(1.0, high))

@@ -13,10 +13,9 @@ from pandas.io.formats.style import Styler
 from mialib.book.judging import Claim, Judgement, Side, judge_on
 from mialib.book.pages import as_list
 from mialib.book.results import DASH, Result, unbroken
-from mialib.book.tables import small
+from mialib.book.tables import small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
-from mialib.model_selection import symbol
 from mialib.passes.inputs import Target
 
 

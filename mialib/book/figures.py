@@ -49,7 +49,7 @@ def line_style(label: str, position: int) -> dict[str, str]:
 
     A blind baseline's line is dashed, as it is no detector's.
     """
-    from mialib.blind import PREFIX
+    from mialib.book.blind_tables import PREFIX
     from mialib.detectors import DETECTORS
 
     if label.startswith(PREFIX):

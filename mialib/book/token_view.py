@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.book.results import Result
+from mialib.book.tables import describe_options
 from mialib.detectors import (
     DETECTORS,
     SMALLEST_VARIANCE,
@@ -35,7 +36,6 @@ from mialib.detectors import (
 )
 from mialib.frequency import TokenFrequency
 from mialib.metrics import Interval, resamples
-from mialib.model_selection import describe_options
 from mialib.passes.inputs import NEEDS, Inputs
 from mialib.store import hash_of
 from mialib.text import excerpt

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.book.published import printed, printed_column
 from mialib.book.results import Result, measure
+from mialib.book.tables import describe_options
 from mialib.metrics import FloatArray, aucs
-from mialib.model_selection import HELD_OUT, Candidates, Indices, describe_options, stratified_split
+from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split
 from mialib.passes.inputs import Inputs, score_grid, unavailable_reason
 
 if TYPE_CHECKING:

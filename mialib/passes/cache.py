@@ -199,8 +199,11 @@ def score_cut_texts(
     ]
     n_tokens = [len(ids) if ok else 1 for ids, ok in zip(cut_ids, is_prefix, strict=True)]
     cut_stats = stats.prefix(n_tokens)
+    if all(is_prefix):
+        return cut_stats, len(is_prefix)
     other = [i for i, ok in enumerate(is_prefix) if not ok]
-    if other:
-        rescored = score_or_load(model, [cut_texts[i] for i in other], **scorer_options)
-        cut_stats = cut_stats.replace_rows(other, rescored)
-    return cut_stats, sum(is_prefix)
+    rescored = score_or_load(model, [cut_texts[i] for i in other], **scorer_options)
+    rows, n_cut = list(cut_stats), cut_stats.n_cut.copy()
+    for i, row, n in zip(other, rescored, rescored.n_cut, strict=True):
+        rows[i], n_cut[i] = row, n
+    return TokenStats.from_rows(rows, n_cut=n_cut, provenance=cut_stats.provenance), sum(is_prefix)

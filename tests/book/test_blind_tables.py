@@ -206,3 +206,10 @@ def test_the_papers_benchmarks_leak_as_recorded(published_copy):
     assert {name: best[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)
     recorded = {(r.row, r.column, r.metric): r.ours for r in load_results(blind_tables.RECORDED)}
     assert {(r.row, r.column, r.metric): r.ours for r in results} == pytest.approx(recorded, abs=0.005)
+
+
+def test_widening_keeps_the_estimate_and_stays_within_0_and_1():
+    assert blind_tables.widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
+        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
+    )
+    assert blind_tables.widen(Interval(0.99, 0.98, 1.0)).high == 1.0

@@ -15,8 +15,9 @@ import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from page_code import functions_of
 
-from mialib.blind import BLIND, PREFIX
+from mialib.blind import BLIND
 from mialib.book import paper_tables
+from mialib.book.blind_tables import PREFIX
 from mialib.book.intervals import document_auc_interval
 from mialib.book.paper_tables import Column
 from mialib.book.profile import load_profile

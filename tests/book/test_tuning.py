@@ -11,10 +11,11 @@ from mialib.book import tuning
 from mialib.book.intervals import document_auc_interval
 from mialib.book.published import load_published, printed_column, printed_table, published_along
 from mialib.book.results import compare
+from mialib.book.tables import describe_options
 from mialib.book.tuning import Gap, TunedTwoWays, choice_table, gap, tune_two_ways
 from mialib.detectors import DETECTORS, detect
 from mialib.metrics import auc, auc_interval, compare_auc
-from mialib.model_selection import HELD_OUT, Candidates, describe_options, stratified_split
+from mialib.model_selection import HELD_OUT, Candidates, stratified_split
 from mialib.passes.inputs import score_all, score_grid
 
 GRIDS = {name: DETECTORS[name].grid for name in ("min_k", "surp")}

@@ -10,8 +10,8 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, Stratifi
 from sklearn.pipeline import make_pipeline
 
 from mialib import blind
-from mialib.blind import BLIND, TooFewTexts, blind_scores, widen
-from mialib.metrics import Interval, auc, auc_interval
+from mialib.blind import BLIND, TooFewTexts, blind_scores
+from mialib.metrics import auc, auc_interval
 
 WORDS = [f"word{i}" for i in range(200)]
 
@@ -198,13 +198,6 @@ def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own(of
     # Pooled as they are, out-of-fold scores of a number that says nothing lie below 0.5.
     found = [interval.estimate for interval in of_chance]
     assert abs(np.mean(found) - 0.5) < 2 * np.std(found) / len(found) ** 0.5
-
-
-def test_widening_keeps_the_estimate_and_stays_within_0_and_1():
-    assert widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
-        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
-    )
-    assert widen(Interval(0.99, 0.98, 1.0)).high == 1.0
 
 
 def test_errors_name_the_kind_and_the_fold_size():

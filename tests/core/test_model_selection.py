@@ -100,8 +100,3 @@ def test_whole_documents_are_dealt_out():
     assert sorted([*first, *second]) == list(range(60))
     assert not set(document[first]) & set(document[second])
     assert len(set(document[first][labels[first] == 1])) == 2 and len(set(document[first][labels[first] == 0])) == 1
-
-
-def test_options_are_described_in_a_few_characters():
-    assert model_selection.describe_options({"entropy_threshold": 2.5, "k": 40.0}) == "ε = 2.5, k = 40"
-    assert model_selection.describe_options({}) == ""

@@ -170,7 +170,7 @@ def package(tmp_path, monkeypatch):
 
 
 def forget():
-    for known in (store.import_closure, store._imports, store._code):
+    for known in (store.import_closure, store.imported_modules, store._code):
         known.cache_clear()
 
 

@@ -96,15 +96,6 @@ def test_an_n_cut_for_other_texts_is_an_error():
         TokenStats.from_rows(rows(), n_cut=[0, 0, 0], provenance={})
 
 
-def test_replaced_rows_stand_in_their_places(stats):
-    new = TokenStats.from_rows(rows([4, 6], seed=1), n_cut=[2, 3], provenance={"model": "other"})
-    replaced = stats.replace_rows([3, 0], new)
-    assert_same(replaced, [new[1], stats[1], stats[2], new[0]])
-    assert replaced.n_cut.tolist() == [3, 7, 0, 2]
-    assert replaced.provenance == stats.provenance
-    assert_same(stats, rows())  # the table itself is as it was
-
-
 # --- prefixes ---
 
 

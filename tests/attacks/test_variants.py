@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mialib.attacks.neighbors import log_probs_of_variants
 from mialib.catalog.models import load_model
 from mialib.scoring import Scorer
 
@@ -21,7 +22,7 @@ def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, m
         "_statistics",
         lambda inputs, wanted, targets: counted.append(len(targets)) or inner(inputs, wanted, targets),
     )
-    for ours, expected in zip(scorer.log_probs_of_variants(own, variants), alone, strict=True):
+    for ours, expected in zip(log_probs_of_variants(scorer, own, variants), alone, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
     n_new = [
         1,
@@ -38,5 +39,5 @@ def test_a_variant_with_another_first_token_shares_nothing(model_folder, start_t
     scorer = Scorer(load_model(model_folder, start_token=start_token))
     own = scorer.score(["the mill stands near the river"], progress=False)[0]
     variant = "week mill stands near the river"
-    [found] = scorer.log_probs_of_variants(own, [variant])
+    [found] = log_probs_of_variants(scorer, own, [variant])
     np.testing.assert_allclose(found, scorer.score([variant], progress=False)[0].log_prob, atol=1e-5)
