@@ -136,8 +136,9 @@ class Progress(logging.Handler):
 
     def seconds_left(self) -> float:
         """An estimate, from what the jobs took before and how fast this build's have been so far."""
-        expected = sum(self.expected[key] for key in self.taken)
-        pace = sum(self.taken.values()) / expected if expected > 60 else 1.0
+        worked = [key for key, taken in self.taken.items() if taken > self.expected[key] / 3]  # others found it made
+        expected = sum(self.expected[key] for key in worked)
+        pace = sum(self.taken[key] for key in worked) / expected if expected > 60 else 1.0
         now, since = time.monotonic(), dict(list(self.running.values()))
         seconds = {}
         for output, job in list(self.left.items()):

@@ -65,6 +65,13 @@ def test_what_is_left_counts_what_runs_and_how_fast_the_build_has_been(progress)
     assert progress.seconds_left() == 2 * 300 / 10 + 2 * 20, "a late job does not end at any moment"
 
 
+def test_a_job_that_found_its_work_done_says_nothing_of_the_pace(progress):
+    say(progress, "run_info")
+    start(progress, 0)
+    say(progress, "job_finished", at=1, job_id=0)
+    assert progress.seconds_left() == 300 + 20
+
+
 def test_an_error_is_shown_and_the_rest_of_snakemakes_words_is_not(progress):
     say(progress, "run_info")
     progress.shown()
