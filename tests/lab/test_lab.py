@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mialib import Scorer, batches
+from mialib import Scorer
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.lab import corpora, models, training
 from mialib.lab.corpora import drop_near_duplicates
@@ -292,12 +292,12 @@ def test_training_twice_gives_the_same_scores(use_empty_home):
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     import torch
 
-    monkeypatch.setattr(batches, "ROWS_AT_ONCE", {"cpu": 7})  # so that there are several chunks, the last one short
+    monkeypatch.setattr(training, "ROWS_AT_ONCE", {"cpu": 7})  # so that there are several chunks, the last one short
     torch.manual_seed(0)
     hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(30, 6, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(0, 30, (40,))
-    ours = batches.HeadLoss.apply(hidden, weight, targets)
+    ours = training.HeadLoss.apply(hidden, weight, targets)
     expected = torch.nn.functional.cross_entropy(hidden @ weight.T, targets)
     torch.testing.assert_close(ours, expected)
     for mine, theirs in zip(

@@ -1,0 +1,138 @@
+"""Intervals of the pages: at another level, of means, of documents of several texts, of rank correlations."""
+
+import numpy as np
+import oracles
+import pytest
+from scipy.stats import spearmanr
+
+from mialib import auc, auc_interval
+from mialib.book import intervals
+from mialib.book.intervals import at_level, document_auc_interval, document_means, mean_interval, rank_correlation
+from mialib.metrics import Interval
+
+
+def overlapping():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], 60)
+    return labels, rng.normal(size=120) + 0.7 * labels
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99, 1 - 0.05 / 7])
+def test_an_interval_at_another_level_is_the_one_computed_at_it(level):
+    labels, scores = overlapping()
+    expected, found = auc_interval(labels, scores, level), at_level(auc_interval(labels, scores), level)
+    assert (found.estimate, found.level) == (expected.estimate, level)
+    assert (found.low, found.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+
+def test_halves_of_different_lengths_are_scaled_apart_and_no_end_is_clipped():
+    found = at_level(Interval(0.9, 0.7, 1.0), 0.99)
+    scale = 2.5758293 / 1.9599640
+    assert (found.low, found.high) == (pytest.approx(0.9 - 0.2 * scale), pytest.approx(0.9 + 0.1 * scale))
+    with pytest.raises(ValueError, match="a level lies between 0 and 1, both excluded, got 95"):
+        at_level(Interval(0.9, 0.7, 1.0), 95)
+
+
+def test_a_documents_rate_is_the_share_of_its_snippets():
+    document = np.array([0, 0, 0, 0, 1, 1])
+    above = np.array([1, 0, 0, 0, 1, 1], bool)
+    assert document_means(above, document).tolist() == [0.25, 1.0]
+
+
+def test_snippet_auc_counts_snippets_but_draws_documents():
+    rng = np.random.default_rng(1)
+    document = np.repeat(np.arange(40), 8)
+    labels = (document < 20).astype(int)
+    topics = rng.normal(scale=2, size=40)[document]
+    scores = np.round(labels + topics + rng.normal(size=320), 1)
+    found = document_auc_interval(labels, scores, document)
+    naive = auc_interval(labels, scores)
+    assert found.estimate == pytest.approx(auc(labels, scores))
+    assert found.high - found.low > 2 * (naive.high - naive.low), "snippets of one document are alike"
+    # With one snippet a document the two ways agree.
+    found = document_auc_interval(labels[::8], scores[::8], np.arange(40))
+    naive = auc_interval(labels[::8], scores[::8])
+    assert found.estimate == pytest.approx(naive.estimate)
+    np.testing.assert_allclose([found.low, found.high], [naive.low, naive.high], atol=0.03)
+
+
+def test_snippet_auc_weighs_documents_of_unequal_length_by_their_snippets():
+    document = np.array([0, 0, 0, 1, 2, 3, 3])
+    labels = np.array([1, 1, 1, 1, 0, 0, 0])
+    scores = np.array([3.0, 1, 2, 2, 2, 1, 5])
+    assert document_auc_interval(labels, scores, document).estimate == pytest.approx(auc(labels, scores))
+
+
+def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
+    """Documents of 1 to 4 snippets in no order: draw documents, count all pairs of their snippets."""
+    document = np.array([4, 0, 0, 2, 1, 3, 0, 1, 4, 3, 5, 3, 3, 6])
+    labels = np.isin(document, [0, 3, 5]).astype(int)
+    scores = np.array([3.0, 1, 2, 2, 2, 1, 5, 0, 4, 2, 2, 3, 6, 2])
+    rng = np.random.default_rng(7)
+    times = {n: rng.multinomial(n, np.full(n, 1 / n), size=101).astype(float) for n in (3, 4)}
+    monkeypatch.setattr(intervals, "resamples", lambda n, *_: times[n])
+    sides = [[scores[document == i] for i in numbers] for numbers in ([0, 3, 5], [1, 2, 4, 6])]
+    resampled = []
+    for of_members, of_non_members in zip(times[3], times[4], strict=True):
+        members, non_members = (
+            [score for own, n in zip(side, drawn, strict=True) for _ in range(int(n)) for score in own]
+            for side, drawn in zip(sides, (of_members, of_non_members), strict=True)
+        )
+        resampled.append(oracles.auc(members, non_members))
+    found = document_auc_interval(labels, scores, document, level=0.9)
+    assert found.estimate == pytest.approx(auc(labels, scores))
+    np.testing.assert_allclose([found.low, found.high], np.quantile(resampled, [0.05, 0.95]))
+
+
+def test_the_snippet_interval_draws_the_two_classes_apart_and_is_seeded():
+    document, labels = np.arange(40), np.tile([1, 0], 20)
+    scores = np.repeat(np.random.default_rng(0).normal(size=20), 2)  # each non-member like one member
+    found = document_auc_interval(labels, scores, document)
+    assert found.low < 0.4 and found.high > 0.6, "drawn together the two would always tie"
+    assert document_auc_interval(labels, scores, document) == found
+    assert document_auc_interval(labels, scores, document, seed=5) != found
+
+
+def test_the_interval_of_a_mean_is_as_wide_as_the_normal_one():
+    values = np.random.default_rng(0).exponential(size=400)
+    found = mean_interval(values)
+    assert found.estimate == pytest.approx(values.mean())
+    half = 1.96 * values.std() / np.sqrt(400)
+    np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
+
+
+def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():
+    document = np.repeat(np.arange(6), 3)
+    labels, scores = np.repeat([1, 0], 9), np.repeat([2.0, 1.0], 9)
+    interval = document_auc_interval(labels, scores, document)
+    assert (interval.low, interval.high) == (pytest.approx(0.025 ** (1 / 3)), 1)
+    with pytest.raises(ValueError, match="1 documents of members and 3 of non-members"):
+        document_auc_interval(labels[6:], scores[6:], document[6:])
+    assert mean_interval([0.0] * 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
+    assert mean_interval([3.0] * 50).high == 3
+
+
+def test_rank_correlation_is_spearmans_with_ties_and_covers_the_truth():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 5, size=200)
+    y = x + rng.normal(scale=2, size=200)
+    found = rank_correlation(x, y)
+    assert found.estimate == pytest.approx(spearmanr(x, y).statistic)
+    assert found.low < found.estimate < found.high
+    fisher = np.tanh(np.arctanh(found.estimate) + np.array([-1.96, 1.96]) / np.sqrt(197))
+    np.testing.assert_allclose([found.low, found.high], fisher, atol=0.03)
+    assert rank_correlation(x, -y).estimate == pytest.approx(-found.estimate)
+    for other in (np.ones(200), np.arange(5)):
+        with pytest.raises(ValueError, match="all vary"):
+            rank_correlation(x, other)
+
+
+def test_the_difference_of_two_rank_correlations_is_paired():
+    rng = np.random.default_rng(5)
+    x, a, b = rng.normal(size=50), rng.integers(0, 25, 50).astype(float), rng.normal(size=50)
+    found = rank_correlation(x, a, minus=b)
+    assert found.estimate == pytest.approx(spearmanr(x, a)[0] - spearmanr(x, b)[0])
+    assert found.low <= found.estimate <= found.high
+    same = rank_correlation(x, a, minus=a)
+    assert (same.estimate, same.low, same.high) == (0, 0, 0)
+    assert rank_correlation(x, a, minus=b) == found, "seeded"
