@@ -4,6 +4,8 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import nbformat
@@ -45,20 +47,23 @@ def page(folder, *sources):
     return nbformat.read(output, as_version=4).cells
 
 
+def shown_by_a_fork(folder):
+    """A page's cells and the number of the process that forked to run it: a fresh one, which has drawn nothing yet."""
+    sys.modules["loaded_here"] = Profile  # no other process has it
+    return os.getpid(), page(
+        folder,
+        "import os, sys\nprint(os.getppid(), 'loaded_here' in sys.modules)\nprint('aside', file=sys.stderr)",
+        "import matplotlib.pyplot as plt\nplt.subplots()[1].plot([1, 2]);",
+        "from IPython.display import Markdown, display\ndisplay(Markdown('shown'))\nx",
+    )
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux alone")
 def test_a_page_runs_in_a_fork_of_this_process_and_shows_all_that_a_kernel_shows(tmp_path):
-    sys.modules["loaded_here"] = Profile  # no other process has it
-    try:
-        cells = page(
-            tmp_path,
-            "import os, sys\nprint(os.getppid(), 'loaded_here' in sys.modules)\nprint('aside', file=sys.stderr)",
-            "import matplotlib.pyplot as plt\nplt.subplots()[1].plot([1, 2]);",
-            "from IPython.display import Markdown, display\ndisplay(Markdown('shown'))\nx",
-        )
-    finally:
-        del sys.modules["loaded_here"]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        forked_by, cells = pool.submit(shown_by_a_fork, tmp_path).result()
     streams = {output.name: output.text for output in cells[1].outputs}
-    assert streams == {"stdout": f"{os.getpid()} True\n", "stderr": "aside\n"}
+    assert streams == {"stdout": f"{forked_by} True\n", "stderr": "aside\n"}
     assert "image/png" in cells[2].outputs[-1].data
     assert cells[3].outputs[0].data["text/markdown"] == "shown" and cells[3].outputs[1].data["text/plain"] == "7"
 
