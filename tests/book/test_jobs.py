@@ -52,6 +52,8 @@ def test_a_page_runs_in_a_fork_of_this_process_and_shows_all_that_a_kernel_shows
         cells = page(
             tmp_path,
             "import os, sys\nprint(os.getppid(), 'loaded_here' in sys.modules)\nprint('aside', file=sys.stderr)",
+            # By name, since other tests of this process may have drawn elsewhere; the build's processes have not.
+            "get_ipython().run_line_magic('matplotlib', 'inline')\n"
             "import matplotlib.pyplot as plt\nplt.subplots()[1].plot([1, 2]);",
             "from IPython.display import Markdown, display\ndisplay(Markdown('shown'))\nx",
         )
