@@ -1,8 +1,7 @@
-"""Words in English and Chinese, cuts and snippets, and the one filter of near-duplicates."""
+"""Words in English and Chinese, cuts and snippets."""
 
 import pytest
 
-from mialib.lab.near_duplicates import NearDuplicates
 from mialib.text import check_texts, chinese_share, count_words, cut_to_words, language_of, split_into_snippets, words
 
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
@@ -90,40 +89,3 @@ def test_snippets_are_consecutive_words_with_their_white_space():
     with pytest.raises(ValueError, match="a snippet of 0 words; at least 1 is needed"):
         split_into_snippets(text, 0)
     assert split_into_snippets("一种装置的方法", 2, "zh") == ["一种装置", "的方法"]
-
-
-# --- near-duplicates ---
-
-
-def test_the_overlap_is_the_share_of_distinct_sevens_of_words_that_were_seen():
-    known = NearDuplicates(["a b c d e f g h"])
-    assert known.overlap("a b c d e f g") == 1
-    assert known.overlap("a b c d e f g h i") == pytest.approx(2 / 3), "the third seven ends in i"
-    assert known.overlap("b c d e f g h a b c d e f g") == pytest.approx(2 / 8)
-    assert known.overlap("h g f e d c b a") == 0, "words in another order are other words"
-    assert known.overlap("a b c d e f") is None, "six words have no seven"
-
-
-def test_a_page_of_several_texts_is_judged_by_all_of_them():
-    known = NearDuplicates(["a b c d e f g h", "p q r s t u v"])
-    assert known.overlap("a b c d e f g", "x y z") == 1 and known.overlap("a b c d", "e f g h") is None
-    assert known.overlap("a b c d e f g h", "b c d e f g h i") == pytest.approx(2 / 3), "a seven in two texts is one"
-    known.add("b c d e f g h i", "q r s t u v w")
-    assert known.overlap("c d e f g h i", "q r s t u v w") == 1
-
-
-def test_what_is_added_counts_from_then_on_and_only_as_far_as_asked():
-    known = NearDuplicates()
-    text = " ".join("abcdefghijklmnop")
-    assert known.overlap(text) == 0
-    known.add(text, n_words=8)
-    assert known.overlap(text, n_words=8) == 1
-    assert known.overlap(text) == pytest.approx(2 / 10)
-    known.add(text)
-    assert known.overlap(text) == 1
-
-
-def test_chinese_sevens_are_of_jiebas_words():
-    known = NearDuplicates([CHINESE], "zh")
-    assert known.overlap(CHINESE) == known.overlap(" " + CHINESE[:3] + " " + CHINESE[3:]) == 1
-    assert NearDuplicates([CHINESE]).overlap(CHINESE) is None, "white space makes one word of it"
