@@ -33,7 +33,7 @@ slurm: $(INSTALLED) plan  ## the same on a cluster, a job a column; the partitio
 	@PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --config profile=$(PROFILE) only="$(ONLY)" --workflow-profile data/slurm
 
 test: $(INSTALLED)  ## the fast tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
 
 test-slow: $(INSTALLED)  ## the slow tests; those of the pipeline need a finished `make book`
 	@test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/pip install --quiet "triton>=3.6" || \

@@ -118,6 +118,9 @@ def run_notebook(
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
             f"the notebook up to there is in {failed}"
         ) from None
+    finally:
+        if kernel:
+            kernel.end()
     _finish(failed, page, parameters)
     shutil.move(failed, output)
 
@@ -174,6 +177,12 @@ class ForkedKernel:
         while self.poll() is None:
             time.sleep(0.01)
         return self.returncode
+
+    def end(self) -> None:
+        """End it: papermill leaves a kernel that it is given running."""
+        if self.poll() is None:
+            self.kill()
+            self.wait()
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
