@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mialib.catalog import hub as mialib_hub
+from mialib.catalog.models import unload
 
 CHILD = """
 import json, os, sys, tempfile, time, traceback
@@ -112,6 +113,7 @@ def pointed_at(monkeypatch, endpoint, cache, *, offline=False):
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", cache / "datasets")
         patch.setattr(mialib_hub, "PINS", cache / "revisions.yml")
         mialib_hub.why_not_asked.cache_clear()
+        unload()  # a model of another hub's, maybe of the same name and commit
         try:
             yield
         finally:

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import time
-from pathlib import Path
 
 import published_data
 import pytest
@@ -25,6 +24,7 @@ from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.hub import Unavailable, find_revision, read_revisions
 from mialib.catalog.registry import known_models
 from mialib.passes.cache import count_or_load, score_or_load
+from mialib.store import DATA
 
 PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
     "EleutherAI/pythia-70m",
@@ -35,8 +35,7 @@ PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
     "allenai/c4",
 )
 A, B = "a" * 40, "b" * 40
-ROOT = Path(__file__).parents[1]
-PAPER = ROOT / "data" / "profiles" / "paper.yml"
+PAPER = DATA / "profiles" / "paper.yml"
 
 
 def nowhere():
@@ -48,7 +47,7 @@ def nowhere():
 
 def half_written(*folders):
     """What a broken download or run left behind that could be taken for a whole file, or fills the disk."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
     return [
         path
         for path in files
