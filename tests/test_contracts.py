@@ -1,6 +1,8 @@
 """The floors of the house import only what lies below them: the contracts of pyproject.toml, and that they hold."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,3 +67,51 @@ def test_a_forbidden_import_is_caught(copy, module, line, offence):
     finally:
         path.write_text(before) if before is not None else path.unlink()
     assert code == 1 and offence in " ".join(said.split()), said
+
+
+# --- tests keep to their wing ---
+
+OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}
+
+
+def wing_of(module):
+    """The folder of a module: its wing's, or "core"."""
+    folder = module.split(".")[1] if module.count(".") else ""
+    return folder if (PACKAGE / folder / "__init__.py").is_file() and folder else "core"
+
+
+def private_names_of_other_wings(path):
+    """Where a test reaches for a private name of a module or class of another wing than its own folder's."""
+    tree = ast.parse(path.read_text())
+    wing = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mialib":
+            wing |= {name.asname or name.name: wing_of(f"{node.module}.{name.name}") for name in node.names}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(ast.Name(name), private) if wing.get(name, path.parent.name) != path.parent.name:
+                pass
+            case ast.Call(ast.Attribute(_, "setattr"), [ast.Name(name), ast.Constant(str(private)), *_]) if (
+                wing.get(name, path.parent.name) != path.parent.name
+            ):
+                pass
+            case ast.Constant(str(text)) if re.fullmatch(r"mialib(\.\w+)+", text):
+                name, _, private = text.rpartition(".")
+                if wing_of(name) == path.parent.name:
+                    continue
+            case _:
+                continue
+        if private.startswith("_") and not private.startswith("__") and private not in OF_NAMED_TUPLES:
+            yield f"{path.parent.name}/{path.name}, line {node.lineno}: {private} of {name}"
+
+
+def test_no_test_patches_or_reads_a_private_name_of_another_wing(tmp_path):
+    found = [line for path in sorted((ROOT / "tests").glob("*/*.py")) for line in private_names_of_other_wings(path)]
+    assert not found, "\n".join(found)
+    (tmp_path / "lab").mkdir()
+    offence = tmp_path / "lab" / "test_x.py"
+    offence.write_text(
+        "from mialib import frequency\nfrom mialib.lab import corpora\nmonkeypatch.setattr(frequency, '_batches', 1)\n"
+        "corpora._make()\nfrequency._batches()\nmonkeypatch.setattr('mialib.passes.cache._made_by', 1)\n"
+    )
+    assert [line.split("line ")[1][0] for line in private_names_of_other_wings(offence)] == ["3", "5", "6"]
