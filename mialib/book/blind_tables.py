@@ -108,8 +108,8 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result], metric: s
     if not lines:
         blind = highest(baselines)
         return (
-            f"**In none of {len(columns)} columns does a blind baseline beat every detector and lie surely above "
-            f"chance.** The highest is {name_of(blind)} with {blind.interval} (`{blind.column}`)."
+            f"**In none of the {len(columns)} columns does a blind baseline both beat every detector and lie surely "
+            f"above chance.** The highest is {name_of(blind)} with {blind.interval} (`{blind.column}`)."
         )
     return (
         f"{LEAKS} **In {len(lines)} of {len(columns)} columns a blind baseline, which sees no model, beats every "

@@ -92,7 +92,7 @@ def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     assert "fair" not in said
     only_fair = [r for r in baselines if r.column == "fair"]
     assert blind_tables.summarize(found, only_fair).startswith(
-        "**In none of 1 columns does a blind baseline beat every detector"
+        "**In none of the 1 columns does a blind baseline both beat every detector"
     )
 
 

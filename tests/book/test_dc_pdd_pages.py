@@ -58,7 +58,7 @@ def test_every_page_that_writes_the_detector_writes_the_same_one(stats, frequenc
     log_p_ref = frequency.log_probability
     tables_2_3, table_4 = method_of("dc_pdd_tables_2_3"), method_of("dc_pdd_table_4", stats=stats)
     by_page = {
-        "tables_2_3": [tables_2_3["dc_pdd"](r, tables_2_3["log_p_reference"](frequency.counts), a) for r in stats],
+        "tables_2_3": [tables_2_3["dc_pdd"](r, tables_2_3["smoothed_log_p"](frequency.counts), a) for r in stats],
         "figure_2": [method_of("dc_pdd_figure_2")["ablation"](r, log_p_ref, a)[2] for r in stats],
         "figure_3a": [method_of("dc_pdd_figure_3a")["dc_pdd"](r, log_p_ref, a) for r in stats],
         "figure_3b": [method_of("dc_pdd_figure_3b")["dc_pdd"](r, len(r.token_ids), log_p_ref, a) for r in stats],
@@ -90,7 +90,7 @@ def test_scores_of_a_prefix_are_those_of_its_statistics(stats, frequency):
 
 def test_the_frequencies_are_smoothed_as_the_library_does_it(frequency):
     for page in ("dc_pdd_tables_2_3", "dc_pdd_table_4"):
-        log_p_ref = method_of(page)["log_p_reference"](frequency.counts)
+        log_p_ref = method_of(page)["smoothed_log_p"](frequency.counts)
         np.testing.assert_allclose(log_p_ref, frequency.log_probability)
         assert np.exp(log_p_ref).sum() == pytest.approx(1)
 
