@@ -9,6 +9,8 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -41,9 +43,23 @@ def build(
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
     target = planning.single_page(profile, page) if page else planning.book_index(profile)
-    _snakemake(loaded, target, only, cores or _n_cores(), dry_run)
+    with alone():
+        _snakemake(loaded, target, only, cores or _n_cores(), dry_run)
     if not dry_run:
         typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Of two builds in one clone the second is an error. Snakemake's own lock would outlive a build that was killed."""
+    from filelock import FileLock, Timeout
+
+    (ROOT / ".snakemake").mkdir(exist_ok=True)
+    try:
+        with FileLock(ROOT / ".snakemake" / "build.lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"another build runs in {ROOT}; wait for it, or stop it") from None
 
 
 def _n_cores() -> int:
@@ -73,7 +89,7 @@ def _snakemake(profile: Profile, target: str, only: str, n_cores: int, dry_run: 
         try:
             workflow.dag(given).execute_workflow(
                 pseudo_executor="dryrun" if dry_run else None,
-                execution_settings=settings.ExecutionSettings(use_threads=True),
+                execution_settings=settings.ExecutionSettings(use_threads=True, lock=False),  # see alone
                 scheduling_settings=settings.SchedulingSettings(scheduler="greedy"),
                 scheduler_settings=greedy.SchedulerSettings(omit_prioritize_by_temp_and_input=True),
                 updated_files=outputs,

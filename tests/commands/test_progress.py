@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -129,3 +131,16 @@ def test_a_page_that_there_is_not_is_answered_with_those_like_it():
     done = CliRunner().invoke(build.app, ["--page", "surp_figure4"])
     assert isinstance(done.exception, ValueError)
     assert "has no page 'surp_figure4'" in str(done.exception) and "surp_figure_4" in str(done.exception)
+
+
+def test_of_two_builds_in_one_clone_the_second_is_an_error_and_a_killed_one_leaves_no_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    holds = f"import pathlib; from mialib.commands import build; build.ROOT = pathlib.Path({str(tmp_path)!r})\n"
+    holds += "with build.alone():\n    print('held', flush=True)\n    input()"
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(ValueError, match=f"another build runs in {re.escape(str(tmp_path))}"), build.alone():
+            pass
+        other.kill()
+    with build.alone():
+        assert (tmp_path / ".snakemake").is_dir()
