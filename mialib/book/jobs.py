@@ -69,6 +69,7 @@ def _context() -> BaseContext:
 
 
 def _in_process(job: str, arguments: list[str], log: str) -> None:
+    multiprocessing.set_start_method(None, force=True)  # the platform's own, and not the one that made this process
     descriptor = os.open(log, os.O_WRONLY)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

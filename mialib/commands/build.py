@@ -26,6 +26,7 @@ from mialib.store import ROOT, write_json
 
 app = typer.Typer()
 SLOWEST = 10  # jobs in the table at the end
+AS_EXPECTED_SECONDS = 100.0  # of jobs that count as having taken what was expected, so that the first says little
 REPORT_SECONDS = 30.0  # between two lines of progress where they don't overwrite each other
 
 
@@ -153,8 +154,8 @@ class Progress(logging.Handler):
     def seconds_left(self) -> float:
         """An estimate, from what the jobs took before and how fast this build's have been so far."""
         worked = [key for key, taken in self.taken.items() if taken > self.expected[key] / 3]  # others found it made
-        expected = sum(self.expected[key] for key in worked)
-        pace = sum(self.taken[key] for key in worked) / expected if expected > 60 else 1.0
+        expected, taken = (sum(of[key] for key in worked) for of in (self.expected, self.taken))
+        pace = (taken + AS_EXPECTED_SECONDS) / (expected + AS_EXPECTED_SECONDS)
         now, since = time.monotonic(), dict(list(self.running.values()))
         seconds = {}
         for output, job in list(self.left.items()):
