@@ -26,7 +26,7 @@ plan: $(INSTALLED)  ## PROFILE=paper: what a run downloads and takes, and what i
 book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## train the lab, score, run the notebooks, render the book
 	@$(BUILD)
 
-page: $(INSTALLED)  ## PAGE=surp_figure_4: one page alone, with what it needs and nothing else
+page: $(if $(PAGE),$(INSTALLED))  ## PAGE=surp_figure_4: one page alone, with what it needs and nothing else
 	@$(if $(PAGE),,echo "Which page? PAGE=surp_figure_4, for example; the names are those of notebooks/." && exit 2;) $(BUILD) --page $(PAGE)
 
 slurm: $(INSTALLED) plan  ## the same on a cluster, a job a column; the partition stands in data/slurm/config.yaml

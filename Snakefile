@@ -104,7 +104,7 @@ rule score:
     log: f"{OUT}/logs/score-{{scored}}.log",
     params:
         names=lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].name.split(" on "),
-        made_by=hash_of([code_hash("scoring"), *versions("torch", "transformers")]),
+        made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions("torch", "transformers")]),
     priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
     run:
         jobs.run(jobs.score, *params.names, output[0], log=log[0])
@@ -137,6 +137,9 @@ rule notebook:
         lambda w: notebook_of(w.notebook),
         "data/published.csv",
         "data/claims.yml",
+        "data/models.yml",
+        "data/benchmarks.yml",
+        glob("data/revisions.yml"),
         glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json"),
     output:
         page=build.page_file("{notebook}"),
@@ -145,6 +148,7 @@ rule notebook:
     params:
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
         code=lambda w: code_hash("book.notebooks", *NEEDS[w.notebook].modules),
+        versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", "torch", "transformers")),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
     priority: lambda w: PRIORITY[build.page_file(w.notebook)]

@@ -146,13 +146,7 @@ def snippets_at(snippets: Sequence[str], part: str) -> Sequence[str]:
 def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
     """The texts of a JSONL, parquet, CSV or plain text file (one text a line), without labels."""
     path = Path(path)
-    if path.suffix != ".txt":
-        return texts_of(read_rows(path), str(path), text_column)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    texts = path.read_text(encoding="utf-8").splitlines()
-    check_texts(texts, str(path))
-    return texts
+    return texts_of(read_rows(path), str(path), None if path.suffix == ".txt" else text_column)
 
 
 def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = None) -> list[str]:
@@ -249,21 +243,26 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
     return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
 
 
-READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv}
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8-sig") as file:
+        return [{"text": line.rstrip("\n")} for line in file]
+
+
+READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv, ".txt": _read_lines}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL, parquet or CSV file."""
+    """The rows of a JSONL, parquet or CSV file; of a plain text file each line, as `text`."""
     if path.suffix not in READERS:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    from pandas.errors import ParserError
+    from pandas.errors import EmptyDataError, ParserError
     from pyarrow import ArrowInvalid
 
     try:
         return READERS[path.suffix](path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})") from None
-    except (ParserError, ArrowInvalid) as error:
+    except (ParserError, EmptyDataError, ArrowInvalid) as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file ({' '.join(str(error).split())})") from None

@@ -23,6 +23,7 @@ T = TypeVar("T")
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
+BESIDE = (".yml", ".html", ".css")  # data of a module, in a file of its name
 
 
 def home() -> Path:
@@ -151,9 +152,9 @@ def hash_files(paths: Iterable[Path]) -> str:
 def code_hash(*modules: str, apart: tuple[str, ...] = ()) -> str:
     """A hash of modules ("scoring", "lab.training") and of all of mialib that they import, directly or not.
 
-    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale. A YAML
-    file beside a module, of its name, is part of it. `apart` names modules or folders whose work is in a key by its
-    content already, such as a model's weights.
+    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale. A data
+    file beside a module, of its name, is part of it. Modules and folders in `apart` are left out, because the key holds
+    what they make already, such as a model's weights.
     """
     closure = sorted(set().union(*(import_closure(module, apart) for module in modules)))
     return hash_of([[module, _code(_source(module))] for module in closure])
@@ -208,5 +209,5 @@ def _code(path: Path) -> str:
         match getattr(node, "body", None):
             case [ast.Expr(ast.Constant(str())), *rest]:  # a docstring
                 node.body = rest or [ast.Pass()]
-    data = path.with_suffix(".yml")
-    return ast.unparse(tree) + (data.read_text(encoding="utf-8") if data.is_file() else "")
+    data = sorted(file for file in path.parent.glob(f"{path.stem}.*") if file.suffix in BESIDE)
+    return "\0".join([ast.unparse(tree), *(file.read_text(encoding="utf-8") for file in data)])

@@ -95,7 +95,7 @@ class TokenStats(Sequence[TokenRow]):
 
     @property
     def lacks(self) -> dict[str, str]:
-        """Columns that are not known of this model, all NaN (-1 for token ids), and why: see `mialib.api`."""
+        """Columns that are not known of this model, all NaN (-1 for token ids), and why: see `mialib.catalog.api`."""
         return self.provenance.get("lacks", {})
 
     @property

@@ -101,7 +101,7 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
         device=where.type,
         dtype=str(pick_dtype(dtype, where, name)),
         start_token=start_token_of(name),
-        code=code_hash("attacks.activations", "lab.training", apart=("catalog", "lab")),  # its loss trains proxies
+        code=code_hash("attacks.activations", "lab.training", apart=("lab",)),  # its loss trains proxies
         versions=[version("torch"), version("transformers")],
         **made_by,
     )

@@ -279,7 +279,7 @@ def sample_or_load(
         n=n,
         device=pick_device().type,
         known=hash_texts(known),
-        code=code_hash("attacks.synthetic", apart=("catalog", "lab")),
+        code=code_hash("attacks.synthetic", apart=("lab",)),
         versions=[version("torch"), version("transformers")],
         **given,
     )

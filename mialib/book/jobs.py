@@ -1,7 +1,7 @@
 """What the Snakefile's rules do, each in a process that is forked from one that has imported everything.
 
 Importing torch, transformers, scikit-learn and matplotlib takes about four seconds of a processor, a fork of a process
-that has them a fiftieth of one, and a build has about a hundred jobs. Where forking is not safe (outside Linux), each
+that has them a fiftieth of one, and a build has some 80 jobs. Where forking is not safe (outside Linux), each
 job starts a process of its own.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,6 +78,8 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     try:
         globals()[job](*arguments)
     finally:
+        import resource  # which Windows has not
+
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         print(f"{sum(of.ru_utime + of.ru_stime for of in used):.1f} s of a processor", flush=True)
 

@@ -58,7 +58,7 @@ def other_statistics(model: str, texts: Sequence[str], functions: Mapping[str, S
         dtype=str(pick_dtype("auto", device, model)),
         start_token=start_token_of(model),
         functions=hash_of([code, [f.__code__.co_names for f in functions.values()]]),
-        code=code_hash("book.other_passes", apart=("catalog", "lab")),
+        code=code_hash("book.other_passes", apart=("lab",)),
         versions=[version("torch"), version("transformers")],
     )
 

@@ -112,7 +112,8 @@ def endpoint() -> str:
 def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
     """A model behind the environment's endpoint; nothing is asked yet.
 
-    `start_token` as for `mialib.models.load_model`, of no family. ValueError for a start token without a tokenizer.
+    `start_token` as for `mialib.catalog.models.load_model`, of no family. ValueError for a start token without a
+    tokenizer.
     """
     if tokenizer_of(model) is None:
         if start_token not in ("auto", None):

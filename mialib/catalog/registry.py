@@ -1,7 +1,7 @@
 """The models and benchmarks of the papers: what `data/models.yml` and `data/benchmarks.yml` say of them.
 
 A registry entry holds what a person would have to look up: the name on the hub, the papers' name for it, its licence
-and how one gets at it. It holds no commit hashes: those are the hub's to tell (`mialib.hub`).
+and how one gets at it. It holds no commit hashes: those are the hub's to tell (`mialib.catalog.hub`).
 """
 
 from __future__ import annotations

@@ -158,11 +158,12 @@ class Progress(logging.Handler):
         pace = (taken + AS_EXPECTED_SECONDS) / (expected + AS_EXPECTED_SECONDS)
         now, since = time.monotonic(), dict(list(self.running.values()))
         seconds = {}
-        for output, job in list(self.left.items()):
+        left = dict(self.left)  # a job may end meanwhile
+        for output, job in left.items():
             seconds[output] = self.expected[job.key] * pace
             if output in since:  # one that takes longer than expected is not about to end at any moment
                 seconds[output] = max(seconds[output] - (now - since[output]), seconds[output] / 10)
-        return planning.simulate({o: self.left[o] for o in seconds}, seconds, self.n_cores, since)
+        return planning.simulate(left, seconds, self.n_cores, since)
 
     def line(self) -> str:
         """The line of progress."""
@@ -183,9 +184,10 @@ class Progress(logging.Handler):
     def close(self) -> None:
         """Keep how long the jobs took, and say where the time went."""
         super().close()
-        if self.ended.is_set() or not self.taken:
-            return
+        has_ended = self.ended.is_set()
         self.ended.set()
+        if has_ended or not self.taken:
+            return
         file = planning.durations_file(self.profile.name)
         kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         write_json(file, dict(sorted((kept | {key: round(s, 1) for key, s in self.taken.items()}).items())))

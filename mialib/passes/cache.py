@@ -30,7 +30,7 @@ from mialib.models import pick_device, tokenizer_hash
 from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once
 from mialib.token_stats import TokenStats
 
-NAMES = ("catalog", "lab")  # what they lead to is in a key by its content
+LAB = ("lab",)  # what it trains and gathers is in a key by its content
 STATS = Format(".parquet", TokenStats.save, TokenStats.load)
 COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 
@@ -55,7 +55,7 @@ def score_or_load(
         lambda: load_scorer(model, **options).score(texts),
         STATS,
         texts=hash_texts(texts),
-        code=code_hash("scoring"),
+        code=code_hash("scoring", "catalog.models", apart=LAB),
         **_made_by(model, **options),
     )
 
@@ -75,9 +75,7 @@ def _made_by(model: str, device: str = "auto", dtype: str = "auto", start_token:
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
     loaded = api.load_api_model(model, start_token)
     asked = loaded.determined_by()
-    path = kept_path(
-        "token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api", apart=("lab",))
-    )
+    path = kept_path("token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api", apart=LAB))
     # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
     replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
     if not path.is_file():
@@ -122,7 +120,7 @@ def neighbors_or_load(
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
         device=pick_device().type,
-        code=code_hash("attacks.neighbors", apart=NAMES),
+        code=code_hash("attacks.neighbors", apart=LAB),
         versions=[version("torch"), version("transformers"), version("jieba")],
         **given,
     )
@@ -154,7 +152,7 @@ def neighbor_log_probs_or_load(
         ARRAYS,
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
-        code=code_hash("attacks.neighbors", "scoring", apart=NAMES),
+        code=code_hash("attacks.neighbors", "scoring", apart=LAB),
         **given,
         **_made_by(model),
     )["log_prob"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import warnings
 
 import numpy as np
@@ -360,3 +361,20 @@ def test_a_files_language_is_told_by_its_script(tmp_path, text, language):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_benchmark(path).language == language
     assert read_benchmark(path, language="en").language == "en", "what is asked for counts"
+
+
+def test_a_plain_text_file_has_one_text_a_line_whatever_a_line_holds(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes("\ufeffa text\r\none\u2028still one\x0cand still\nlast".encode())
+    assert load_texts(path) == ["a text", "one\u2028still one\x0cand still", "last"]
+    assert load_texts(path, "input") == load_texts(path), "there is no column to name"
+    path.write_bytes(b"caf\xe9\n")
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}: not UTF-8 text \(byte 3 is 0xe9\)"):
+        load_texts(path)
+
+
+def test_an_empty_csv_is_an_error_that_names_the_file(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("")
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}: not a readable .csv file \(No columns"):
+        load_texts(path)

@@ -228,11 +228,13 @@ def test_an_edit_to_code_of_an_imported_module_counts(package, module):
     assert code_hash("top") != before and code_hash("unrelated") == apart
 
 
-def test_data_beside_a_module_is_part_of_its_code(package):
+@pytest.mark.parametrize("suffix", [".yml", ".html", ".css"])
+def test_data_beside_a_module_is_part_of_its_code(package, suffix):
     before, other = code_hash("top"), code_hash("unrelated")
-    (package / "mialib" / "wing" / "middle.yml").write_text("words: [a, b]\n")
+    data = package / "mialib" / "wing" / f"middle{suffix}"
+    data.write_text("words: [a, b]\n")
     with_data = code_hash("top")
-    (package / "mialib" / "wing" / "middle.yml").write_text("words: [a, c]\n")
+    data.write_text("words: [a, c]\n")
     assert len({before, with_data, code_hash("top")}) == 3 and code_hash("unrelated") == other
 
 

@@ -35,7 +35,7 @@ def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folde
         monkeypatch.setattr(cache, "pick_device", lambda device: SimpleNamespace(type="another"))
         options["dtype"] = "float32"
     elif change == "code":
-        monkeypatch.setattr(cache, "code_hash", lambda *_: "another")
+        monkeypatch.setattr(cache, "code_hash", lambda *_, **__: "another")
     else:
         loaded = mialib.Scorer(model_folder).loaded
         loaded.model.get_output_embeddings().weight.data[0] += 1
