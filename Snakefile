@@ -92,7 +92,7 @@ rule train:
     log: f"{OUT}/logs/train-{{model}}.log",
     params:
         recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
-        made_by=hash_of([code_hash("lab.training"), *versions("torch", "transformers")]),
+        made_by=hash_of([code_hash("lab.training"), *versions("torch", "transformers", "tokenizers")]),
     priority: lambda w: PRIORITY[build.model_receipt(w.model)]
     run:
         jobs.run(jobs.train, f"lab/{wildcards.model}", output[0], log=log[0])
@@ -104,7 +104,7 @@ rule score:
     log: f"{OUT}/logs/score-{{scored}}.log",
     params:
         names=lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].name.split(" on "),
-        made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions("torch", "transformers")]),
+        made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions("torch", "transformers", "tokenizers")]),
     priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
     run:
         jobs.run(jobs.score, *params.names, output[0], log=log[0])

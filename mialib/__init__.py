@@ -1,14 +1,14 @@
 """mialib: was this text in the model's training data?
 
-To read it, take the files of this folder in this order; they import nothing of the folders below it.
+To read it, take the files of this folder in this order; they import nothing of its folders.
 
+    store, schema             files, made once and all or nothing; YAML that is checked
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to three numbers a token
     frequency, detectors      from these numbers to a score a text; higher = more likely a member
     metrics, calibration      how well scores separate, and what a score decides
     model_selection, blind    hyperparameters chosen on other texts; how far the texts alone separate
-    store, schema             files and YAML
 
     lab/        models whose training set is known        passes/    from names to stored passes
     catalog/    what a name means                         builders/  benchmarks of today

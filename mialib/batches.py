@@ -1,4 +1,4 @@
-"""Lists of token ids as tensors: which texts go together, and what is filled up behind the shorter ones."""
+"""Lists of token ids as padded tensors: which texts share a batch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PADDING_SHARE = 0.25  # of a row, at most
 
 
 def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:
-    """The texts' numbers, longest first, as many at once as the budget of tokens then allows with padding.
+    """Batches of the texts' numbers, longest first, each within the budget of tokens, padding included.
 
-    One that would be padding for more than a quarter starts a batch of its own: what a further batch costs is less.
+    A text that would be padded by more than a quarter starts a new batch, which costs less than the padding.
     """
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):

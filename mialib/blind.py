@@ -134,13 +134,14 @@ def blind_scores(
     scores are 0 where no two texts have an n-gram in common. ValueError for an unknown kind and for lists of unequal
     length; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
     """
+    import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
     from threadpoolctl import threadpool_limits
 
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     labels = np.asarray(labels)
-    groups = np.unique(texts, return_inverse=True)[1] if groups is None else np.asarray(groups)
+    groups = pd.factorize(np.array(texts, object))[0] if groups is None else np.asarray(groups)
     if not len(texts) == len(labels) == len(groups):
         raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
@@ -207,10 +208,10 @@ def held_out_scores(
 
     Equal texts are in one half. No judged text was fitted on, so an interval of these needs no widening.
     """
+    import pandas as pd
     from threadpoolctl import threadpool_limits
 
-    labels, places = np.asarray(labels), {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    groups = np.array([places[text] for text in texts])
+    labels, groups = np.asarray(labels), pd.factorize(np.array(texts, object))[0]
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
     with threadpool_limits(1):

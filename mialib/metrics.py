@@ -101,10 +101,10 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
     """AUC with an interval from DeLong's variance (DeLong et al. 1988).
 
-    The estimate plus and minus z standard errors, where 0 and 1 are at least four from it. Nearer to them the interval
-    is made on the logit scale (Pepe 2003), since the plain one holds the truth too seldom there. And where fewer than
-    `FEW` texts of a class lie on the wrong side of any other, its end is at least the one that the smaller class alone
-    could exclude, (1 - level) / 2 = auc^n: so few say little of the variance, and without any it is 0.
+    Estimate plus and minus z standard errors; on the logit scale (Pepe 2003) where 0 or 1 is less than four of them
+    away, since the plain interval covers too little there. If fewer than `FEW` texts of a class are ranked wrongly, the
+    variance is near 0: the interval then reaches at least to the AUC that n perfectly ranked texts of the smaller class
+    cannot rule out, auc^n = (1 - level) / 2.
     """
     from scipy.special import expit, logit
     from scipy.stats import norm
@@ -232,10 +232,10 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
 
 
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
-    """The lowest threshold that at most a share `fpr` of the non-members (..., n) lies above, shape (...).
+    """The lowest threshold with at most a share `fpr` of the non-members (..., n) above it, shape (...).
 
-    A text is called a member where its score is *above* it: it is the highest non-member that must not be accepted, or
-    -inf where all may be.
+    A text is called a member if its score is *above* the threshold. It is a non-member's score, or -inf for an FPR
+    of 1.
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"an FPR lies in [0, 1], got {fpr}")

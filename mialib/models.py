@@ -1,6 +1,6 @@
 """A language model that is loaded and ready to score, and what its results must record.
 
-Where a model's name leads (the hub, a folder, the lab) is `mialib.catalog.models`' to say.
+`mialib.catalog.models` finds a model by its name: on the hub, in a folder, in the lab.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 import ast
 import re
+import subprocess
 import tomllib
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 import nbformat
@@ -80,18 +82,28 @@ def test_nothing_of_a_page_is_out_of_the_readers_reach(path):
         assert not {tag for tag in tags(cell) if tag.startswith("remove-")}, "what is not the point folds: hide-input"
 
 
-@pytest.mark.parametrize(
-    "name", sorted({page.notebook for p in PROFILES for page in load_profile(p).notebooks.values()})
-)
-def test_a_page_about_a_method_shows_it(name):
-    cells = [cell for cell in code_cells(ROOT / "notebooks" / f"{name}.ipynb") if "method" in tags(cell)]
-    assert bool(cells) != (name in WITHOUT_METHOD), (
+def names_in(cells, context):
+    """The names that cells bind (ast.Store) or read (ast.Load)."""
+    nodes = [node for cell in cells for node in ast.walk(ast.parse(cell.source))]
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+    return names | {node.name for node in nodes if isinstance(node, ast.FunctionDef) and context is ast.Store}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_page_about_a_method_shows_it(path):
+    method = [cell for cell in code_cells(path) if "method" in tags(cell)]
+    others = [cell for cell in code_cells(path) if "method" not in tags(cell)]
+    assert bool(method) != (path.stem in WITHOUT_METHOD), (
         "one visible cell at least, or an entry in the list of those without"
     )
-    for cell in cells:
+    for cell in method:
         assert not {tag for tag in tags(cell) if tag.startswith("hide-")}, "a method stands in the open"
         lines = cell.source.splitlines()
         assert len(lines) <= 25 and max(map(len, lines)) <= 100, "a method fits on a blackboard"
+        computes = ast.BinOp | ast.Compare | ast.Call
+        assert any(isinstance(node, computes) for node in ast.walk(ast.parse(cell.source))), "a method computes"
+    if method:
+        assert names_in(method, ast.Store) & names_in(others, ast.Load), "the page's numbers come from its method"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -116,14 +128,48 @@ def taken(module, name):
     return import_module(f"{module}.{name}")
 
 
+def draws(tree):
+    """Whether a cell calls a function of `figures` outside of what it defines."""
+    nodes = [node for top in tree.body if not isinstance(top, ast.FunctionDef) for node in ast.walk(top)]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return any(isinstance(f.value, ast.Name) and f.value.id == "figures" and f.attr != "use_style" for f in calls)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_every_figure_has_caption_name_and_alt_text(path):
     for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type != "code" or not re.search(r"^figures\.(?!use_style)\w+\(", cell.source, re.M):
+        if cell.cell_type != "code" or not draws(ast.parse(cell.source)):
             continue
         figure = cell.metadata["mystnb"]
         assert figure["figure"]["caption"] and figure["figure"]["name"].startswith("fig-")
         assert len(figure["image"]["alt"]) > 40
+
+
+TRACKED = ("*.md", "*.toml", "*.yml", "*.yaml", "*.py", "*.ipynb", "Snakefile", "Makefile", "*.csv", "*.svg")
+
+
+def test_every_module_and_file_of_mialib_that_is_named_is_there():
+    if not (ROOT / ".git").exists():
+        pytest.skip("no clone: what is the project's own is not known")
+    listed = subprocess.run(["git", "ls-files", *TRACKED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lost = []
+    for name in listed.split("\n")[:-1]:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for path in re.findall(r"(?<![\w/.-])mialib/[\w/]+\.(?:py|yml)\b", text):
+            lost += [] if (ROOT / path).is_file() else [f"{name}: {path}"]
+        for dotted in re.findall(r"(?<![\w/.-])mialib(?:\.[a-z_]\w*)+", text):
+            lost += [] if leads_somewhere(dotted) else [f"{name}: {dotted}"]
+    assert not lost
+
+
+def leads_somewhere(dotted):
+    """Whether a dotted name is a module, or a name of one."""
+    parts = dotted.split(".")
+    for n in range(len(parts), 0, -1):
+        if find_spec(".".join(parts[:n])):
+            found = import_module(".".join(parts[:n]))
+            return all(hasattr(found, part) and (found := getattr(found, part)) is not None for part in parts[n:])
+    return False
 
 
 def test_the_picture_of_the_house_has_every_room():

@@ -12,7 +12,6 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,9 +23,8 @@ from mialib.catalog.models import (
     check_fits,
     load_model,
     load_scorer,
-    model_revision,
+    pass_key,
     pick_dtype,
-    start_token_of,
     unload,
 )
 from mialib.lab.training import HeadLoss, one_thread
@@ -81,7 +79,7 @@ def activations(
 
 def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
     """`activations` from the cache, and how much of each text was cut."""
-    where, name = pick_device(device), model.model if isinstance(model, Proxy) else model
+    name = model.model if isinstance(model, Proxy) else model
     made_by: dict[str, Any] = {}
     if isinstance(model, Proxy):
         made_by = {"learning_rate": model.learning_rate, "epochs": model.epochs}
@@ -96,13 +94,9 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
         "activations",
         make,
         ARRAYS,
-        model=model_revision(name),
         texts=hash_texts(texts),
-        device=where.type,
-        dtype=str(pick_dtype(dtype, where, name)),
-        start_token=start_token_of(name),
         code=code_hash("attacks.activations", "lab.training", apart=("lab",)),  # its loss trains proxies
-        versions=[version("torch"), version("transformers")],
+        **pass_key(name, device=device, dtype=dtype),
         **made_by,
     )
     return Pass(**kept)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mialib.catalog.models import load_scorer, model_revision
+from mialib.catalog.models import load_scorer, pass_key
 from mialib.catalog.replies import append_line, read_lines
 from mialib.lab.models import lab_recipe, trained_on
 from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.lab.recipes import Masked, Unlearning
-from mialib.models import LoadedModel, pick_device
+from mialib.models import LoadedModel
 from mialib.store import JSON, code_hash, hash_of, hash_texts, keep
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 
@@ -77,7 +77,7 @@ def write_synthetic(
     `base_url` is an OpenAI-compatible address (POST {base_url}/chat/completions); the key, where one is needed, is read
     from $OPENAI_API_KEY and kept nowhere. Each reply is added to `path`, a JSONL, as soon as it is there, and a run
     that finds the file goes on where it ends. Texts that repeat or nearly copy a source or an earlier text are left
-    out (see `keep_new`).
+    out (see `NewTexts`).
 
     A dropped connection, a time-out, a 429 and a 5xx are tried again, later and later. ConnectionError where that does
     not help or the server refuses, ValueError for a reply that is no chat completion, fewer than five sources, or a
@@ -90,7 +90,8 @@ def write_synthetic(
         raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
     path, made_by = Path(path), hash_of([list(sources), model, seed, TEMPLATE, TEXTS_PER_REPLY])
     replies = _read_replies(path, made_by)
-    texts, left_out = _texts_of(replies, sources, language)
+    new = NewTexts(sources, language)
+    texts = [text for reply in replies for text in new.take(parse_numbered(reply))]
     key, useless = os.environ.get(API_KEY_VARIABLE), 0
     with httpx.Client(headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=TIMEOUT_SECONDS) as client:
         while len(texts) < n:
@@ -98,20 +99,16 @@ def write_synthetic(
             examples = [sources[i] for i in rng.choice(len(sources), N_EXAMPLES, replace=False)]
             replies.append(_ask(client, f"{base_url.rstrip('/')}/chat/completions", model, build_prompt(examples)))
             append_line(path, {"made_by": made_by, "reply": replies[-1]})
-            n_before = len(texts)
-            texts, left_out = _texts_of(replies, sources, language)
-            useless = 0 if len(texts) > n_before else useless + 1
+            found = new.take(parse_numbered(replies[-1]))
+            texts += found
+            useless = 0 if found else useless + 1
             if useless == MAX_USELESS_REPLIES:
                 raise RuntimeError(
                     f"{useless} replies of {model} in a row hold no new text ({len(texts)} of {n} are there; left out: "
-                    f"{dict(left_out)}); the last one: {excerpt(replies[-1])}"
+                    f"{dict(new.left_out)}); the last one: {excerpt(replies[-1])}"
                 )
-    logger.info("%s: %d texts; left out: %s", path, len(texts), dict(left_out))
+    logger.info("%s: %d texts; left out: %s", path, len(texts), dict(new.left_out))
     return texts[:n]
-
-
-def _texts_of(replies: Sequence[str], sources: Sequence[str], language: str) -> tuple[list[str], Counter[str]]:
-    return keep_new([text for reply in replies for text in parse_numbered(reply)], sources, language)
 
 
 def build_prompt(examples: Sequence[str]) -> str:
@@ -215,16 +212,16 @@ def sample_synthetic(
     n_new = min(TOKENS_PER_WORD * n_words, loaded.max_tokens - len(prompts[0]))
     # Chinese is cut by jieba, which only sees words where a text is whole.
     enough = None if language == "zh" else _enough_words(loaded, n_words, len(prompts[0]))
-    sources, samples, new, left_out, n_tried = [*texts, *known], [], [], Counter(), 0
+    new, kept, n_tried, n_short = NewTexts([*texts, *known], language), [], 0, 0
     cuda = [loaded.model.device] if loaded.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), torch.inference_mode():
         torch.manual_seed(seed)
         rng = np.random.default_rng(seed)
-        while len(new) < n:
+        while len(kept) < n:
             if n_tried >= MAX_SAMPLES_PER_TEXT * n:
                 raise RuntimeError(
-                    f"{model}: {len(new)} of {n} texts after {n_tried} samples ({n_tried - len(samples)} shorter than "
-                    f"{n_words} words; left out: {dict(left_out)}); begin from more texts, or ask for fewer words"
+                    f"{model}: {len(kept)} of {n} texts after {n_tried} samples ({n_short} shorter than "
+                    f"{n_words} words; left out: {dict(new.left_out)}); begin from more texts, or ask for fewer words"
                 )
             drawn = rng.choice(len(prompts), SAMPLES_AT_ONCE)
             inputs = torch.tensor([prompts[i] for i in drawn], device=loaded.model.device)
@@ -240,15 +237,11 @@ def sample_synthetic(
                 pad_token_id=loaded.tokenizer.eos_token_id,
             )
             decoded = loaded.tokenizer.batch_decode(outputs[:, len(start) :], skip_special_tokens=True)
-            n_tried += len(decoded)
-            samples += [
-                cut_to_words(text.strip(), n_words, language)
-                for text in decoded
-                if count_words(text, language) >= n_words
-            ]
-            new, left_out = keep_new(samples, sources, language)
-    logger.info("%s: %d samples, %d long enough; left out: %s", model, n_tried, len(samples), dict(left_out))
-    return new[:n]
+            long = [text for text in decoded if count_words(text, language) >= n_words]
+            n_tried, n_short = n_tried + len(decoded), n_short + len(decoded) - len(long)
+            kept += new.take(cut_to_words(text.strip(), n_words, language) for text in long)
+    logger.info("%s: %d samples, %d too short; left out: %s", model, n_tried, n_short, dict(new.left_out))
+    return kept[:n]
 
 
 def _enough_words(loaded: LoadedModel, n_words: int, n_prompt: int) -> Callable[..., torch.Tensor]:
@@ -274,14 +267,13 @@ def sample_or_load(
         "synthetic",
         lambda: sample_synthetic(model, texts, n, known=known, **given),
         JSON,
-        model=model_revision(model),
         texts=hash_texts(texts),
         n=n,
-        device=pick_device().type,
         known=hash_texts(known),
         code=code_hash("attacks.synthetic", apart=("lab",)),
-        versions=[version("torch"), version("transformers")],
+        jieba=version("jieba"),
         **given,
+        **pass_key(model),
     )
 
 
@@ -297,26 +289,34 @@ def _trained_on(model: str) -> list[str]:
 # --- what is new ------------------------------------------------------------------------------------------------------
 
 
-def keep_new(texts: Iterable[str], sources: Iterable[str], language: str = "en") -> tuple[list[str], Counter[str]]:
-    """The texts without those that say again what is there, and how many were left out for what.
+class NewTexts:
+    """Takes texts one after the other and leaves out those that say again what is there; `left_out` counts why.
 
     A text is left out where it is blank, equals a source or an earlier text but for case and white space, or shares
     more than a fifth of its 7-grams of words with them.
     """
-    sources, kept, left_out = list(sources), [], Counter()
-    whole, known = set(map(_plain, sources)), NearDuplicates(sources, language)
-    for text in texts:
+
+    def __init__(self, sources: Iterable[str], language: str = "en") -> None:
+        sources = list(sources)
+        self.left_out: Counter[str] = Counter()
+        self._whole, self._known = set(map(_plain, sources)), NearDuplicates(sources, language)
+
+    def take(self, texts: Iterable[str]) -> list[str]:
+        """Those of the texts that are new."""
+        return [text for text in texts if self._is_new(text)]
+
+    def _is_new(self, text: str) -> bool:
         if not text.strip():
-            left_out["blank"] += 1
-        elif _plain(text) in whole:
-            left_out["repeated"] += 1
-        elif (known.overlap(text) or 0.0) > MAX_OVERLAP:
-            left_out["nearly copied"] += 1
+            self.left_out["blank"] += 1
+        elif _plain(text) in self._whole:
+            self.left_out["repeated"] += 1
+        elif (self._known.overlap(text) or 0.0) > MAX_OVERLAP:
+            self.left_out["nearly copied"] += 1
         else:
-            kept.append(text)
-            whole.add(_plain(text))
-            known.add(text)
-    return kept, left_out
+            self._whole.add(_plain(text))
+            self._known.add(text)
+            return True
+        return False
 
 
 def _plain(text: str) -> str:

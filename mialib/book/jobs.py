@@ -26,6 +26,13 @@ TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
 
 
+def log_plainly() -> None:
+    """Log messages as plain lines, without the chatter of libraries."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
 def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
     """Run a job of this module in a process of its own; what it prints goes to `log`.
 
@@ -72,9 +79,7 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    log_plainly()
     try:
         globals()[job](*arguments)
     finally:

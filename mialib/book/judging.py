@@ -45,7 +45,7 @@ CLAIMS_FILE = DATA / "claims.yml"
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
 CHANCE = "chance"
 PROBE = "probe"
-LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "jieba")
 
 logger = logging.getLogger(__name__)
 

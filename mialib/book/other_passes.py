@@ -6,17 +6,16 @@ The logits are whole, so this is slower than scoring.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mialib.batches import right_padded, token_batches
-from mialib.catalog.models import load_scorer, model_revision, pick_dtype, start_token_of
-from mialib.models import pick_device
+from mialib.catalog.models import load_scorer, pass_key
 from mialib.scoring import fitting_tokens
-from mialib.store import Format, code_hash, hash_of, hash_texts, keep
+from mialib.store import Format, code_hash, hash_texts, keep
 from mialib.text import check_texts
 from mialib.token_stats import TokenRow, TokenStats
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 # Logits (R, V) float32 and targets (R,) to three (R,) tensors in the places of log p, entropy and variance of log p.
 Statistics = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", ...]]
 
+LIBRARIES = ("torch", "transformers")
 LOGITS_BYTES = 128 * 2**20  # of a batch, in float32; what is made of them takes as much again
 
 
@@ -42,37 +42,57 @@ def _read(folder: Path) -> dict[str, TokenStats]:
 def other_statistics(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:
     """The statistics of each text by each function, from one pass on the device and in the dtype that `Scorer` takes.
 
-    ValueError, naming the text, for an empty one. They may not be finite: a model that gives some tokens no probability
-    at all has no plain mean of log p.
+    Texts are cut to the context as there. ValueError, naming the text, for an empty one. They may not be finite: a
+    model that gives some tokens no probability at all has no plain mean of log p.
     """
     check_texts(texts, "texts to score")
-    device = pick_device()
-    code = {name: (f.__code__.co_code.hex(), repr(f.__code__.co_consts)) for name, f in functions.items()}
     return keep(
         "other_statistics",
         lambda: _run(model, texts, functions),
         Format("", _write, _read),
-        model=model_revision(model),
         texts=hash_texts(texts),
-        device=device.type,
-        dtype=str(pick_dtype("auto", device, model)),
-        start_token=start_token_of(model),
-        functions=hash_of([code, [f.__code__.co_names for f in functions.values()]]),
+        functions={name: code_of(function) for name, function in functions.items()},
         code=code_hash("book.other_passes", apart=("lab",)),
-        versions=[version("torch"), version("transformers")],
+        **pass_key(model),
     )
+
+
+def code_of(value: Any, within: tuple[Any, ...] = ()) -> Any:
+    """A function's code as JSON, with the functions that it calls and the values that it reads from around it.
+
+    A page defines these functions in a cell, so no hash of a file covers them. Of what a library in `LIBRARIES` defines
+    the name stands: `pass_key` holds its version.
+    """
+    match value:
+        case CodeType():
+            return [value.co_code.hex(), value.co_names, [code_of(const, within) for const in value.co_consts]]
+        case FunctionType() if value not in within and value.__module__.partition(".")[0] not in LIBRARIES:
+            cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+            around = value.__globals__ | {name: cell.cell_contents for name, cell in cells}
+            read = sorted(_names(value.__code__) & around.keys())
+            defaults = repr((value.__defaults__, value.__kwdefaults__))
+            return [code_of(value.__code__), defaults, {name: code_of(around[name], (*within, value)) for name in read}]
+        case FunctionType() | ModuleType():
+            return value.__name__
+    return repr(value)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that some code reads, that of the functions inside it included."""
+    inside = (_names(const) for const in code.co_consts if isinstance(const, CodeType))
+    return {*code.co_names, *code.co_freevars}.union(*inside)
 
 
 def _run(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:
     import torch
 
-    loaded = load_scorer(model).loaded
-    start = [] if loaded.start_token_id is None else [loaded.start_token_id]
-    encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    token_ids = [(start + ids)[: loaded.max_tokens + 1] for ids in encoded]
+    scorer = load_scorer(model)
+    loaded = scorer.loaded
+    token_ids, n_cut = scorer.encode(texts, range(len(texts)))
+    scorer.warn_of_cut(n_cut)
     rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in functions}
-    n_tokens = LOGITS_BYTES // (4 * loaded.vocab_size)
-    for batch in token_batches(token_ids, lambda: min(fitting_tokens(loaded), n_tokens)):
+    budget = min(fitting_tokens(loaded), LOGITS_BYTES // (4 * loaded.vocab_size))
+    for batch in token_batches(token_ids, lambda: budget):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
         with torch.inference_mode():
             logits = loaded.model(inputs, use_cache=False).logits
@@ -83,5 +103,6 @@ def _run(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) 
                     rows[name][i] = TokenRow(np.asarray(token_ids[i][1:], np.int32), *columns)
     made_by = {"model": loaded.name, "revision": loaded.revision, "tokenizer": loaded.tokenizer_hash}
     return {
-        name: TokenStats.from_rows(of_name, provenance=made_by | {"statistics": name}) for name, of_name in rows.items()
+        name: TokenStats.from_rows(of_name, n_cut=n_cut, provenance=made_by | {"statistics": name})
+        for name, of_name in rows.items()
     }

@@ -94,6 +94,8 @@ def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str
     is none."""
     every = list(columns_of(profile))
     known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
+    if only and not every:
+        raise ValueError(f"profile {profile.name} has no tables of the papers' own models to choose {only[0]!r} from")
     if unknown := sorted(set(only) - known):
         alike = get_close_matches(unknown[0], known, n=5, cutoff=0.4) or sorted(known)
         raise ValueError(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mialib import scoring
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
-from mialib.catalog.registry import find_model, refuse_api, tokenizer_name
+from mialib.catalog.registry import find_model, is_api, refuse_api, tokenizer_name
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.store import JSON, hash_files, hash_of, keep
 
@@ -150,6 +151,20 @@ def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_t
     return _loaded[key]
 
 
+def pass_key(
+    model: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
+) -> dict[str, Any]:
+    """What determines a model's passes besides the texts and our code, for the key that they are kept under."""
+    where = pick_device(device)
+    return {
+        "model": model_revision(model),
+        "device": where.type,
+        "dtype": str(pick_dtype(dtype, where, model)),
+        "start_token": start_token_of(model, start_token),
+        "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
+    }
+
+
 def unload() -> None:
     """Let go of the model that `load_scorer` keeps, where another one needs the memory."""
     _loaded.clear()
@@ -216,6 +231,12 @@ def load_config(name: str) -> Any:
         return AutoConfig.from_pretrained(**source_of(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
+
+
+def check_loadable(name: str) -> None:
+    """Raises as `load_model` does for a name that leads to no model, before anything that costs time."""
+    if not is_api(name):
+        load_config(name)
 
 
 def vocabulary_size(name: str) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from mialib.book import jobs
 from mialib.commands import build
 
 app = typer.Typer(
@@ -22,9 +23,7 @@ DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
 @app.callback()
 def _set_up() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    jobs.log_plainly()
 
 
 @app.command()
@@ -52,9 +51,9 @@ def detect(
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely.
 
-    With --calibrate a p-value stands beside each score, the share of known non-members that score as high, and a star
-    where it is at most --fpr; below, what is known of the share that it really is, and a p-value of all texts as one
-    set. --json repeats these two, `thresholds` and `set_p_values`, with each text.
+    With --calibrate, each score gets a p-value (the share of known non-members that score as high) and a star where
+    it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
+    repeats these two with each text, as `thresholds` and `set_p_values`.
     """
     from mialib.benchmarks import load_texts
     from mialib.commands.detection import as_json_lines, as_table, detect_texts
@@ -151,9 +150,11 @@ def score(
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
+    from mialib.catalog.models import check_loadable
     from mialib.passes.inputs import Target, load_inputs
     from mialib.store import write_json
 
+    check_loadable(model)
     inputs = load_inputs(Target(model=model, benchmark=benchmark))
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
@@ -185,8 +186,6 @@ def column(
     output: Annotated[Path, typer.Argument(help="where its numbers go, as JSON")],
 ) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
-    from mialib.book import jobs
-
     jobs.column(page, name, str(output))
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mialib.benchmarks import LABEL_COLUMN, check_labels, load_texts, read_rows, texts_of
 from mialib.calibration import Decision, decide, p_values, set_p_value
-from mialib.catalog.models import load_config
-from mialib.catalog.registry import is_api, lacks
+from mialib.catalog.models import check_loadable
+from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, unavailable_reason
 from mialib.text import excerpt, language_of
@@ -66,8 +66,7 @@ def detect_texts(
     needed = {need for name in names for need in DETECTORS[name].needs}
     others = [getattr(target, NEEDS[need].made_from) for need in ("reference", "neighbors") if need in needed]
     for name in (target.model, *others):
-        if not is_api(name):
-            load_config(name)
+        check_loadable(name)
     inputs = Inputs(target, (*texts, *known), language_of(texts))
     for need in ("stats", *sorted(needed, key=lambda need: need == "reference")):
         inputs[need]  # the target's own passes first, so that each model is loaded once

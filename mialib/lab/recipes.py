@@ -168,7 +168,9 @@ def load_recipes() -> Recipes:
 def checked(path: Path) -> Path:
     """A profile's path; FileNotFoundError where there is none."""
     if not path.is_file():
-        raise FileNotFoundError(f"no profile {path}; run from a clone of the repository, or set MIALIB_PROFILE")
+        others = ", ".join(sorted(other.stem for other in path.parent.glob("*.yml")))
+        known = f"{path.parent} has {others}" if others else "run from a clone of the repository, or set MIALIB_PROFILE"
+        raise FileNotFoundError(f"no profile {path}; {known}")
     return path
 
 

@@ -20,13 +20,12 @@ from mialib.catalog.models import (
     load_scorer,
     load_tokenizer,
     model_revision,
-    pick_dtype,
-    start_token_of,
+    pass_key,
     vocabulary_size,
 )
 from mialib.catalog.registry import is_api
 from mialib.frequency import TokenFrequency, count_tokens
-from mialib.models import pick_device, tokenizer_hash
+from mialib.models import tokenizer_hash
 from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once
 from mialib.token_stats import TokenStats
 
@@ -56,20 +55,8 @@ def score_or_load(
         STATS,
         texts=hash_texts(texts),
         code=code_hash("scoring", "catalog.models", apart=LAB),
-        **_made_by(model, **options),
+        **pass_key(model, **options),
     )
-
-
-def _made_by(model: str, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> dict[str, Any]:
-    """What determines a model's passes besides the texts and our code."""
-    where = pick_device(device)
-    return {
-        "model": model_revision(model),
-        "device": where.type,
-        "dtype": str(pick_dtype(dtype, where, model)),
-        "start_token": start_token_of(model, start_token),
-        "versions": [version("torch"), version("transformers")],
-    }
 
 
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
@@ -117,12 +104,11 @@ def neighbors_or_load(
         "neighbors",
         lambda: make_neighbors(texts, masked_lm, **given),
         JSON,
-        masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
-        device=pick_device().type,
         code=code_hash("attacks.neighbors", apart=LAB),
-        versions=[version("torch"), version("transformers"), version("jieba")],
+        jieba=version("jieba"),
         **given,
+        **pass_key(masked_lm, dtype="float32"),
     )
 
 
@@ -153,8 +139,9 @@ def neighbor_log_probs_or_load(
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
         code=code_hash("attacks.neighbors", "scoring", apart=LAB),
+        jieba=version("jieba"),
         **given,
-        **_made_by(model),
+        **pass_key(model),
     )["log_prob"]
 
 

@@ -166,10 +166,10 @@ class Inputs:
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
-        made_from = {need.made_from for need in NEEDS.values() if need.made_from}
-        if others := sorted(set(fields) - made_from - {"n_neighbors"}):
+        can_change = {need.made_from for need in NEEDS.values() if need.made_from} | {"n_neighbors"}
+        if others := sorted(set(fields) - can_change):
             raise ValueError(
-                f"another {others[0]} is another target; these can be changed: {', '.join(sorted(made_from))}"
+                f"another {others[0]} is another target; these can be changed: {', '.join(sorted(can_change))}"
             )
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():

@@ -13,7 +13,7 @@ from conftest import SENTENCES
 from tenacity import wait_none
 
 from mialib.attacks import synthetic
-from mialib.attacks.synthetic import build_prompt, keep_new, parse_numbered, sample_synthetic, write_synthetic
+from mialib.attacks.synthetic import NewTexts, build_prompt, parse_numbered, sample_synthetic, write_synthetic
 from mialib.catalog import retries
 
 SOURCES = [f"Source number {i}: the {noun} stands behind the old mill, and nobody has painted it since {1900 + i}."
@@ -126,11 +126,14 @@ def test_only_new_texts_are_kept():
         near,
         "Another new one of more than seven words.",
     ]
-    kept, left_out = keep_new(texts, SENTENCES)
-    assert kept == ["Wholly new.", "Another new one of more than seven words."]
-    assert left_out == Counter({"repeated": 2, "blank": 1, "nearly copied": 1})
+    new = NewTexts(SENTENCES)
+    assert new.take(texts) == ["Wholly new.", "Another new one of more than seven words."]
+    assert new.left_out == Counter({"repeated": 2, "blank": 1, "nearly copied": 1})
+    assert new.take(["Wholly new."]) == [], "it remembers"
     chinese = SENTENCES[7]
-    assert keep_new([chinese.replace("。", "，向北。")], [chinese], "zh")[1] == {"nearly copied": 1}
+    in_chinese = NewTexts([chinese], "zh")
+    assert not in_chinese.take([chinese.replace("。", "，向北。")])
+    assert in_chinese.left_out == {"nearly copied": 1}
 
 
 # --- the server -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Other readings: every formula of the page by hand on a small case, and ours as `detect` gives it."""
 
+import json
 import zlib
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from mialib import metrics
 from mialib.attacks.probe import probe_scores
 from mialib.attacks.unseen import unseen_texts
 from mialib.book import sensitivity
-from mialib.book.other_passes import other_statistics
+from mialib.book.other_passes import code_of, other_statistics
 from mialib.book.sensitivity import NotApplicable, Setup, Texts
 from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
@@ -353,6 +354,28 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
     edited = OTHER | {"unweighted": lambda logits, targets: OTHER["unweighted"](2 * logits, targets)}
     with pytest.raises(pytest.fail.Exception, match="run again"):
         other_statistics(model, texts, edited)
+
+
+def test_a_function_s_key_holds_what_it_calls_and_reads():
+    def defined(factor, cell="def f(x): return g(x)\ndef g(x): return [(lambda y: factor * y)(x)]"):
+        namespace = {"__name__": "__main__", "factor": factor, "torch": torch}
+        exec(cell, namespace)
+        return json.dumps(code_of(namespace["f"]))
+
+    assert defined(1.0) == defined(1.0)
+    assert defined(1.0) != defined(2.0), "a global that a function inside a called function reads"
+    assert defined(1.0) != defined(1.0, "def f(x): return g(x)\ndef g(x): return [(lambda y: factor + y)(x)]")
+    assert defined(1.0, "def f(n): return f(n - 1)")
+    defaults = [code_of(lambda x, factor=factor: factor * x) for factor in (1, 2)]
+    assert defaults[0] != defaults[1]
+
+
+def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):
+    model = tiny_model("gpt_neox")
+    other = other_statistics(model, ["word " * 600], OTHER)["bfloat16"]
+    own = Scorer(model).score(["word " * 600])
+    assert other.n_cut.tolist() == own.n_cut.tolist() != [0]
+    assert "are longer than its context" in caplog.text
 
 
 def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
