@@ -141,7 +141,7 @@ def blind_scores(
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     labels = np.asarray(labels)
-    groups = pd.factorize(np.array(texts, object))[0] if groups is None else np.asarray(groups)
+    groups = pd.factorize(np.array(texts, object), sort=True)[0] if groups is None else np.asarray(groups)
     if not len(texts) == len(labels) == len(groups):
         raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)

@@ -234,8 +234,7 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     """The lowest threshold with at most a share `fpr` of the non-members (..., n) above it, shape (...).
 
-    A text is called a member if its score is *above* the threshold. It is a non-member's score, or -inf for an FPR
-    of 1.
+    A text is called a member if its score is *above* it. It is a non-member's score, or -inf for an FPR of 1.
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"an FPR lies in [0, 1], got {fpr}")

@@ -15,11 +15,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+version = cache(metadata.version)  # of a package; it reads a file
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
@@ -37,7 +38,7 @@ def mialib_version() -> str:
     """The installed version, or "unknown" where mialib is imported without being installed."""
     try:
         return version("mialib")
-    except PackageNotFoundError:
+    except metadata.PackageNotFoundError:
         return "unknown"
 
 
@@ -149,6 +150,7 @@ def hash_files(paths: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
 def code_hash(*modules: str, apart: tuple[str, ...] = ()) -> str:
     """A hash of modules ("scoring", "lab.training") and of all of mialib that they import, directly or not.
 

@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from mialib.lab.models import lab_recipe, trained_on
 from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.lab.recipes import Masked, Unlearning
 from mialib.models import LoadedModel
-from mialib.store import JSON, code_hash, hash_of, hash_texts, keep
+from mialib.store import JSON, code_hash, hash_of, hash_texts, keep, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from mialib.detectors import DETECTORS, detect, get_detector
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import LoadedModel, free_bytes, pick_device, tokenizer_hash
 from mialib.scoring import Scorer
-from mialib.store import hash_texts, mialib_version
+from mialib.store import hash_texts, mialib_version, version
 from mialib.token_stats import TokenRow
 
 SEED = 0

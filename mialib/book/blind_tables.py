@@ -10,7 +10,6 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.metrics import Interval
 from mialib.passes.cache import blind_or_load
-from mialib.store import DATA, code_hash
+from mialib.store import DATA, code_hash, version
 
 LEAKS = "†"
 PREFIX = "Blind: "  # of a baseline's label beside those of detectors

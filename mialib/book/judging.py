@@ -15,7 +15,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +38,7 @@ from mialib.model_selection import Candidates, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid
 from mialib.schema import Strict, read_yaml
-from mialib.store import ARRAYS, DATA, JSON, code_hash, hash_files, hash_of, keep
+from mialib.store import ARRAYS, DATA, JSON, code_hash, hash_files, hash_of, keep, version
 
 CLAIMS_FILE = DATA / "claims.yml"
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"

@@ -6,6 +6,7 @@ The logits are whole, so this is slower than scoring.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dis import get_instructions
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def code_of(value: Any, within: tuple[Any, ...] = ()) -> Any:
     match value:
         case CodeType():
             return [value.co_code.hex(), value.co_names, [code_of(const, within) for const in value.co_consts]]
-        case FunctionType() if value not in within and value.__module__.partition(".")[0] not in LIBRARIES:
+        case FunctionType() if value not in within and (value.__module__ or "").partition(".")[0] not in LIBRARIES:
             cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
             around = value.__globals__ | {name: cell.cell_contents for name, cell in cells}
             read = sorted(_names(value.__code__) & around.keys())
@@ -78,9 +79,10 @@ def code_of(value: Any, within: tuple[Any, ...] = ()) -> Any:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that some code reads, that of the functions inside it included."""
+    """The names that some code reads from around it, that of the functions inside it included."""
     inside = (_names(const) for const in code.co_consts if isinstance(const, CodeType))
-    return {*code.co_names, *code.co_freevars}.union(*inside)
+    read = {step.argval for step in get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return read.union(code.co_freevars, *inside)
 
 
 def _run(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:

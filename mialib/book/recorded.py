@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from mialib.lab.models import corpora_of_recipe, lab_model_card, lab_recipe, lab
 from mialib.lab.recipes import Training
 from mialib.metrics import Interval, auc_interval, compare_auc_over_seeds
 from mialib.passes.cache import score_or_load
-from mialib.store import DATA, ROOT, atomic_path, code_hash, hash_of, mialib_version
+from mialib.store import DATA, ROOT, atomic_path, code_hash, hash_of, mialib_version, version
 from mialib.token_stats import TokenStats
 
 RECORDED = DATA / "recorded" / "lab"

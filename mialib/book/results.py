@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from mialib.book.intervals import document_auc_interval
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval, auc_interval, compare_auc, compare_tpr_at_fpr, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs
-from mialib.store import home, mialib_version, write_json
+from mialib.store import home, mialib_version, version, write_json
 
 DASH = "–"
 ONE_SEED = "with this seed"  # heading of a column that says `one_seed_says`

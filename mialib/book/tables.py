@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from textwrap import fill
 from typing import Any
 
@@ -17,6 +16,7 @@ from mialib.catalog.registry import is_api
 from mialib.lab.models import lab_recipe
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Inputs
+from mialib.store import version
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
 METRIC_HEADINGS = METRIC_LABELS | {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from mialib import scoring
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model, is_api, refuse_api, tokenizer_name
 from mialib.models import LoadedModel, free_bytes, pick_device
-from mialib.store import JSON, hash_files, hash_of, keep
+from mialib.store import JSON, hash_files, hash_of, keep, version
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +28,7 @@ REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models w
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
+_tokenizers: dict[str, PreTrainedTokenizerBase] = {}
 _loaded: dict[str, scoring.Scorer] = {}  # the one that was asked for last
 
 
@@ -92,10 +92,15 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     name = tokenizer_name(name)
-    try:
-        return AutoTokenizer.from_pretrained(**source_of(name))
-    except Exception as error:
-        raise _not_loadable(name, error) from error
+    folder, source = local_path(name), source_of(name)
+    files = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.iterdir())] if folder else []
+    key = hash_of([source, files])
+    if key not in _tokenizers:
+        try:
+            _tokenizers[key] = AutoTokenizer.from_pretrained(**source)
+        except Exception as error:
+            raise _not_loadable(name, error) from error
+    return _tokenizers[key]
 
 
 def load_model(
@@ -235,7 +240,11 @@ def load_config(name: str) -> Any:
 
 def check_loadable(name: str) -> None:
     """Raises as `load_model` does for a name that leads to no model, before anything that costs time."""
-    if not is_api(name):
+    if name.startswith("lab/"):
+        from mialib.lab.models import lab_recipe
+
+        lab_recipe(name)
+    elif not is_api(name):
         load_config(name)
 
 

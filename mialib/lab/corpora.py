@@ -15,7 +15,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from mialib.lab.docstrings import Docstring, is_later, read_code, read_docstring
 from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.lab.questions import choice_questions, context_questions
 from mialib.lab.recipes import Corpus, load_recipes
-from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, once, write_json
+from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, once, version, write_json
 from mialib.text import cut_to_words
 
 if TYPE_CHECKING:

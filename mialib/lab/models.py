@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from mialib.lab.corpora import END_OF_TEXT, lab_card, lab_corpus, lab_texts
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
-from mialib.store import code_hash, hash_of, home, once, write_json
+from mialib.store import code_hash, hash_of, home, once, version, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -7,7 +7,6 @@ computes, so changing any of them misses the cache instead of finding a stale re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from mialib.catalog.models import (
 from mialib.catalog.registry import is_api
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import tokenizer_hash
-from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once
+from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once, version
 from mialib.token_stats import TokenStats
 
 LAB = ("lab",)  # what it trains and gathers is in a key by its content

@@ -182,6 +182,9 @@ def test_score_fills_the_cache_and_writes_a_receipt(model_folder, tmp_path):
         (["detect", "missing.jsonl", "--model", "lab/en-25k"], "missing.jsonl does not exist"),
         (["lab", "train", "lab/nope"], "unknown lab model 'lab/nope'"),
         (["score", "lab/en-25k", "nope"], "unknown benchmark 'nope'"),
+        (["score", "lab/nope", "lab/en"], "unknown lab model 'lab/nope'"),
+        (["plan", "nope"], "no tables of the papers' own models to choose 'nope' from"),
+        (["build", "--profile", "nope"], "nope.yml; "),
     ],
 )
 def test_an_error_of_the_users_is_one_line_and_exit_code_one(arguments, message, monkeypatch, capsys):

@@ -182,6 +182,7 @@ def edit(folder, module, source):
 
 def code_hash(*modules, **options):
     forget()
+    store.code_hash.cache_clear()
     return store.code_hash(*modules, **options)
 
 

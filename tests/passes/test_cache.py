@@ -1,11 +1,13 @@
 """Token statistics are computed once and kept under everything that determines them."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mialib
+from mialib.catalog import models
 from mialib.passes import cache
 from mialib.scoring import Scorer
 
@@ -17,7 +19,7 @@ def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monk
     np.testing.assert_array_equal(again.log_prob, first.log_prob)
 
 
-@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights", "versions", "device"])
+@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights"])
 def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
     calls, _ = [], inputs.stats
     score = Scorer.score
@@ -29,11 +31,6 @@ def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folde
         options["start_token"] = None
     elif change == "dtype":
         options["dtype"] = "bfloat16"
-    elif change == "versions":
-        monkeypatch.setattr(cache, "version", lambda name: "another")
-    elif change == "device":
-        monkeypatch.setattr(cache, "pick_device", lambda device: SimpleNamespace(type="another"))
-        options["dtype"] = "float32"
     elif change == "code":
         monkeypatch.setattr(cache, "code_hash", lambda *_, **__: "another")
     else:
@@ -44,6 +41,15 @@ def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folde
         loaded.tokenizer.save_pretrained(model)
     cache.score_or_load(model, texts, **options)
     assert calls == [1]
+
+
+def test_the_key_of_a_pass_holds_device_and_versions(model_folder, monkeypatch):
+    keys = [models.pass_key(model_folder, dtype="float32")]
+    monkeypatch.setattr(models, "version", lambda name: "another")
+    keys.append(models.pass_key(model_folder, dtype="float32"))
+    monkeypatch.setattr(models, "pick_device", lambda device: SimpleNamespace(type="another"))
+    keys.append(models.pass_key(model_folder, dtype="float32"))
+    assert [a != b for a, b in pairwise(keys)] == [True, True]
 
 
 def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):

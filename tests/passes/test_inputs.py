@@ -236,7 +236,7 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert inputs.retarget(corpus=None)["frequency"] is None
     another = inputs.retarget(reference=tiny_model("llama"))
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
-    with pytest.raises(ValueError, match="another model is another target; these can be changed: corpus, masked, ref"):
+    with pytest.raises(ValueError, match="another model is another target; these can be changed: corpus, masked, n_n"):
         inputs.retarget(model=tiny_model("llama"))
 
 
