@@ -2,7 +2,7 @@
 
 To read it, take the files of this folder in this order; they import nothing of its folders.
 
-    store, schema             files, made once and all or nothing; YAML that is checked
+    store                     files, made once and all or nothing; the keys that they are kept under
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to three numbers a token

@@ -33,11 +33,11 @@ from mialib.catalog.corpora import corpus_identity
 from mialib.catalog.models import model_revision
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.lab.models import by_group, of_seed, recipes_of
+from mialib.lab.schema import Strict, read_yaml
 from mialib.metrics import Comparison, compare_auc_over_seeds
 from mialib.model_selection import Candidates, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid
-from mialib.schema import Strict, read_yaml
 from mialib.store import ARRAYS, DATA, JSON, code_hash, hash_files, hash_of, keep, version
 
 CLAIMS_FILE = DATA / "claims.yml"
