@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import warnings
 from collections.abc import Sequence
@@ -222,13 +223,24 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_without_repeats)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
             if not isinstance(row, dict):
                 raise ValueError(f"{path}, line {number}: an object is expected, got {type(row).__name__}")
             rows.append(row)
     return rows
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's names and values; ValueError for a name that stands there twice, of which JSON takes the last."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return row
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:
@@ -238,9 +250,24 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_csv(path: Path) -> list[dict[str, Any]]:
-    import pandas as pd
-
-    return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+    """Every row has as many cells as the header, so no comma of an unquoted text moves a cell to another column."""
+    csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            lines = [(reader.line_num, cells) for cells in reader if cells]  # without blank lines
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+    names = lines[0][1] if lines else []
+    if wrong := [i for i, name in enumerate(names) if name and name in names[:i]]:
+        raise ValueError(f"{path}, line 1, column {wrong[0] + 1}: another column is named {names[wrong[0]]!r} too")
+    for number, cells in lines:
+        if len(cells) != len(names):
+            raise ValueError(
+                f"{path}, line {number}: {len(cells)} cells under a header of {len(names)}; is a text that holds a "
+                f'comma without its "quotes"? {excerpt(",".join(cells))}'
+            )
+    return [{name: cell for name, cell in zip(names, cells, strict=True) if name} for _, cells in lines[1:]]
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
@@ -257,12 +284,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    from pandas.errors import EmptyDataError, ParserError
     from pyarrow import ArrowInvalid
 
     try:
         return READERS[path.suffix](path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})") from None
-    except (ParserError, EmptyDataError, ArrowInvalid) as error:
+    except ArrowInvalid as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file ({' '.join(str(error).split())})") from None

@@ -1,5 +1,6 @@
 """A benchmark is checked where it enters: what is wrong with a file is said by its name, its line and its text."""
 
+import csv
 import dataclasses
 import json
 import re
@@ -376,5 +377,78 @@ def test_a_plain_text_file_has_one_text_a_line_whatever_a_line_holds(tmp_path):
 def test_an_empty_csv_is_an_error_that_names_the_file(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("")
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}: not a readable .csv file \(No columns"):
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} holds no rows"):
         load_texts(path)
+    path.write_text("text\n\n")
+    with pytest.raises(ValueError, match="holds no rows"):
+        load_texts(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("text\nHello, world\n", 'line 2: 2 cells under a header of 1.*"quotes".*Hello, world'),
+        ("text,label\nHello,1,\n", "line 2: 3 cells under a header of 2"),
+        ("text,label\nHello\n", "line 2: 1 cells under a header of 2"),
+        ("text,text\nHello,world\n", "line 1, column 2: another column is named 'text' too"),
+        ('text,label\n"Hello",1\n"wor"ld,0\n', "line 3: not CSV"),
+        ('text,label\n"Hello,1\nworld,0\n', "line 3: not CSV"),
+        ('text,label\n"two\nlines",1\nworld,0,0\n', "line 4: 3 cells"),
+    ],
+)
+def test_a_csv_whose_cells_might_slip_is_refused_with_its_line(content, said, tmp_path):
+    path = tmp_path / "b.csv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, {said}"):
+        load_texts(path)
+
+
+@pytest.mark.parametrize("content", ["text,label,\nHello,1,\n", ",text,label\n0,Hello,1\n"])
+def test_a_column_without_a_name_is_not_read(content, tmp_path):
+    (tmp_path / "b.csv").write_text(content)
+    assert load_texts(tmp_path / "b.csv") == ["Hello"]
+
+
+def test_a_csv_gives_back_the_very_texts_that_were_written(tmp_path):
+    signs = [
+        "a",
+        "word ",
+        ",",
+        '"',
+        "\n",
+        "\r",
+        ";",
+        "\t",
+        "\x0b",
+        "\x0c",
+        "\x1c",
+        "\x85",
+        "\u2028",
+        "中",
+        "\0",
+        "NA",
+        "1",
+    ]
+    rng = np.random.default_rng(0)
+    texts = ["x" + "".join(rng.choice(signs, rng.integers(12))) + "y" for _ in range(2000)] + ["long" * 100_000]
+    with (tmp_path / "b.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([["label", "text"], *([i % 2, text] for i, text in enumerate(texts))])
+    assert load_texts(tmp_path / "b.csv") == texts
+
+
+def test_a_plain_text_file_is_split_at_the_ends_of_lines_alone(tmp_path):
+    texts = ["form\x0cfeed", "tab\x0b", "file\x1cseparator", "next\x85line", "line\u2028separator", "end"]
+    (tmp_path / "b.txt").write_text("\ufeff" + "\n".join(texts) + "\n", encoding="utf-8")
+    assert load_texts(tmp_path / "b.txt") == texts
+    (tmp_path / "b.txt").write_text("")
+    with pytest.raises(ValueError, match="holds no rows"):
+        load_texts(tmp_path / "b.txt")
+
+
+def test_a_name_that_stands_twice_in_a_json_object_is_an_error(tmp_path):
+    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two", "text": "three"}\n')
+    with pytest.raises(ValueError, match=r"b\.jsonl, line 2: 'text' stands there twice"):
+        load_texts(tmp_path / "b.jsonl")
+    (tmp_path / "b.jsonl").write_text("[" * 100_000 + "\n")
+    with pytest.raises(ValueError, match=r"b\.jsonl, line 1: "):
+        load_texts(tmp_path / "b.jsonl")
