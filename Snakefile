@@ -148,7 +148,7 @@ rule notebook:
     params:
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
         code=lambda w: code_hash("book.notebooks", *NEEDS[w.notebook].modules),
-        versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", "torch", "transformers")),
+        versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", "torch", "transformers", "tokenizers")),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
     priority: lambda w: PRIORITY[build.page_file(w.notebook)]

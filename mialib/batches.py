@@ -1,12 +1,22 @@
-"""Lists of token ids as padded tensors: which texts share a batch."""
+"""Texts as lists of token ids, and these as padded tensors: which texts share a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 PADDING_SHARE = 0.25  # of a row, at most
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """The token ids of each text alone: no start token before it, and "<|endoftext|>" inside it is text."""
+    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    return tokenizer(list(texts), return_attention_mask=False, **options)["input_ids"] if texts else []
 
 
 def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.batches import encode
 from mialib.store import atomic_path
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ def count_tokens(
     counts, n_done = _counted_so_far(partial, vocab_size)
     kept_at = time.monotonic()
     for batch in _batches(islice(texts, n_done, None), TEXTS_AT_ONCE):
-        encoded = tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        token_ids = np.concatenate([np.asarray(ids, np.int64) for ids in encoded["input_ids"]])
+        token_ids = np.concatenate([np.asarray(ids, np.int64) for ids in encode(tokenizer, batch)])
         if len(token_ids) and token_ids.max() >= vocab_size:
             raise ValueError(f"{name}: token id {token_ids.max()} lies outside the model's vocabulary of {vocab_size}")
         counts += np.bincount(token_ids, minlength=vocab_size)

@@ -103,8 +103,8 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
 
     Estimate plus and minus z standard errors; on the logit scale (Pepe 2003) where 0 or 1 is less than four of them
     away, since the plain interval covers too little there. If fewer than `FEW` texts of a class are ranked wrongly, the
-    variance is near 0: the interval then reaches at least to the AUC that n perfectly ranked texts of the smaller class
-    cannot rule out, auc^n = (1 - level) / 2.
+    variance is poorly known: the interval then reaches at least to the AUC that n perfectly ranked texts of the smaller
+    class cannot rule out, auc^n = (1 - level) / 2; mirrored for an AUC below 0.5.
     """
     from scipy.special import expit, logit
     from scipy.stats import norm

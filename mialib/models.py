@@ -47,6 +47,7 @@ class LoadedModel:
         start_token: str | None = "auto",
     ) -> LoadedModel:
         """A causal model and its tokenizer, for inference from here on; `start_token` as for `find_start_token`."""
+        context = getattr(model.config, "max_position_embeddings", None)
         return cls(
             name=name,
             model=model.eval().requires_grad_(False),
@@ -54,7 +55,7 @@ class LoadedModel:
             start_token_id=find_start_token(tokenizer, model.config.model_type, start_token),
             revision=revision,
             tokenizer_hash=tokenizer_hash(tokenizer),
-            max_tokens=getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length,
+            max_tokens=tokenizer.model_max_length if context is None else context,
             vocab_size=model.get_output_embeddings().weight.shape[0],
         )
 

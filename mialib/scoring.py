@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mialib.batches import right_padded, token_batches
+from mialib.batches import encode, right_padded, token_batches
 from mialib.models import LoadedModel, find_head, free_bytes
 from mialib.store import code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
@@ -201,8 +201,7 @@ class Scorer:
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, without start token and not cut to the context."""
-        encoded = self.loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)
-        return encoded["input_ids"]
+        return encode(self.loaded.tokenizer, texts)
 
     def _encode_ahead(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
         """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
@@ -220,7 +219,7 @@ class Scorer:
         predicts; and how many tokens each lost."""
         start = [] if self.loaded.start_token_id is None else [self.loaded.start_token_id]
         longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
-        encoded = [start + ids for ids in self.token_ids([texts[i] for i in numbers])] if numbers else []
+        encoded = [start + ids for ids in self.token_ids([texts[i] for i in numbers])]
         for i, ids in zip(numbers, encoded, strict=True):
             if len(ids) < 2:
                 raise ValueError(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.batches import right_padded, token_batches
+from mialib.batches import encode, right_padded, token_batches
 from mialib.catalog.models import (
     TRAINING_BYTES,
     check_fits,
@@ -113,7 +113,7 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
 
     def ids_of(some: Sequence[str]) -> list[TokenIds]:
         prompts = [PROMPT.replace(SAMPLE, text) for text in some]
-        return loaded.tokenizer(prompts, add_special_tokens=False, verbose=False)["input_ids"]
+        return encode(loaded.tokenizer, prompts)
 
     token_ids = ids_of(texts) if texts else []
     n_cut = np.zeros(len(texts), np.int64)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.batches import right_padded, token_batches
+from mialib.batches import encode, right_padded, token_batches
 from mialib.catalog.models import load_masked_model
 from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, word_spans, words
@@ -238,7 +238,7 @@ def _masked_rows(
     originals = [text[len(left) : end] for left, (_, end) in zip(lefts, spans, strict=True)]
     parts = lefts + rights + originals
     # A text may well hold the characters "<mask>"; split, they are text.
-    encoded = tokenizer(parts, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
+    encoded = encode(tokenizer, parts)
     n = len(spans)
     first, last = ([] if t is None else [t] for t in (tokenizer.cls_token_id, tokenizer.sep_token_id))
     room = context - len(first) - len(last)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mialib.batches import encode
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.catalog.replies import append_line, read_lines
 from mialib.lab.models import lab_recipe, trained_on
@@ -203,7 +204,7 @@ def sample_synthetic(
 
     check_texts(texts, "texts to begin from")
     loaded = load_scorer(model, device=device).loaded
-    encoded = loaded.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = encode(loaded.tokenizer, texts)
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     prompts = [start + ids[:PROMPT_TOKENS] for ids in encoded if len(ids) >= PROMPT_TOKENS]  # equally long: no padding
     if not prompts:
@@ -269,7 +270,7 @@ def sample_or_load(
         texts=hash_texts(texts),
         n=n,
         known=hash_texts(known),
-        code=code_hash("attacks.synthetic", apart=("lab",)),
+        code=code_hash("attacks.synthetic", "lab.near_duplicates", apart=("lab",)),
         jieba=version("jieba"),
         **given,
         **pass_key(model),

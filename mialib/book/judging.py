@@ -383,7 +383,7 @@ def _determined_by(claims: Claims, claim: Claim, setting: str) -> dict[str, Any]
         "benchmark": _benchmark(place.benchmark).revision,
         "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
         "device": pick_device().type,
-        "code": code_hash("book.judging", apart=("lab",)),
+        "code": code_hash("book.judging", "lab.training", "lab.near_duplicates", apart=("lab",)),
         "versions": [version(name) for name in LIBRARIES],
     }
 

@@ -5,10 +5,11 @@ The logits are whole, so this is slower than scoring.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Mapping, Sequence
 from dis import get_instructions
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 # Logits (R, V) float32 and targets (R,) to three (R,) tensors in the places of log p, entropy and variance of log p.
 Statistics = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", ...]]
 
-LIBRARIES = ("torch", "transformers")
 LOGITS_BYTES = 128 * 2**20  # of a batch, in float32; what is made of them takes as much again
 
 
@@ -58,31 +58,28 @@ def other_statistics(model: str, texts: Sequence[str], functions: Mapping[str, S
     )
 
 
-def code_of(value: Any, within: tuple[Any, ...] = ()) -> Any:
-    """A function's code as JSON, with the functions that it calls and the values that it reads from around it.
+def code_of(function: Callable[..., Any]) -> str:
+    """The code of a function of a page's cell, which no hash of a file covers.
 
-    A page defines these functions in a cell, so no hash of a file covers them. Of what a library in `LIBRARIES` defines
-    the name stands: `pass_key` holds its version.
+    ValueError where it reads anything but modules from around itself: that might change and leave its code as it is.
     """
-    match value:
-        case CodeType():
-            return [value.co_code.hex(), value.co_names, [code_of(const, within) for const in value.co_consts]]
-        case FunctionType() if value not in within and (value.__module__ or "").partition(".")[0] not in LIBRARIES:
-            cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-            around = value.__globals__ | {name: cell.cell_contents for name, cell in cells}
-            read = sorted(_names(value.__code__) & around.keys())
-            defaults = repr((value.__defaults__, value.__kwdefaults__))
-            return [code_of(value.__code__), defaults, {name: code_of(around[name], (*within, value)) for name in read}]
-        case FunctionType() | ModuleType():
-            return value.__name__
-    return repr(value)
+    around, code = function.__globals__, function.__code__
+    read = [name for name in _names_read(code) if name in around and not isinstance(around[name], ModuleType)]
+    if others := [*code.co_freevars, *read]:
+        raise ValueError(f"{function.__name__} reads {others[0]!r} from around it; write what it needs into it")
+    return marshal.dumps((_without_places(code), function.__defaults__, function.__kwdefaults__)).hex()
 
 
-def _names(code: CodeType) -> set[str]:
+def _names_read(code: CodeType) -> list[str]:
     """The names that some code reads from around it, that of the functions inside it included."""
-    inside = (_names(const) for const in code.co_consts if isinstance(const, CodeType))
-    read = {step.argval for step in get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return read.union(code.co_freevars, *inside)
+    inside = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names_read(const)]
+    return sorted({step.argval for step in get_instructions(code) if step.opname == "LOAD_GLOBAL"}.union(inside))
+
+
+def _without_places(code: CodeType) -> CodeType:
+    """The same code, as if it stood in another file at another line."""
+    inside = [_without_places(const) if isinstance(const, CodeType) else const for const in code.co_consts]
+    return code.replace(co_consts=tuple(inside), co_filename="", co_firstlineno=1, co_linetable=b"")
 
 
 def _run(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:

@@ -15,7 +15,7 @@ def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
     if value is None or value == "":
         return []
     if isinstance(value, str):
-        return [part.strip() for part in value.removesuffix(",").split(",")]
+        return [part.strip() for part in value.split(",")]
     return list(value) if isinstance(value, Sequence) else [value]
 
 

@@ -294,7 +294,8 @@ def split_text(
         raise ValueError(
             f"{type(tokenizer).__name__} does not say where in a text its tokens stand; a fast tokenizer is needed"
         )
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}  # as in `batches.encode`
+    encoded = tokenizer(text, return_offsets_mapping=True, **options)
     last = first + len(np.asarray(token_ids))
     if not np.array_equal(encoded["input_ids"][first:last], token_ids):
         raise ValueError(f"the statistics are not of this text's tokens under this tokenizer: {excerpt(text)}")

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
+from mialib.batches import encode
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import API, lacks, tokenizer_of
@@ -208,7 +209,7 @@ def _prompts(model: ApiModel, texts: Sequence[str]) -> list[str] | list[list[int
     if model.tokenizer is None:
         return list(texts)
     start = [] if model.start_token_id is None else [model.start_token_id]
-    encoded = model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+    encoded = encode(model.tokenizer, texts)
     prompts = [start + ids for ids in encoded]
     for i, ids in enumerate(prompts):
         if len(ids) < 2:

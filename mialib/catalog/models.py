@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mialib import scoring
+from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model, is_api, refuse_api, tokenizer_name
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.store import JSON, hash_files, hash_of, keep, version
+from mialib.text import excerpt
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +29,9 @@ NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
+LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
+SAME_LOGITS = 1e-6  # beside the largest logit
+CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
 _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
@@ -117,12 +123,75 @@ def load_model(
     torch_dtype = pick_dtype(dtype, where, name)
     check_fits(name, where, torch_dtype.itemsize)
     tokenizer = load_tokenizer(name)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(**source_of(name), dtype=torch_dtype)
-    except Exception as error:
-        raise _not_loadable(name, error) from error
+    model = _load_weights(AutoModelForCausalLM, name, torch_dtype)
     revision, start_token = model_revision(name), start_token_of(name, start_token)
     return LoadedModel.of(model.to(where), tokenizer, name=name, revision=revision, start_token=start_token)
+
+
+def _load_weights(family: Any, name: str, dtype: torch.dtype, kind: str = "causal") -> PreTrainedModel:
+    """A model with all weights from its files. ValueError that names those that they lack, and would be random."""
+    try:
+        model, report = family.from_pretrained(
+            **source_of(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except Exception as error:
+        raise _not_loadable(name, error, kind) from error
+    lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
+    if lacking:
+        raise ValueError(
+            f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
+            f"another shape, and would be random: {_first_of(lacking)}; get its files again"
+        )
+    kinds = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
+    if beyond := sorted(key for key in report["unexpected_keys"] if LAYER_NUMBER.sub(".n.", key) in kinds):
+        raise ValueError(
+            f"model {name}: its files hold weights of more layers than its config.json asks for: {_first_of(beyond)}; "
+            "get its files again"
+        )
+    return model
+
+
+def _first_of(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def check_sound(loaded: LoadedModel) -> None:
+    """ValueError for a model whose scores would mean nothing.
+
+    One that is not causal (BERT, say): a text's last token then changes the logits before it. One that gives each token
+    the same logit, as with weights that are all alike. A tokenizer that has more tokens than the model, or none.
+    """
+    import torch
+
+    if loaded.max_tokens < 1:
+        raise ValueError(f"model {loaded.name}: a context of {loaded.max_tokens} tokens; its config.json is wrong")
+    if not encode(loaded.tokenizer, ["A text."])[0]:
+        raise ValueError(f"model {loaded.name}: its tokenizer makes no token of 'A text.'; are its files there?")
+    added = loaded.tokenizer.get_added_vocab()  # such as one for padding, which no text gives
+    own = {token: number for token, number in loaded.tokenizer.get_vocab().items() if token not in added}
+    token, token_id = max(own.items(), key=lambda item: item[1])
+    n_embedded = loaded.model.get_input_embeddings().weight.shape[0]
+    if token_id >= n_embedded:
+        raise ValueError(
+            f"model {loaded.name}: its tokenizer has a token number {token_id} ({token!r}) and the model embeddings of "
+            f"{n_embedded}; it is another model's tokenizer"
+        )
+    n = min(8, n_embedded, loaded.max_tokens)
+    ids = torch.arange(n, device=loaded.model.device).repeat(2, 1)
+    ids[1, -1] = 0
+    with torch.inference_mode():
+        logits = loaded.model(ids, use_cache=False).logits.float()
+    if not logits.isfinite().all():
+        return  # the first text that is scored says where
+    scale = logits.abs().max()
+    if not (logits.amax(-1) - logits.amin(-1) > SAME_LOGITS * scale).any():
+        raise ValueError(f"model {loaded.name} gives each token the same probability; are its weights all alike?")
+    tolerance = CAUSAL_TOLERANCE if loaded.model.dtype.itemsize >= 4 else NARROW_TOLERANCE
+    if n > 1 and (logits[0, :-1] - logits[1, :-1]).abs().max() > tolerance * scale:
+        raise ValueError(
+            f"model {loaded.name} ({loaded.model.config.model_type}) is not causal: a token changes what is predicted "
+            "before it, so its log-probs are not those of a next token"
+        )
 
 
 class Scorer(scoring.Scorer):
@@ -144,7 +213,21 @@ class Scorer(scoring.Scorer):
     ) -> None:
         if not isinstance(model, LoadedModel):
             model = load_model(model, device=device, dtype=dtype, start_token=start_token)
+        check_sound(model)
         super().__init__(model)
+
+    def encode(self, texts: Sequence[str], numbers: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+        """As in `mialib.scoring`; ValueError, naming the text, for a token that the model has no embedding of."""
+        token_ids, n_cut = super().encode(texts, numbers)
+        n_embedded = self.loaded.model.get_input_embeddings().weight.shape[0]
+        for i, ids in zip(numbers, token_ids, strict=True):
+            if (highest := max(ids)) >= n_embedded:
+                token = self.loaded.tokenizer.convert_ids_to_tokens(highest)
+                raise ValueError(
+                    f"text {i} holds {token!r}, number {highest} of the tokenizer, and {self.loaded.name} embeds "
+                    f"{n_embedded} tokens: {excerpt(texts[i])}"
+                )
+        return token_ids, n_cut
 
 
 def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> Scorer:
@@ -181,10 +264,7 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     from transformers import AutoModelForMaskedLM
 
     tokenizer = load_tokenizer(name)
-    try:
-        model = AutoModelForMaskedLM.from_pretrained(**source_of(name), dtype=torch.float32)
-    except Exception as error:
-        raise _not_loadable(name, error, "masked") from error
+    model = _load_weights(AutoModelForMaskedLM, name, torch.float32, "masked")
     if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
     if not (hasattr(model, "lm_head") or hasattr(model, "cls")):

@@ -44,7 +44,7 @@ def _key(name: str) -> str:
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab_card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
-    code = [code_hash("lab.training"), version("torch"), version("transformers")]
+    code = [code_hash("lab.training"), version("torch"), version("transformers"), version("tokenizers")]
     return hash_of([recipe.model_dump(), made_of, code])
 
 

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from mialib.batches import right_padded, token_batches
-from mialib.store import version
+from mialib.batches import encode, right_padded, token_batches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -99,9 +99,7 @@ def train_masked(
     """
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-    # Split, "<mask>" in a text is text.
-    encoded = tokenizer(texts, add_special_tokens=False, split_special_tokens=True, verbose=False)
-    rows = [row for ids in encoded["input_ids"] for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
+    rows = [row for ids in encode(tokenizer, texts) for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
     torch.manual_seed(recipe.seed)
     model = RobertaForMaskedLM(
         RobertaConfig(
@@ -218,8 +216,7 @@ def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Mas
 
 def _encode(tokenizer: Any, texts: list[str], context_tokens: int) -> list[TokenIds]:
     """Token ids with the start token, as many as the context reads and the one that it then predicts."""
-    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encoded]
+    return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encode(tokenizer, texts)]
 
 
 def _batches(texts: list[TokenIds], times: list[int], recipe: Training | Masked) -> list[list[TokenIds]]:

@@ -13,6 +13,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.batches import encode
 from mialib.catalog import api
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import (
@@ -176,7 +177,7 @@ def score_cut_texts(
     if "token_ids" in stats.lacks:
         return score_or_load(model, cut_texts, **scorer_options), 0
     tokenizer = load_tokenizer(model)
-    cut_ids = tokenizer(list(cut_texts), add_special_tokens=False, verbose=False)["input_ids"]
+    cut_ids = encode(tokenizer, cut_texts)
     is_prefix = [
         len(ids) <= len(row.token_ids) and ids == row.token_ids[: len(ids)].tolist()
         for ids, row in zip(cut_ids, stats, strict=True)

@@ -1,6 +1,5 @@
 """Other readings: every formula of the page by hand on a small case, and ours as `detect` gives it."""
 
-import json
 import zlib
 from dataclasses import replace
 from types import SimpleNamespace
@@ -351,23 +350,23 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
     assert set(stats) == set(other_statistics(model, texts[:1], OTHER)) == set(OTHER)
     monkeypatch.setattr("mialib.book.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
     other_statistics(model, texts, OTHER)
-    edited = OTHER | {"unweighted": lambda logits, targets: OTHER["unweighted"](2 * logits, targets)}
+    edited = OTHER | {"unweighted": lambda logits, targets: 3 * (logits.mean(-1),)}
     with pytest.raises(pytest.fail.Exception, match="run again"):
         other_statistics(model, texts, edited)
 
 
-def test_a_function_s_key_holds_what_it_calls_and_reads():
-    def defined(factor, cell="def f(x): return g(x)\ndef g(x): return [(lambda y: factor * y)(x)]"):
-        namespace = {"__name__": "__main__", "factor": factor, "torch": torch}
-        exec(cell, namespace)
-        return json.dumps(code_of(namespace["f"]))
+def test_a_page_s_function_is_known_by_its_code_wherever_it_stands():
+    def defined(cell, factor=1.0):
+        namespace = {"__name__": "__main__", "torch": torch, "factor": factor}
+        exec(compile(cell, f"cell {id(namespace)}", "exec"), namespace)
+        return code_of(namespace["f"])
 
-    assert defined(1.0) == defined(1.0)
-    assert defined(1.0) != defined(2.0), "a global that a function inside a called function reads"
-    assert defined(1.0) != defined(1.0, "def f(x): return g(x)\ndef g(x): return [(lambda y: factor + y)(x)]")
-    assert defined(1.0, "def f(n): return f(n - 1)")
-    defaults = [code_of(lambda x, factor=factor: factor * x) for factor in (1, 2)]
-    assert defaults[0] != defaults[1]
+    cell = "def f(x, y=1):\n    return [(lambda z: torch.exp(z) * y)(x)]"
+    assert defined(cell) == defined("\n\n# a comment\n" + cell)
+    for old, new in (("* y", "+ y"), ("exp", "log"), ("y=1", "y=2")):
+        assert defined(cell) != defined(cell.replace(old, new))
+    with pytest.raises(ValueError, match="f reads 'factor' from around it"):
+        defined("def f(x): return factor * x")
 
 
 def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):

@@ -574,3 +574,14 @@ def test_columns_are_the_three_numbers_and_the_token(model_folder):
     stats = score(mialib.Scorer(model_folder), TEXTS[:1])
     assert list(COLUMNS) == list(stats[0]._fields) == ["token_ids", "log_prob", "entropy", "log_prob_var"]
     assert all(getattr(stats[0], name).dtype == dtype for name, dtype in COLUMNS.items())
+
+
+def test_a_special_tokens_name_inside_a_text_is_text(model_folder):
+    scorer = mialib.Scorer(model_folder)
+    tokenizer = scorer.loaded.tokenizer
+    text = f"before {tokenizer.eos_token} after {tokenizer.bos_token}"
+    [row] = scorer.score([text], progress=False)
+    assert not set(row.token_ids.tolist()) & set(tokenizer.all_special_ids)
+    assert tokenizer.decode(row.token_ids) == text
+    counts = mialib.count_tokens([text], tokenizer, scorer.loaded.vocab_size, name="one text").counts
+    np.testing.assert_array_equal(counts, np.bincount(row.token_ids, minlength=len(counts)))

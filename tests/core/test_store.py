@@ -278,3 +278,7 @@ def test_json_is_written_whole_and_for_people(tmp_path):
     with pytest.raises(TypeError):
         store.write_json(tmp_path / "a.json", {"x": object()})
     assert json.loads((tmp_path / "a.json").read_text()) == {"河": [1]}
+
+
+def test_the_code_of_trainings_is_that_of_training_alone():
+    assert store.import_closure("lab.training") == {"lab.training", "batches"}, "every model would be trained anew"

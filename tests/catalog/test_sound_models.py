@@ -1,0 +1,136 @@
+"""A model whose scores would mean nothing is an error that names what is wrong, never a number."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
+from safetensors.torch import load_file, save_file
+
+from mialib.catalog.models import Scorer, load_masked_model, load_scorer
+from mialib.commands.cli import main
+from mialib.scoring import Scorer as CoreScorer
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Path(save_tiny_model(tmp_path / "model", **FAMILIES["gpt_neox"]))
+
+
+def edit_weights(folder, edit):
+    """Write the weights anew as `edit` changes their names and tensors."""
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    edit(weights)
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+def edit_config(folder, **settings):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+
+
+def rename(weights, old, new):
+    weights[new] = weights.pop(old)
+
+
+HEAD, INNER = "lm_head.weight", "gpt_neox.layers.1.attention.dense.weight"
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        (lambda w: w.pop("embed_out.weight"), f" 1 are not in its files.*{HEAD}"),
+        (lambda w: w.pop(INNER), f" 1 are not in its files.*{INNER}"),
+        (lambda w: rename(w, INNER, "gpt_neox.layers.1.attention.dens.weight"), f" 1 are not in its files.*{INNER}"),
+        (lambda w: [w.pop(name) for name in list(w)[1:]], r"\d+ are not in its files.* and \d+ more"),
+        (lambda w: w.update({INNER: torch.zeros(3, 3)}), f"another shape.*{INNER}"),
+        (lambda w: [tensor.fill_(0.25) for tensor in w.values()], "each token the same probability"),
+    ],
+    ids=["head", "tensor", "renamed", "nearly all", "shape", "all alike"],
+)
+def test_weights_that_are_not_those_of_the_model_are_refused_by_name(folder, edit, named):
+    edit_weights(folder, edit)
+    with pytest.raises((ValueError, OSError), match=named):
+        load_scorer(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "named"), [(3, r" 12 are not in its files.*layers\.2\."), (1, r"of more layers than .*layers\.1\.")]
+)
+def test_a_config_of_another_depth_than_the_files_is_refused(folder, n_layers, named):
+    edit_config(folder, num_hidden_layers=n_layers)
+    with pytest.raises(ValueError, match=named):
+        load_scorer(str(folder))
+
+
+def test_a_masked_model_that_lacks_weights_is_refused(masked_folder, tmp_path):
+    model, tokenizer = load_masked_model(masked_folder)
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    edit_weights(tmp_path, lambda weights: weights.pop("lm_head.dense.weight"))
+    with pytest.raises(ValueError, match=r" 1 are not in its files.*lm_head\.dense\.weight"):
+        load_masked_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("config", ["BertConfig", "RobertaConfig"])
+def test_a_model_that_sees_what_follows_is_refused(tmp_path, config):
+    folder = save_tiny_model(tmp_path, config, num_key_value_heads=None)
+    with pytest.raises(ValueError, match=r"\((bert|roberta)\) is not causal"):
+        load_scorer(folder)
+    # It becomes a causal one where its config says so.
+    edit_config(tmp_path, is_decoder=True)
+    assert len(load_scorer(folder).score(TEXTS, progress=False)) == len(TEXTS)
+
+
+@pytest.mark.parametrize("context", [0, -4])
+def test_a_context_below_one_token_is_refused(folder, context):
+    edit_config(folder, max_position_embeddings=context)
+    with pytest.raises((ValueError, OSError), match=r"context of (0|-4) tokens|max_position_embeddings|not one that"):
+        load_scorer(str(folder))
+
+
+def test_the_tokenizer_of_a_larger_model_is_refused(folder):
+    smaller = load_scorer(str(folder)).loaded.model
+    smaller.resize_token_embeddings(100, mean_resizing=False)
+    smaller.save_pretrained(folder)
+    with pytest.raises(
+        ValueError, match=r"has a token number \d+ \(.*\) and the model embeddings of 100; it is another"
+    ):
+        load_scorer(str(folder))
+
+
+def test_a_token_that_was_added_and_never_trained_counts_where_a_text_holds_it(folder):
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["unheard"])
+    tokenizer.save_pretrained(folder)
+    scorer = load_scorer(str(folder))
+    assert len(scorer.score(TEXTS, progress=False)) == len(TEXTS)
+    with pytest.raises(ValueError, match=r"text 1 holds 'unheard', number \d+ of the tokenizer, .* embeds \d+ tokens"):
+        scorer.score([TEXTS[0], "an unheard word"], progress=False)
+
+
+def test_a_model_without_its_tokenizer_is_refused(folder):
+    for file in folder.glob("*token*"):
+        file.unlink()
+    with pytest.raises((ValueError, OSError), match="tokenizer"):
+        load_scorer(str(folder))
+
+
+def test_a_loaded_model_is_checked_as_one_by_name(tiny_model):
+    loaded = load_scorer(tiny_model("gpt_neox")).loaded
+    assert isinstance(Scorer(loaded), CoreScorer)
+    weights = loaded.model.get_output_embeddings().weight
+    weights.data.fill_(0.5)
+    with pytest.raises(ValueError, match="the same probability"):
+        Scorer(loaded)
+
+
+def test_the_command_says_it_in_one_line(folder, tmp_path, monkeypatch, capsys):
+    edit_weights(folder, lambda weights: weights.pop("embed_out.weight"))
+    (tmp_path / "texts.txt").write_text("A text.\n")
+    monkeypatch.setattr("sys.argv", ["mialib", "detect", str(tmp_path / "texts.txt"), "--model", str(folder)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 1 and HEAD in said and "Traceback" not in said
