@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
@@ -39,6 +38,8 @@ def right_padded(
     token_ids: Sequence[Sequence[int]], device: torch.device | str, padding: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs (texts, longest) and the texts' lengths (texts,), int64. The tokenizer's own padding is never asked."""
+    import torch
+
     inputs = torch.full((len(token_ids), max(map(len, token_ids))), padding)
     for row, ids in enumerate(token_ids):
         inputs[row, : len(ids)] = torch.tensor(ids)

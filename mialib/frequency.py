@@ -80,9 +80,8 @@ def count_tokens(
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's |V|, its number of output rows. Counts so far are kept in the file `partial` once a
-    minute, and a run that finds it goes on from there; it is removed at the end. ValueError where a token lies outside
-    the vocabulary or nothing was counted.
+    `vocab_size` is the model's |V|, its number of output rows. Counts are kept in the file `partial` once a minute, for
+    a later run to go on from, and removed at the end. ValueError for a token outside the vocabulary, and for no tokens.
     """
     counts, n_done = _counted_so_far(partial, vocab_size)
     kept_at = time.monotonic()
