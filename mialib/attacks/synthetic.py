@@ -6,9 +6,7 @@ Appendix A); `sample_synthetic` samples from a causal language model, as the lab
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mialib.batches import encode
+from mialib.catalog.api import api_key
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.catalog.replies import append_line, read_lines
 from mialib.lab.models import lab_recipe, trained_on
@@ -48,7 +47,6 @@ For example:
 7. [New Data Point 2]
 ..."""
 
-API_KEY_VARIABLE = "OPENAI_API_KEY"
 TIMEOUT_SECONDS = 300
 MAX_USELESS_REPLIES = 5  # in a row: each costs money
 
@@ -92,7 +90,7 @@ def write_synthetic(
     replies = _read_replies(path, made_by)
     new = NewTexts(sources, language)
     texts = [text for reply in replies for text in new.take(parse_numbered(reply))]
-    key, useless = os.environ.get(API_KEY_VARIABLE), 0
+    key, useless = api_key(), 0
     with httpx.Client(headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=TIMEOUT_SECONDS) as client:
         while len(texts) < n:
             rng = np.random.default_rng([seed, len(replies)])  # a resumed run draws what a whole one does
@@ -136,10 +134,7 @@ def parse_numbered(reply: str) -> list[str]:
 
 def _read_replies(path: Path, made_by: str) -> list[str]:
     """The replies that the file holds."""
-    try:
-        rows = read_lines(path)
-    except json.JSONDecodeError:
-        rows = [{}]
+    rows = read_lines(path)
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict) or set(row) != {"made_by", "reply"}:
             raise ValueError(f"{path}, line {number}: not a kept reply; give another file")

@@ -12,6 +12,7 @@ Each reply is kept as soon as it is there, so that an interrupted run goes on wh
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import math
@@ -25,16 +26,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import API, lacks, tokenizer_of
-from mialib.catalog.replies import append_line, read_lines
+from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.store import atomic_path, code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
@@ -78,6 +79,8 @@ class ApiModel:
 
 class Logprobs(BaseModel):
     """The part of a reply that is read: a log-prob for each token of prompt and completion."""
+
+    model_config = ConfigDict(strict=True)  # "-1.5" and false are no log-probs
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -199,7 +202,7 @@ def drop_replies(path: Path, texts: Sequence[str]) -> None:
     left = [reply for name, reply in read_replies(path).items() if name not in done]
     if left:
         with atomic_path(path) as temporary:
-            temporary.write_text("".join(json.dumps(reply) + "\n" for reply in left), encoding="utf-8")
+            temporary.write_text("".join(map(line_of, left)), encoding="utf-8")
     else:
         path.unlink(missing_ok=True)
 
@@ -301,8 +304,22 @@ def _ask_all(
 
 
 def _check_key(model: ApiModel) -> None:
-    if not os.environ.get("OPENAI_API_KEY"):
+    if not api_key():
         raise Unavailable(f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none")
+
+
+def api_key() -> str:
+    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
+
+    ValueError, which does not show it, where it holds a character that no request's header can carry.
+    """
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if wrong := [at for at, sign in enumerate(key, start=1) if not "!" <= sign <= "~"]:
+        raise ValueError(
+            f"OPENAI_API_KEY: its character {wrong[0]} of {len(key)} is none that a key has; typographic quotes, a "
+            "space? Set it again, without quotes"
+        )
+    return key
 
 
 def _client(model: ApiModel) -> openai.OpenAI:
@@ -310,7 +327,8 @@ def _client(model: ApiModel) -> openai.OpenAI:
 
     per_minute = _number("MIALIB_API_REQUESTS_PER_MINUTE")
     hooks = {"request": [_pacer(60 / per_minute)]} if per_minute else {}
-    return openai.OpenAI(base_url=_url(), max_retries=RETRIES, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
+    http = openai.DefaultHttpxClient(event_hooks=hooks, follow_redirects=False)  # texts go to the named host alone
+    return openai.OpenAI(api_key=api_key(), base_url=_url(), max_retries=RETRIES, http_client=http)
 
 
 def _pacer(seconds: float) -> Callable[[Any], None]:
@@ -354,6 +372,12 @@ def _ask(client: openai.OpenAI, model: ApiModel, prompt: str | list[int], max_to
             f"{model.endpoint} can't be reached or breaks off ({_said(error.__cause__ or error)})"
         ) from None
     except openai.OpenAIError as error:
+        if isinstance(error, openai.APIStatusError) and error.response.is_redirect:
+            to = urlsplit(error.response.headers.get("Location", "")).hostname or "another address"
+            raise Unavailable(
+                f"{model.endpoint} sends requests on to {to}, which gets no text unasked; where you trust it, set "
+                "OPENAI_BASE_URL to its address"
+            ) from None
         raise Unavailable(f"{model.endpoint} fails ({_said(error)})") from None
     except ValidationError as error:
         wrong = error.errors()[0]
@@ -373,9 +397,13 @@ def _said(error: BaseException) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    url = urlsplit(_url())
-    for secret in (os.environ.get("OPENAI_API_KEY"), url.password, url.query):
-        if secret and len(secret) >= SHORTEST_SECRET:
+    """The text without key, password and query, however a message or a header writes them."""
+    url, key = urlsplit(_url()), os.environ.get("OPENAI_API_KEY", "")
+    basic = base64.b64encode(f"{url.username}:{url.password}".encode()).decode() if url.password else ""
+    secrets = [form for of in (key, url.password or "", url.query) for form in (of, of.strip(), unquote(of))]
+    written = [form for of in secrets for form in (of, repr(of)[1:-1], json.dumps(of)[1:-1])]
+    for secret in sorted([*written, basic], key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text
 
@@ -401,11 +429,21 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
     fitting = [end for end in ends if any(spell(tokens[begin:end], sent) for begin in begins)]
     if not fitting:
         raise ValueError(f"the reply's tokens spell {excerpt(''.join(tokens))}, not what was sent; {advice}")
+    if not isinstance(prompt, str):
+        for token_id, received in zip(prompt[n_start:], tokens[n_start:], strict=False):
+            if _is_another(wanted := model.tokenizer.decode([token_id]), received):
+                raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
     found = log_probs[1 : fitting[0]]
     for at, value in enumerate(found, start=1):
         if value is None or not NO_LOG_PROB < value <= LARGEST_LOG_PROB:
             raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
     return found
+
+
+def _is_another(sent: str, received: str) -> bool:
+    """Whether a token is surely not the one that was sent; servers write anything but plain words in their own ways."""
+    sent, received = (re.sub(r"[\s▁Ġ]", "", token) for token in (sent, received))
+    return sent.isalnum() and received.isalnum() and sent != received
 
 
 def spell(tokens: Sequence[str], text: str) -> bool:

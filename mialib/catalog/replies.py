@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
+logger = logging.getLogger(__name__)
+
 
 def append_line(path: Path, row: Any) -> None:
-    """Add a row to a JSONL file of replies, which cost time or money and are kept as soon as they are there."""
+    """Add a row to a file of replies, which cost time or money and are kept as soon as they are there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write(line_of(row))
+
+
+def line_of(row: Any) -> str:
+    """A row as its line: a checksum and the row, as a JSON list."""
+    return json.dumps([_checksum(row), row]) + "\n"
 
 
 def read_lines(path: Path) -> list[Any]:
-    """The rows of such a file; a last line that an interruption cut short is dropped, from the file too."""
+    """The rows of such a file.
+
+    A last line that an interruption cut short is dropped, from the file too. Any other that is not as it was written
+    is left out with a warning. ValueError where none is: the file is another one.
+    """
     if not path.is_file():
         return []
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
+    rows, damaged = [], []
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        try:
+            [checksum, row] = json.loads(line)
+        except ValueError:
+            checksum, row = None, line.decode("utf-8", "replace")
+        if checksum == _checksum(row):
+            rows.append(row)
+        else:
+            damaged.append(number)
+    if damaged and not rows:
+        raise ValueError(f"{path}: none of its {len(damaged)} lines is a kept reply; give another file, or remove it")
+    if damaged:
+        logger.warning("%s, line %s: damaged, so left out", path, ", ".join(map(str, damaged)))
     if len(whole) < len(data):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-    return [json.loads(line) for line in whole.decode("utf-8").split("\n")[:-1]]
+    return rows
+
+
+def _checksum(row: Any) -> str:
+    return hashlib.sha256(json.dumps(row).encode()).hexdigest()[:16]

@@ -72,7 +72,7 @@ class ChatServer:
 @pytest.fixture
 def chat(monkeypatch):
     monkeypatch.setattr(retries, "WAIT", wait_none())
-    monkeypatch.delenv(synthetic.API_KEY_VARIABLE, raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ChatServer()
     yield server
@@ -184,7 +184,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
 
 
 def test_a_refusal_is_not_tried_again_and_the_key_is_nowhere(chat, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv(synthetic.API_KEY_VARIABLE, KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "new.jsonl"
     write(chat, path, n=10)
@@ -229,7 +229,7 @@ def test_a_file_made_otherwise_is_refused(chat, tmp_path):
     with pytest.raises(ValueError, match="line 1: from other sources, another model or another seed"):
         write(chat, path, n=10, seed=1)
     path.write_text("[]\n")
-    with pytest.raises(ValueError, match="line 1: not a kept reply"):
+    with pytest.raises(ValueError, match="none of its 1 lines is a kept reply"):
         write(chat, path, n=10)
 
 

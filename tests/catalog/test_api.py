@@ -1,5 +1,6 @@
 """Models behind an API: a real server on localhost that speaks the protocol and runs a tiny model."""
 
+import base64
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from mialib.book.tables import what_ran
 from mialib.catalog import api
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.registry import lacks
+from mialib.catalog.replies import line_of, read_lines
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import (
     count_or_load,
@@ -447,7 +449,7 @@ def test_a_list_without_the_text_that_failed_pays_for_no_other_again(server, imp
 
 def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
     path = tmp_path / "x.replies.jsonl"
-    lines = [json.dumps({"text": hash_texts([t]), "model": "m", "log_prob": [-1.0]}) + "\n" for t in ("a", "b")]
+    lines = [line_of({"text": hash_texts([t]), "model": "m", "log_prob": [-1.0]}) for t in ("a", "b")]
     path.write_text("".join(lines))
     api.drop_replies(path, ["a"])
     assert path.read_text() == lines[1]
@@ -520,7 +522,7 @@ def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
     with pytest.raises(Unavailable):
         score_or_load("api:tiny", SENTENCES[:3])
     server.before = lambda handler, body: False
-    kept = {json.loads(line)["text"] for line in replies_files()[0].read_text().splitlines()}
+    kept = {reply["text"] for reply in read_lines(replies_files()[0])}
     score_or_load("api:tiny", SENTENCES[:3])
     score_or_load("api:tiny", SENTENCES[:3])
     n = {hash_texts([t]): 1 + len(make_tokenizer()(t, add_special_tokens=False)["input_ids"]) for t in SENTENCES[:3]}
@@ -598,6 +600,23 @@ def test_ids_that_do_not_match_in_number_are_an_error(server, with_tokenizer):
     n_tokens = 1 + len(make_tokenizer()(SENTENCES[0])["input_ids"])
     with pytest.raises(ValueError, match=f"the reply holds {n_tokens - 1} tokens where {n_tokens} were sent"):
         score_or_load("api:tiny", [SENTENCES[0]])
+
+
+@pytest.mark.parametrize("value", ["-1.5", False])
+def test_a_log_prob_of_another_type_is_none(server, value):
+    server.change = lambda reply: reply["choices"][0]["logprobs"]["token_logprobs"].__setitem__(1, value)
+    with pytest.raises(ValueError, match=r"token_logprobs\.1: Input should be a valid number"):
+        score_or_load("api:tiny", SENTENCES)
+
+
+def test_tokens_in_another_order_are_an_error(server, with_tokenizer):
+    def move_a_letter(reply):
+        tokens = reply["choices"][0]["logprobs"]["tokens"]
+        tokens[1:3] = [tokens[1] + tokens[2][:1], tokens[2][1:]]  # they spell the same text
+
+    server.change = move_a_letter
+    with pytest.raises(ValueError, match=r"the reply holds the token '.*' where '.*' was sent"):
+        score_or_load("api:tiny", ["millmillmillmill"])
 
 
 def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
@@ -680,6 +699,48 @@ def test_the_key_is_in_no_file_log_or_provenance(server, with_tokenizer, impatie
     stats = score_or_load("api:tiny", TEXTS)
     assert_key_is_nowhere(json.dumps(stats.provenance), caplog.text, *capfd.readouterr())
     assert stats.provenance["revision"].startswith("tiny of *** at http://127")
+
+
+@pytest.mark.parametrize("around", ["{}\r\n", "{}\n", "{}\t", " {} "])
+def test_white_space_around_the_key_is_no_part_of_it(server, monkeypatch, caplog, around):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("OPENAI_API_KEY", around.format(KEY))
+    assert len(score_or_load("api:tiny", SENTENCES)) == len(SENTENCES)
+    server.before = lambda handler, body: handler.refuse(400, f"{KEY!r} and {json.dumps(around.format(KEY))}")
+    with pytest.raises(ValueError) as caught:
+        score_or_load("api:tiny", TEXTS)
+    assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
+
+
+@pytest.mark.parametrize("key", [f"\u201c{KEY}\u201d", f"{KEY} {KEY}", f"{KEY}\x7f", f"{KEY[:9]}\n{KEY[9:]}"])
+def test_a_key_that_no_header_can_carry_is_one_sentence_without_it(server, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ValueError, match=r"OPENAI_API_KEY: its character \d+ of \d+ is none that a key has") as caught:
+        score_or_load("api:tiny", SENTENCES)
+    assert KEY not in "".join(traceback.format_exception(caught.value)) and not server.asked
+
+
+def test_secrets_are_found_as_messages_and_headers_write_them(monkeypatch):
+    secret = 'a"key\\of\u00e9tat'
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://user:pass%20word@example.org/v1")
+    for said in (json.dumps(secret)[1:-1], repr(secret)[1:-1], "pass%20word", "pass word"):
+        assert api._without_secrets(f"it says {said}.") == "it says ***."
+    basic = base64.b64encode(b"user:pass%20word").decode()
+    assert api._without_secrets(f"Authorization: Basic {basic}") == "Authorization: Basic ***"
+
+
+def test_texts_go_to_no_other_host(server, impatient):
+    def send_on(handler, body):
+        handler.send_response(307)
+        handler.send_header("Location", "http://elsewhere.example/v1/completions")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return True
+
+    server.before = send_on
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1.* sends requests on to elsewhere\.example.* OPENAI_BASE_URL"):
+        score_or_load("api:tiny", SENTENCES)
 
 
 def test_secrets_in_the_address_are_left_out(monkeypatch):

@@ -14,6 +14,25 @@ def test_lines_come_back_as_they_were_added(tmp_path):
     assert read_lines(path) == rows and len(path.read_text().splitlines()) == 3
 
 
+def test_a_line_that_is_not_as_it_was_written_is_left_out_by_its_number(tmp_path, caplog):
+    path = tmp_path / "replies.jsonl"
+    for n in range(5):
+        append_line(path, {"n": n, "log_prob": [-1.5]})
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1], lines[3] = lines[1].replace(b"-1.5", b"-1.4"), b"\xff{" + lines[3]
+    path.write_bytes(b"".join(lines))
+    assert [row["n"] for row in read_lines(path)] == [0, 2, 4]
+    assert "line 2, 4: damaged" in caplog.text
+
+
+def test_another_file_is_neither_read_nor_changed(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "mine"}\n{"te')
+    with pytest.raises(ValueError, match=r"texts\.jsonl: none of its 1 lines is a kept reply"):
+        read_lines(path)
+    assert path.read_text() == '{"text": "mine"}\n{"te'
+
+
 @pytest.mark.parametrize("rest", [b'{"text": "ab', '{"text": "é'.encode()[:-1], b" "])
 def test_a_last_line_that_was_cut_short_is_dropped_from_the_file_too(tmp_path, rest):
     path = tmp_path / "replies.jsonl"
