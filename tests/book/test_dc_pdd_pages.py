@@ -9,6 +9,7 @@ from conftest import random_rows
 from page_code import method_of, page_of
 from scipy.stats import rankdata
 
+from mialib.batches import encode
 from mialib.benchmarks import Benchmark
 from mialib.book import figures, results, tables, token_view
 from mialib.book.published import printed, published_along
@@ -188,7 +189,7 @@ def test_lengths_that_most_texts_lack_are_left_out_with_the_number_of_short_text
 
 
 def test_describe_counts_words_members_and_tokens(inputs, tokenizer):
-    describe = method_of("dc_pdd_table_1", count_words=count_words)["describe"]
+    describe = method_of("dc_pdd_table_1", count_words=count_words, encode=encode)["describe"]
     facts = describe(inputs.benchmark, {"tiny": tokenizer})
     assert (facts["words a text (median)"], facts["examples"], facts["members (%)"]) == (9, 16, 50)
     assert facts["tokens of tiny (median)"] == np.median(inputs.stats.n_tokens)
