@@ -2,7 +2,7 @@
 
 To read it, take the files of this folder in this order; they import nothing of its folders.
 
-    store                     files, made once and all or nothing; the keys that they are kept under
+    store                     files, all or nothing; the hashes that their names are made of
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to three numbers a token
@@ -13,6 +13,7 @@ To read it, take the files of this folder in this order; they import nothing of 
     lab/        models whose training set is known        passes/    from names to stored passes
     catalog/    what a name means                         builders/  benchmarks of today
     attacks/    neighbors, the probe, synthetic texts     book/, commands/  what pages and the command line need
+    shared/     what these folders share
 
 Names are imported on first use, so that `import mialib` and `mialib --help` load neither torch nor transformers.
 """

@@ -1,4 +1,4 @@
-"""Where generated files live, what their names are made of, and how each is made once.
+"""Where generated files live, how they are written, and what their names are made of.
 
 Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone. A kept file's
 name is a hash of all that determines its content, the code that computes it included, so a stale one is never found.
@@ -12,14 +12,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 version = cache(metadata.version)  # of a package; it reads a file
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
@@ -64,63 +63,6 @@ def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, all or nothing."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-# --- made once ---
-
-
-class Format(NamedTuple):
-    """How a kind of value is written to a path and read from it."""
-
-    suffix: str
-    write: Callable[[Any, Path], None]
-    read: Callable[[Path], Any]
-
-
-def _write_arrays(arrays: dict[str, Any], path: Path) -> None:
-    import numpy as np
-
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    import numpy as np
-
-    with np.load(path) as kept:
-        return dict(kept)
-
-
-ARRAYS = Format(".npz", _write_arrays, _read_arrays)  # named NumPy arrays
-JSON = Format(".json", lambda value, path: write_json(path, value), lambda path: json.loads(path.read_text("utf-8")))
-
-
-def keep(kind: str, make: Callable[[], T], form: Format, **determined_by: Any) -> T:
-    """What `make` returns, read from the file that an earlier call kept where all of `determined_by` is the same."""
-    path = kept_path(kind, form, **determined_by)
-    return form.read(once(path, lambda to: form.write(make(), to)))
-
-
-def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
-    """Where `keep` keeps it."""
-    return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
-
-
-def once(path: Path, write: Callable[[Path], None]) -> Path:
-    """`path`, a file or folder, written first where it is not there; of several processes one writes, the others wait.
-
-    `write` is given a path whose file or folder is moved to `path` at the end.
-    """
-    from filelock import FileLock
-
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.parent / f".{path.name}.lock"):
-        if not path.exists():
-            with atomic_path(path) as temporary:
-                write(temporary)
-    return path
 
 
 # --- hashes ---

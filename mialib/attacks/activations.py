@@ -30,7 +30,8 @@ from mialib.catalog.models import (
 from mialib.lab.training import HeadLoss, one_thread
 from mialib.models import LoadedModel, find_head, pick_device
 from mialib.scoring import fitting_tokens
-from mialib.store import ARRAYS, code_hash, hash_of, hash_texts, keep
+from mialib.shared.kept import ARRAYS, keep
+from mialib.store import code_hash, hash_of, hash_texts
 from mialib.text import check_texts, excerpt
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ from mialib.catalog.api import api_key
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.catalog.replies import append_line, read_lines
 from mialib.lab.models import lab_recipe, trained_on
-from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.lab.recipes import Masked, Unlearning
 from mialib.models import LoadedModel
-from mialib.store import JSON, code_hash, hash_of, hash_texts, keep, version
+from mialib.shared.kept import JSON, keep
+from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
+from mialib.store import code_hash, hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def sample_or_load(
         texts=hash_texts(texts),
         n=n,
         known=hash_texts(known),
-        code=code_hash("attacks.synthetic", "lab.near_duplicates", apart=("lab",)),
+        code=code_hash("attacks.synthetic", apart=("lab",)),
         jieba=version("jieba"),
         **given,
         **pass_key(model),

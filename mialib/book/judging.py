@@ -33,12 +33,13 @@ from mialib.catalog.corpora import corpus_identity
 from mialib.catalog.models import model_revision
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.lab.models import by_group, of_seed, recipes_of
-from mialib.lab.schema import Strict, read_yaml
 from mialib.metrics import Comparison, compare_auc_over_seeds
 from mialib.model_selection import Candidates, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid
-from mialib.store import ARRAYS, DATA, JSON, code_hash, hash_files, hash_of, keep, version
+from mialib.shared.kept import ARRAYS, JSON, keep
+from mialib.shared.schema import Strict, read_yaml
+from mialib.store import DATA, code_hash, hash_files, hash_of, version
 
 CLAIMS_FILE = DATA / "claims.yml"
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
@@ -383,7 +384,7 @@ def _determined_by(claims: Claims, claim: Claim, setting: str) -> dict[str, Any]
         "benchmark": _benchmark(place.benchmark).revision,
         "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
         "device": pick_device().type,
-        "code": code_hash("book.judging", "lab.training", "lab.near_duplicates", apart=("lab",)),
+        "code": code_hash("book.judging", "lab.training", apart=("lab",)),
         "versions": [version(name) for name in LIBRARIES],
     }
 

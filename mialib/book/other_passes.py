@@ -17,7 +17,8 @@ import numpy as np
 from mialib.batches import right_padded, token_batches
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.scoring import fitting_tokens
-from mialib.store import Format, code_hash, hash_texts, keep
+from mialib.shared.kept import Format, keep
+from mialib.store import code_hash, hash_texts
 from mialib.text import check_texts
 from mialib.token_stats import TokenRow, TokenStats
 

@@ -27,9 +27,9 @@ from mialib.book.tuning import tune_two_ways
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import count_parameters
 from mialib.catalog.registry import is_api
-from mialib.lab.schema import one_line
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
+from mialib.shared.schema import one_line
 from mialib.store import write_json
 
 NOT_RUN = "not run"

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, model_validator
 
 from mialib.lab.recipes import Recipes, checked, profile_path
-from mialib.lab.schema import Strict, read_yaml
+from mialib.shared.schema import Strict, read_yaml
 
 PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
 

@@ -28,8 +28,8 @@ from mialib.builders.sources import (
     shuffled,
     wikipedia_events,
 )
-from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.metrics import Interval, auc_interval
+from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
 

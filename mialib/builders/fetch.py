@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 
 from mialib.catalog.retries import retry_after, retrying
-from mialib.store import JSON, keep, mialib_version
+from mialib.shared.kept import JSON, keep
+from mialib.store import mialib_version
 from mialib.text import excerpt
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ import yaml
 from filelock import FileLock
 from pydantic import Field
 
-from mialib.lab.schema import read_yaml
+from mialib.shared.schema import read_yaml
 from mialib.store import DATA, atomic_path, home
 
 logger = logging.getLogger(__name__)

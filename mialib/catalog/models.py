@@ -6,6 +6,7 @@ page asks of it loads it once.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model, is_api, refuse_api, tokenizer_name
 from mialib.models import LoadedModel, free_bytes, pick_device
-from mialib.store import JSON, hash_files, hash_of, keep, version
+from mialib.shared.kept import JSON, keep
+from mialib.store import hash_files, hash_of, version
 from mialib.text import excerpt
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     name = tokenizer_name(name)
     folder, source = local_path(name), source_of(name)
-    files = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.iterdir())] if folder else []
+    files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
     key = hash_of([source, files])
     if key not in _tokenizers:
         try:
@@ -360,14 +362,22 @@ def model_revision(name: str) -> str:
     folder = local_path(name)
     if folder is None:
         return f"{split_name(name)[0]}@{find_revision(name, 'model')}"
-    files = sorted(p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES)
+    files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES}
+    for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
+        files |= {folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
-    return _hash_once(tuple((p, p.stat().st_size, p.stat().st_mtime_ns) for p in files))
+    return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """What another content of a file changes: a copy may have the size and the time of the old one, not all four."""
+    stat = file.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 @cache
-def _hash_once(stamped: tuple[tuple[Path, int, int], ...]) -> str:
-    """The hash of files, kept by their sizes and times: reading tens of gigabytes for each command takes minutes."""
-    files = [(str(path.resolve()), size, time) for path, size, time in stamped]
-    return keep("hashes", lambda: hash_files(path for path, _, _ in stamped), JSON, files=files)
+def _hash_once(stamped: tuple[tuple[Any, ...], ...]) -> str:
+    """The hash of files, kept by their stamps: reading tens of gigabytes for each command takes minutes."""
+    files = [(str(path.resolve()), *stamp) for path, *stamp in stamped]
+    return keep("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from mialib.catalog.hub import split_name
-from mialib.lab.schema import Strict, read_yaml
+from mialib.shared.schema import Strict, read_yaml
 from mialib.store import DATA
 
 MODELS = DATA / "models.yml"

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from mialib.benchmarks import DOMAIN_COLUMNS, Benchmark, load_texts, read_rows
 from mialib.lab.docstrings import Docstring, is_later, read_code, read_docstrings
-from mialib.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.lab.questions import choice_questions, context_questions
 from mialib.lab.recipes import Corpus, load_recipes
-from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, once, version, write_json
+from mialib.shared.kept import once
+from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
+from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, version, write_json
 from mialib.text import cut_to_words
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from mialib.store import JSON, code_hash, keep
+from mialib.shared.kept import JSON, keep
+from mialib.store import code_hash
 
 VERSION = re.compile(r"version(?:added|changed):{1,2} ?v?(\d+(?:\.\d+)*)")  # a directive of Sphinx
 

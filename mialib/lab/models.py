@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from mialib.lab.corpora import END_OF_TEXT, lab_card, lab_corpus, lab_texts
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
-from mialib.store import code_hash, hash_of, home, once, version, write_json
+from mialib.shared.kept import once
+from mialib.store import code_hash, hash_of, home, version, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

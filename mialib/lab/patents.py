@@ -22,7 +22,7 @@ from typing import TypeVar
 import jieba
 import numpy as np
 
-from mialib.lab.schema import Strict, read_yaml
+from mialib.shared.schema import Strict, read_yaml
 
 SPREAD = 0.5  # words are drawn by frequency to this power: common ones recur, and rare ones still come up
 UNLISTED = 100  # the frequency given to the few newer terms that the lexicon lacks

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from mialib.lab.schema import Strict, read_yaml
+from mialib.shared.schema import Strict, read_yaml
 from mialib.store import DATA
 
 DEFAULT_PROFILE = DATA / "profiles" / "lab.yml"

@@ -26,7 +26,8 @@ from mialib.catalog.models import (
 from mialib.catalog.registry import is_api
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import tokenizer_hash
-from mialib.store import ARRAYS, JSON, Format, code_hash, hash_of, hash_texts, keep, kept_path, once, version
+from mialib.shared.kept import ARRAYS, JSON, Format, keep, kept_path
+from mialib.store import code_hash, hash_texts, version
 from mialib.token_stats import TokenStats
 
 LAB = ("lab",)  # what it trains and gathers is in a key by its content
@@ -49,28 +50,37 @@ def score_or_load(
     if is_api(model):
         return _score_by_api(model, texts, start_token)
     options = {"device": device, "dtype": dtype, "start_token": start_token}
-    return keep(
-        "token_stats",
-        lambda: load_scorer(model, **options).score(texts),
-        STATS,
-        texts=hash_texts(texts),
-        code=code_hash("scoring", "catalog.models", apart=LAB),
-        **pass_key(model, **options),
-    )
+    key = pass_key(model, **options)
+
+    def make() -> TokenStats:
+        stats = load_scorer(model, **options).score(texts)
+        if stats.provenance["revision"] != key["model"]:  # while this waited for another process, say
+            raise ValueError(f"model {model}: its files changed after it was asked for; score the texts again")
+        return stats
+
+    code = code_hash("scoring", "catalog.models", apart=LAB)
+    return keep("token_stats", make, STATS, texts=hash_texts(texts), code=code, **key)
 
 
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
     loaded = api.load_api_model(model, start_token)
     asked = loaded.determined_by()
-    path = kept_path("token_stats", STATS, **asked, texts=hash_texts(texts), code=code_hash("catalog.api", apart=LAB))
     # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
-    replies = path.with_name(f"{hash_of(asked)}.replies.jsonl")
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(replies.with_suffix(".lock")):
-            once(path, lambda to: api.score(loaded, texts, replies).save(to))
+    replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
+    lock, was_asked = FileLock(replies.with_suffix(".lock")), []
+
+    def make() -> TokenStats:
+        replies.parent.mkdir(parents=True, exist_ok=True)
+        with lock:
+            was_asked.append(True)
+            return api.score(loaded, texts, replies)
+
+    code = code_hash("catalog.api", apart=LAB)
+    stats = keep("token_stats", make, STATS, texts=hash_texts(texts), code=code, **asked)
+    if was_asked:
+        with lock:
             api.drop_replies(replies, texts)
-    return TokenStats.load(path)
+    return stats
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:

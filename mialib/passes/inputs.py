@@ -25,9 +25,9 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import warn_of_other_language
 from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
-from mialib.lab.schema import Strict
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
+from mialib.shared.schema import Strict
 from mialib.text import count_words
 from mialib.token_stats import TokenStats
 

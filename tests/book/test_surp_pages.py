@@ -15,9 +15,9 @@ from mialib.benchmarks import Benchmark
 from mialib.book.results import load_results
 from mialib.detectors import SURP_GRID, detect, surp_grid
 from mialib.lab.corpora import overlaps
-from mialib.lab.near_duplicates import NGRAM_WORDS
 from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.model_selection import HELD_OUT, stratified_split
+from mialib.shared.near_duplicates import NGRAM_WORDS
 from mialib.token_stats import TokenRow, TokenStats
 
 THRESHOLDS, KS = np.array([1.0, 2.5, 10.0]), np.array([10, 40, 100])

@@ -1,6 +1,7 @@
 """A model whose scores would mean nothing is an error that names what is wrong, never a number."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
 from safetensors.torch import load_file, save_file
 
-from mialib.catalog.models import Scorer, load_masked_model, load_scorer
+from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision
 from mialib.commands.cli import main
+from mialib.passes import cache
 from mialib.scoring import Scorer as CoreScorer
 
 
@@ -134,3 +136,29 @@ def test_the_command_says_it_in_one_line(folder, tmp_path, monkeypatch, capsys):
         main()
     said = capsys.readouterr().err
     assert ended.value.code == 1 and HEAD in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("where", [".", "parts"])
+def test_other_weights_of_the_same_size_and_time_are_another_model(folder, where):
+    (folder / where).mkdir(exist_ok=True)
+    index = {"weight_map": {"more": f"{where}/more.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    file = folder / where / "more.safetensors"
+    file.write_bytes(b"a" * 64)
+    stat, before = file.stat(), model_revision(str(folder))
+    assert model_revision(str(folder)) == before
+    file.write_bytes(b"b" * 64)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert model_revision(str(folder)) != before
+
+
+def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folder, monkeypatch):
+    load = cache.load_scorer
+
+    def load_others(*args, **options):
+        edit_weights(folder, lambda weights: weights.update({INNER: 2 * weights[INNER]}))
+        return load(*args, **options)
+
+    monkeypatch.setattr(cache, "load_scorer", load_others)
+    with pytest.raises(ValueError, match="its files changed after it was asked for"):
+        cache.score_or_load(str(folder), TEXTS)

@@ -1,82 +1,11 @@
-"""What is computed is kept once, whole or not at all, under a name that holds all that determines it."""
+"""Files are whole or not there, and hashes tell apart what has to be told apart."""
 
 import json
-import subprocess
-import sys
-import textwrap
 
 import grimp
-import numpy as np
 import pytest
 
 from mialib import store
-from mialib.store import ARRAYS, JSON, Format, keep, kept_path, once
-
-# --- once and keep ---
-
-
-def test_a_file_is_written_once_and_is_whole_or_not_there(tmp_path):
-    path, made = tmp_path / "deep" / "one.txt", []
-
-    def write(to):
-        made.append(to)
-        to.write_text("whole")
-        assert path.exists() == (len(made) > 1), "it takes its place at the end"
-
-    assert once(path, write) == once(path, write) == path
-    assert len(made) == 1 and path.read_text() == "whole" and not made[0].exists()
-
-    def fail(to):
-        to.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        once(tmp_path / "two.txt", fail)
-    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == ["deep"]
-    assert once(tmp_path / "two.txt", write).read_text() == "whole", "a failure leaves nothing in its way"
-
-
-def test_a_folder_is_written_once_too(tmp_path):
-    made = []
-
-    def write(to):
-        made.append(to)
-        to.mkdir()
-        (to / "a").write_text("1")
-        (to / "b").mkdir()
-
-    assert once(tmp_path / "model", write) == once(tmp_path / "model", write)
-    assert len(made) == 1 and sorted(p.name for p in (tmp_path / "model").iterdir()) == ["a", "b"]
-
-    def fail(to):
-        to.mkdir()
-        (to / "a").write_text("1")
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        once(tmp_path / "other", fail)
-    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")) == ["model"]
-
-
-def test_of_several_processes_one_writes_and_the_others_wait_for_it(tmp_path):
-    program = textwrap.dedent(
-        f"""
-        import os, time
-        from pathlib import Path
-        from mialib.store import once
-
-        def write(to):
-            with open({str(tmp_path / "made")!r}, "a") as file:
-                file.write("x")
-            time.sleep(0.3)
-            to.write_text(str(os.getpid()))
-
-        print(once(Path({str(tmp_path / "one")!r}), write).read_text())
-        """
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = {process.communicate()[0] for process in running}
-    assert len(said) == 1 and (tmp_path / "made").read_text() == "x"
 
 
 def test_a_new_folder_takes_the_place_of_an_old_one(tmp_path):
@@ -85,43 +14,6 @@ def test_a_new_folder_takes_the_place_of_an_old_one(tmp_path):
             temporary.mkdir()
             (temporary / content).write_text(content)
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["new"]
-
-
-@pytest.mark.parametrize(
-    ("form", "value"),
-    [
-        (JSON, {"a": [1, 2.5, None], "河": "é"}),
-        (ARRAYS, {"scores": np.arange(3.0), "ids": np.array([[1], [2]], np.int32)}),
-        (Format(".txt", lambda text, path: path.write_text(text), lambda path: path.read_text()), "text"),
-    ],
-    ids=["json", "arrays", "own"],
-)
-def test_what_is_kept_is_read_back_as_it_was_made(form, value, mialib_home):
-    made = []
-    first, again = (keep("kind", lambda: made.append(1) or value, form, n=3, name="é") for _ in range(2))
-    for found in (first, again):
-        assert found.keys() == value.keys() if isinstance(value, dict) else found == value
-        np.testing.assert_equal(found, value)
-    assert made == [1]
-    path = kept_path("kind", form, name="é", n=3)
-    assert path.is_file() and path.parent == mialib_home / "cache" / "kind" and path.suffix == form.suffix
-
-
-def test_another_thing_that_determines_it_makes_it_anew():
-    made = []
-    for given in ({"n": 1}, {"n": 2}, {"n": 1, "m": None}, {"n": "1"}, {"n": 1}):
-        keep("kind", lambda: made.append(1) or [], JSON, **given)
-    keep("another kind", lambda: made.append(1) or [], JSON, n=1)
-    assert len(made) == 5
-
-
-def test_what_cannot_be_made_is_not_kept():
-    def fail():
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        keep("kind", fail, JSON, n=1)
-    assert keep("kind", lambda: "yes", JSON, n=1) == "yes"
 
 
 # --- hashes of content ---
@@ -255,7 +147,7 @@ def test_the_closures_are_those_that_grimp_finds():
     graph = grimp.build_graph("mialib", exclude_type_checking_imports=True)
     folders = {f"mialib.{path.parent.name}" for path in store.PACKAGE.glob("*/__init__.py")}
     modules = graph.modules - folders - {"mialib"}
-    assert len(folders) == 7 and len(modules) > 40
+    assert len(folders) == 8 and len(modules) > 40
     for module in modules:
         found = {f"mialib.{name}" for name in store.import_closure(module.removeprefix("mialib."))}
         assert found - folders == graph.find_upstream_modules(module) - folders - {"mialib"} | {module}, module

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mialib.lab.near_duplicates import NearDuplicates
+from mialib.shared.near_duplicates import NearDuplicates
 
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
 

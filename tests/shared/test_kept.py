@@ -1,0 +1,221 @@
+"""What is computed is kept once, whole or not at all, under a name that holds all that determines it."""
+
+import errno
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from mialib.shared import kept
+from mialib.shared.kept import ARRAYS, JSON, Format, keep, kept_path, once
+
+# --- once ---
+
+
+def test_a_file_is_written_once_and_is_whole_or_not_there(tmp_path):
+    path, made = tmp_path / "deep" / "one.txt", []
+
+    def write(to):
+        made.append(to)
+        to.write_text("whole")
+        assert path.exists() == (len(made) > 1), "it takes its place at the end"
+
+    assert once(path, write) == once(path, write) == path
+    assert len(made) == 1 and path.read_text() == "whole" and not made[0].exists()
+
+    def fail(to):
+        to.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        once(tmp_path / "two.txt", fail)
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == ["deep"]
+    assert once(tmp_path / "two.txt", write).read_text() == "whole", "a failure leaves nothing in its way"
+
+
+def test_a_folder_is_written_once_too(tmp_path):
+    made = []
+
+    def write(to):
+        made.append(to)
+        to.mkdir()
+        (to / "a").write_text("1")
+        (to / "b").mkdir()
+
+    assert once(tmp_path / "model", write) == once(tmp_path / "model", write)
+    assert len(made) == 1 and sorted(p.name for p in (tmp_path / "model").iterdir()) == ["a", "b"]
+
+    def fail(to):
+        to.mkdir()
+        (to / "a").write_text("1")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        once(tmp_path / "other", fail)
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")) == ["model"]
+
+
+def test_of_several_processes_one_writes_and_the_others_wait_for_it(tmp_path):
+    program = textwrap.dedent(
+        f"""
+        import os, time
+        from pathlib import Path
+        from mialib.shared.kept import once
+
+        def write(to):
+            with open({str(tmp_path / "made")!r}, "a") as file:
+                file.write("x")
+            time.sleep(0.3)
+            to.write_text(str(os.getpid()))
+
+        print(once(Path({str(tmp_path / "one")!r}), write).read_text())
+        """
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate()[0] for process in running}
+    assert len(said) == 1 and (tmp_path / "made").read_text() == "x"
+
+
+def test_a_wait_for_another_process_is_mentioned(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(kept, "WAIT_SECONDS", 0.05)
+    program = textwrap.dedent(
+        f"""
+        import sys
+        from filelock import FileLock
+
+        with FileLock({str(tmp_path / ".one.lock")!r}):
+            print("held", flush=True)
+            sys.stdin.readline()
+        """
+    )
+    other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    other.stdout.readline()
+    warn = kept.logger.warning
+
+    def warn_and_let_go(*args):
+        warn(*args)
+        other.communicate("\n")
+
+    monkeypatch.setattr(kept.logger, "warning", warn_and_let_go)
+    assert once(tmp_path / "one", lambda to: to.write_text("whole")).read_text() == "whole"
+    assert f"waiting for another process that makes {tmp_path / 'one'} and holds" in caplog.text
+
+
+# --- keep ---
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [
+        (JSON, {"a": [1, 2.5, None], "河": "é"}),
+        (ARRAYS, {"scores": np.arange(3.0), "ids": np.array([[1], [2]], np.int32)}),
+        (Format(".txt", lambda text, path: path.write_text(text), lambda path: path.read_text()), "text"),
+    ],
+    ids=["json", "arrays", "own"],
+)
+def test_what_is_kept_is_read_back_as_it_was_made(form, value, mialib_home):
+    made = []
+    first, again = (keep("kind", lambda: made.append(1) or value, form, n=3, name="é") for _ in range(2))
+    for found in (first, again):
+        assert found.keys() == value.keys() if isinstance(value, dict) else found == value
+        np.testing.assert_equal(found, value)
+    assert made == [1]
+    path = kept_path("kind", form, name="é", n=3)
+    assert path.is_file() and path.parent == mialib_home / "cache" / "kind" and path.suffix == form.suffix
+
+
+def test_another_thing_that_determines_it_makes_it_anew():
+    made = []
+    for given in ({"n": 1}, {"n": 2}, {"n": 1, "m": None}, {"n": "1"}, {"n": 1}):
+        keep("kind", lambda: made.append(1) or [], JSON, **given)
+    keep("another kind", lambda: made.append(1) or [], JSON, n=1)
+    assert len(made) == 5
+
+
+def test_what_cannot_be_made_is_not_kept():
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        keep("kind", fail, JSON, n=1)
+    assert keep("kind", lambda: "yes", JSON, n=1) == "yes"
+
+
+# --- what is kept is what was written ---
+
+FOLDER = Format("", lambda value, path: [path.mkdir(), (path / "a").write_text(value)], lambda p: (p / "a").read_text())
+
+
+def kept_in(form):
+    """The file of the bytes that hold a value of the form, and a function that keeps it and says if it was made."""
+    value = {JSON: {"n": 1}, ARRAYS: {"n": np.arange(3)}, FOLDER: "text"}[form]
+    made = []
+
+    def ask():
+        made.clear()
+        found = keep("kind", lambda: made.append(1) or value, form, n=1)
+        np.testing.assert_equal(found, value)
+        return bool(made)
+
+    path = kept_path("kind", form, n=1)
+    return path / "a" if form is FOLDER else path, ask
+
+
+@pytest.mark.parametrize("form", [JSON, ARRAYS, FOLDER], ids=["json", "arrays", "folder"])
+def test_no_flipped_bit_is_read(form, caplog):
+    file, ask = kept_in(form)
+    assert ask() and not ask()
+    whole = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in rng.choice(8 * len(whole), 30):
+        data = bytearray(whole)
+        data[at // 8] ^= 1 << (at % 8)
+        file.write_bytes(data)
+        assert ask(), f"bit {at}"
+        assert not ask()
+    assert "is not as it was written: set aside as damaged-" in caplog.text
+    assert len(list(kept_path("kind", form, n=1).parent.glob("damaged-*"))) == 30
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "no checksum", "another key's", "garbled checksum"])
+def test_a_damaged_file_is_made_anew(damage):
+    file, ask = kept_in(JSON)
+    ask()
+    seal = file.with_name(f"{file.name}.sha256")
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-3])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "no checksum":
+        seal.unlink()
+    elif damage == "garbled checksum":
+        seal.write_bytes(b"\xff\xfe")
+    else:
+        keep("kind", lambda: {"n": 2}, JSON, n=2)
+        other = kept_path("kind", JSON, n=2)
+        file.write_bytes(other.read_bytes())
+        seal.write_bytes(other.with_name(f"{other.name}.sha256").read_bytes())
+    assert ask() and not ask()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_where_nothing_can_be_written_the_value_is_made_and_not_kept(number, caplog):
+    def write(value, path):
+        raise OSError(number, "no room here", str(path))
+
+    made = []
+    form = Format(".txt", write, lambda path: path.read_text())
+    for n in (1, 2):
+        assert keep("kind", lambda: made.append(1) or "value", form, n=1) == "value"
+        assert len(made) == n
+    assert "can't be kept (no room here); make room, or set MIALIB_HOME" in caplog.text
+
+
+def test_an_error_of_making_is_no_error_of_keeping():
+    def fail():
+        raise OSError("the hub can't be reached")
+
+    with pytest.raises(OSError, match="the hub can't be reached"):
+        keep("kind", fail, JSON, n=1)
