@@ -3,8 +3,8 @@
 Where this works, members and non-members are two kinds of text, and a detector's AUC on them says little about
 membership (Das, Zhang and Tramer 2024; Duan et al. 2024).
 
-Nested cross-validation: each text is scored by a classifier that was fitted on the other folds, and what a classifier
-has to choose it chooses by folds of *those*. Nothing is fitted on what is scored.
+Nested cross-validation: each text is scored by a classifier that was fitted on the other folds. Hyperparameters are
+chosen by an inner cross-validation on those folds alone, so nothing is fitted on what is scored.
 """
 
 from __future__ import annotations

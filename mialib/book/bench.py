@@ -1,4 +1,4 @@
-"""How fast scoring is on the machine at hand, beside the least that it could take and the ways that the field takes.
+"""How fast scoring is on the machine at hand, next to a lower bound and to the ways that public code takes.
 
 Every row of the table is measured on the same texts, in one process, in interleaved rounds (A B C, A B C, ...), so that
 whatever else the machine does falls on all of them. The models have random weights, which changes nothing about the
