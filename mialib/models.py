@@ -88,16 +88,16 @@ def free_bytes(device: torch.device) -> int:
 def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:
     """The id of the token that is prepended to each text, so that its first token is predicted too (DC-PDD, Eq. 2).
 
-    "auto" takes the papers' choice for the model's family, else the tokenizer's start token, else its end token; None
-    prepends nothing. ValueError where the tokenizer has no such token.
+    "auto" takes DC-PDD's choice for the model's family where the tokenizer knows that token, else the tokenizer's start
+    token, else its end token; None prepends nothing. ValueError where the tokenizer has no such token.
     """
     if start_token is None:
         return None
     if start_token == "auto":
-        wanted = START_TOKEN_OF_FAMILY.get(family) or tokenizer.bos_token or tokenizer.eos_token
-        if wanted is None:
+        of_family = START_TOKEN_OF_FAMILY.get(family)
+        start_token = of_family if of_family in tokenizer.get_vocab() else tokenizer.bos_token or tokenizer.eos_token
+        if start_token is None:
             raise ValueError("the tokenizer has neither a start nor an end token; pass start_token= a token or None")
-        start_token = wanted
     token_id = tokenizer.convert_tokens_to_ids(start_token)
     if token_id is None or (token_id == tokenizer.unk_token_id and start_token != tokenizer.unk_token):
         raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")

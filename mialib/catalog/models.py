@@ -116,7 +116,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a causal language model for scoring.
 
-    `start_token` as for `mialib.models.find_start_token`; "auto" takes the papers' choice for a model of the registry.
+    `start_token` as for `mialib.models.find_start_token`; "auto" is the registry's for a model that it names.
     Unavailable, in one sentence, for a model that can't be had or does not fit.
     """
     from transformers import AutoModelForCausalLM
@@ -202,7 +202,7 @@ class Scorer(scoring.Scorer):
     `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that is
     loaded is taken as it is. `device` and `dtype` default to what the machine has: on CUDA the type of
     `data/models.yml` for a model that it names, bfloat16 for any other; float32 on the CPU. `start_token` is prepended
-    to each text: "auto" (the papers' choice for the model, else its tokenizer's start token), a token, or None.
+    to each text: "auto" (the registry's for a model that it names, else the tokenizer's own), a token, or None.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
 
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
-    """The start token that "auto" stands for, where the registry knows the model: its papers' choice."""
+    """The start token that "auto" stands for, where the registry knows the model: DC-PDD's, Section 4."""
     known = find_model(name)
     return known.start_token if known and start_token == "auto" else start_token
 

@@ -26,6 +26,11 @@ def _set_up() -> None:
     jobs.log_plainly()
 
 
+def _none_for_none(start_token: str) -> str | None:
+    """The option as the library takes it."""
+    return None if start_token == "none" else start_token
+
+
 @app.command()
 def detect(
     texts: Annotated[
@@ -47,6 +52,9 @@ def detect(
     fpr: Annotated[
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
+    start_token: Annotated[
+        str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely.
@@ -60,7 +68,13 @@ def detect(
     from mialib.passes.inputs import Target
 
     target = Target(
-        model=model, benchmark=str(texts), reference=reference, corpus=corpus, masked=masked, n_neighbors=n_neighbors
+        model=model,
+        benchmark=str(texts),
+        reference=reference,
+        corpus=corpus,
+        masked=masked,
+        n_neighbors=n_neighbors,
+        start_token=_none_for_none(start_token),
     )
     loaded = load_texts(texts)
     detection = detect_texts(loaded, target, detector or [], calibrate, fpr)
@@ -104,6 +118,9 @@ def view(
     corpus: Annotated[
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
     ] = None,
+    start_token: Annotated[
+        str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+    ] = "auto",
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
 
@@ -133,7 +150,7 @@ def view(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
         )
         logging.info("%s", notes[-1])
-    target = Target(model=model, benchmark=str(texts), corpus=corpus)
+    target = Target(model=model, benchmark=str(texts), corpus=corpus, start_token=_none_for_none(start_token))
     inputs, tokenizer = Inputs(target, tuple(shown), language_of(shown)), load_tokenizer(model)
     numbers = {f"Text {i}": i for i in range(len(shown))}
     by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
@@ -148,6 +165,9 @@ def score(
     model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
+    start_token: Annotated[
+        str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+    ] = "auto",
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
     from mialib.catalog.models import check_loadable
@@ -155,7 +175,7 @@ def score(
     from mialib.store import write_json
 
     check_loadable(model)
-    inputs = load_inputs(Target(model=model, benchmark=benchmark))
+    inputs = load_inputs(Target(model=model, benchmark=benchmark, start_token=_none_for_none(start_token)))
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():

@@ -123,7 +123,14 @@ def neighbors_or_load(
 
 
 def neighbor_log_probs_or_load(
-    model: str, texts: Sequence[str], masked_lm: str, *, n_neighbors: int = 100, seed: int = 0, language: str = "en"
+    model: str,
+    texts: Sequence[str],
+    masked_lm: str,
+    *,
+    n_neighbors: int = 100,
+    seed: int = 0,
+    language: str = "en",
+    start_token: str | None = "auto",
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats a token.
 
@@ -135,12 +142,12 @@ def neighbor_log_probs_or_load(
     given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     if is_api(model):
         made = neighbors_or_load(texts, masked_lm, **given)
-        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text])
+        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
     def make() -> dict[str, NDArray[np.float64]]:
-        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts)
-        return {"log_prob": neighbor_log_probs(load_scorer(model), own, made)}
+        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, start_token=start_token)
+        return {"log_prob": neighbor_log_probs(load_scorer(model, start_token=start_token), own, made)}
 
     return keep(
         "neighbor_log_probs",
@@ -151,7 +158,7 @@ def neighbor_log_probs_or_load(
         code=code_hash("attacks.neighbors", "scoring", apart=LAB),
         jieba=version("jieba"),
         **given,
-        **pass_key(model),
+        **pass_key(model, start_token=start_token),
     )["log_prob"]
 
 

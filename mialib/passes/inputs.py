@@ -44,6 +44,7 @@ class Target(Strict):
     n_neighbors: PositiveInt = 100  # how many it makes for each text
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
     published: str | None = None  # the published table's column that stands beside it
+    start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
 
     @model_validator(mode="after")
     def _has_a_length_where_it_is_of_snippets(self) -> Target:
@@ -75,7 +76,7 @@ def _lowercase(inputs: Inputs) -> TokenStats | None:
     # Not in Chinese, where at most units and formulas have case.
     if inputs.language == "zh":
         return None
-    return score_or_load(inputs.target.model, [text.lower() for text in inputs.texts])
+    return inputs.score(inputs.target.model, [text.lower() for text in inputs.texts])
 
 
 def _frequency(inputs: Inputs) -> Any:
@@ -87,7 +88,7 @@ def _frequency(inputs: Inputs) -> Any:
 
 def _neighbors(inputs: Inputs) -> FloatArray:
     target = inputs.target
-    given = {"n_neighbors": target.n_neighbors, "language": inputs.language}
+    given = {"n_neighbors": target.n_neighbors, "language": inputs.language, "start_token": target.start_token}
     return neighbor_log_probs_or_load(target.model, inputs.texts, target.masked, **given)
 
 
@@ -96,7 +97,7 @@ NEEDS = {
     "texts": Need(lambda inputs: inputs.texts),
     "lowercase": Need(_lowercase, missing="the texts have no upper and lower case"),
     "reference": Need(
-        lambda inputs: score_or_load(inputs.target.reference, inputs.texts),
+        lambda inputs: inputs.score(inputs.target.reference, inputs.texts),
         "reference",
         "--reference",
         "no smaller model is named (references)",
@@ -128,9 +129,13 @@ class Inputs:
 
     def _load(self, name: str) -> Any:
         if name == "stats":
-            return score_or_load(self.target.model, self.texts)
+            return self.score(self.target.model, self.texts)
         need = NEEDS[name]
         return None if need.made_from and not getattr(self.target, need.made_from) else need.load(self)
+
+    def score(self, model: str, texts: Sequence[str]) -> TokenStats:
+        """A pass of a model, with the target's start token."""
+        return score_or_load(model, texts, start_token=self.target.start_token)
 
     @property
     def stats(self) -> TokenStats:
@@ -203,14 +208,14 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
     cut = inputs.benchmark.cut(n_words)
     if cut.texts == inputs.texts:  # which saves to tokenize them anew
         return replace(inputs, benchmark=cut), len(cut)
-    made = inputs_of(inputs.target, cut)
-    stats, n_reused = score_cut_texts(inputs.target.model, inputs.stats, cut.texts)
+    made, start = inputs_of(inputs.target, cut), {"start_token": inputs.target.start_token}
+    stats, n_reused = score_cut_texts(inputs.target.model, inputs.stats, cut.texts, **start)
 
     def origin(need: str) -> Any:
         if need == "lowercase" and inputs[need] is not None:
-            return score_cut_texts(inputs.target.model, inputs[need], [text.lower() for text in cut.texts])[0]
+            return score_cut_texts(inputs.target.model, inputs[need], [t.lower() for t in cut.texts], **start)[0]
         if need == "reference" and inputs[need] is not None:
-            return score_cut_texts(inputs.target.reference, inputs[need], cut.texts)[0]
+            return score_cut_texts(inputs.target.reference, inputs[need], cut.texts, **start)[0]
         return inputs[need] if need in ("lowercase", "reference", "frequency") else made[need]
 
     return replace(made, origin=origin, loaded={"stats": stats}), n_reused

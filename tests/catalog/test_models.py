@@ -75,6 +75,13 @@ def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):
     assert find_start_token(tokenizer, "llama") == 1
 
 
+def test_a_familys_start_token_that_the_tokenizer_lacks_gives_way_to_its_own():
+    tokenizer = make_tokenizer(("<begin>", "<end>", "<pad>"), bos_token="<begin>", eos_token="<end>")
+    assert [find_start_token(tokenizer, family) for family in ("opt", "baichuan", "llama")] == [0, 0, 0]
+    with pytest.raises(ValueError, match="'<s>' is not in the tokenizer's vocabulary"):
+        find_start_token(tokenizer, "opt", "<s>")
+
+
 @pytest.mark.parametrize("unknown", ["<nowhere>", ""])
 def test_an_unknown_start_token_is_an_error(unknown, model_folder):
     with pytest.raises(ValueError, match="is not in the tokenizer's vocabulary"):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import numpy as np
 import pytest
 import transformers
 from typer.testing import CliRunner
@@ -174,6 +175,18 @@ def test_score_fills_the_cache_and_writes_a_receipt(model_folder, tmp_path):
         "original": 2,
         "lowercase": 2,
     }
+
+
+@pytest.mark.parametrize(("option", "start_token"), [("none", None), ("auto", "auto"), ("</s>", "</s>")])
+def test_the_start_token_is_the_callers_choice(texts_file, model_folder, option, start_token):
+    command = ["detect", str(texts_file), "--model", model_folder, "--json", "--start-token", option]
+    rows = [json.loads(line) for line in CliRunner().invoke(app, command).stdout.splitlines()]
+    texts = load_texts(texts_file)
+    scorer = mialib.Scorer(model_folder, start_token=start_token)
+    stats, lower = scorer.score(texts, progress=False), scorer.score([t.lower() for t in texts], progress=False)
+    np.testing.assert_allclose([row["min_k"] for row in rows], mialib.detect("min_k", stats), rtol=1e-6)
+    expected = mialib.detect("lowercase", stats, lowercase=lower)
+    np.testing.assert_allclose([row["lowercase"] for row in rows], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
