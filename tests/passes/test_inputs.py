@@ -133,8 +133,8 @@ def test_a_detector_without_its_input_is_none_not_an_error(model_folder, benchma
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
     passes_made = []
 
-    def log_probs(model, texts, masked_lm, *, n_neighbors, language):
-        passes_made.append((model, masked_lm, n_neighbors, language, len(texts)))
+    def log_probs(model, texts, masked_lm, *, n_neighbors, language, start_token):
+        passes_made.append((model, masked_lm, n_neighbors, language, start_token, len(texts)))
         return np.arange(2.0 * len(texts)).reshape(-1, 2) - 40
 
     monkeypatch.setattr(passes, "neighbor_log_probs_or_load", log_probs)
@@ -142,7 +142,7 @@ def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, mask
     assert not passes_made and "neighbor" not in score_all(without)
     assert score_all(without, ["neighbor"]) == {"neighbor": None}
     found = without.retarget(masked=masked_folder, n_neighbors=2)
-    assert passes_made == [(model_folder, masked_folder, 2, "en", 16)]
+    assert passes_made == [(model_folder, masked_folder, 2, "en", "auto", 16)]
     assert score_all(found)["neighbor"].shape == (16,)
     taken = found.take([3, 0], "two")
     np.testing.assert_array_equal(taken["neighbors"], found["neighbors"][[3, 0]])
