@@ -57,6 +57,9 @@ SCORED = {job.output: job for job in JOBS.values() if job.rule == "score"}
 COLUMN_CODE = code_hash("book.paper_tables") if COLUMNS else ""
 
 
+OF_MODELS = ("torch", "transformers", "tokenizers")  # the libraries that make and run them
+
+
 def versions(*packages):
     return [version(package) for package in packages]
 
@@ -92,7 +95,7 @@ rule train:
     log: f"{OUT}/logs/train-{{model}}.log",
     params:
         recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
-        made_by=hash_of([code_hash("lab.training"), *versions("torch", "transformers", "tokenizers")]),
+        made_by=hash_of([code_hash("lab.training"), *versions(*OF_MODELS)]),
     priority: lambda w: PRIORITY[build.model_receipt(w.model)]
     run:
         jobs.run(jobs.train, f"lab/{wildcards.model}", output[0], log=log[0])
@@ -104,7 +107,7 @@ rule score:
     log: f"{OUT}/logs/score-{{scored}}.log",
     params:
         names=lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].name.split(" on "),
-        made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions("torch", "transformers", "tokenizers")]),
+        made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions(*OF_MODELS)]),
     priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
     run:
         jobs.run(jobs.score, *params.names, output[0], log=log[0])
@@ -148,7 +151,7 @@ rule notebook:
     params:
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
         code=lambda w: code_hash("book.notebooks", *NEEDS[w.notebook].modules),
-        versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", "torch", "transformers", "tokenizers")),
+        versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", *OF_MODELS)),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
     priority: lambda w: PRIORITY[build.page_file(w.notebook)]

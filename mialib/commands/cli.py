@@ -18,6 +18,9 @@ app = typer.Typer(
 lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
 app.add_typer(lab_app, name="lab")
 app.add_typer(build.app)
+StartToken = Annotated[
+    str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+]
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
 
@@ -52,9 +55,7 @@ def detect(
     fpr: Annotated[
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
-    start_token: Annotated[
-        str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
-    ] = "auto",
+    start_token: StartToken = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely.
@@ -118,9 +119,7 @@ def view(
     corpus: Annotated[
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
     ] = None,
-    start_token: Annotated[
-        str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
-    ] = "auto",
+    start_token: StartToken = "auto",
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
 
@@ -165,9 +164,7 @@ def score(
     model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
-    start_token: Annotated[
-        str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
-    ] = "auto",
+    start_token: StartToken = "auto",
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
     from mialib.catalog.models import check_loadable
