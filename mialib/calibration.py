@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mialib.metrics import FloatArray, Interval, threshold_at_fpr
+from mialib.metrics import FloatArray, Interval, clopper_pearson, threshold_at_fpr
 
 KNOWN = "the scores of known non-members"
 FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
@@ -110,15 +109,6 @@ def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> 
     if is_confident:  # the upper end for 0 of n: (1 - level) / 2 = (1 - fpr)^n
         return math.ceil(math.log((1 - level) / 2) / math.log1p(-fpr) - 1e-9)
     return math.ceil(1 / fpr - 1 - 1e-9)
-
-
-@lru_cache(maxsize=4096)
-def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
-    """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(n_found, n).proportion_ci(level, method="exact")
-    return Interval(n_found / n, float(interval.low), float(interval.high), level)
 
 
 def check_scores(scores: ArrayLike, name: str, at_least: int = 0) -> FloatArray:

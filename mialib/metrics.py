@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
+BySeed = Sequence[ArrayLike]  # scores of the same texts by models of several training seeds
 
 RESAMPLES = 2000
-FEW = 5  # misplaced texts of a class, below which they say little of an AUC's variance
+FEW = 5  # misplaced texts, below which they say little of an AUC's variance
 
 
 @dataclass(frozen=True)
@@ -99,29 +100,39 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 
 
 def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
-    """AUC with an interval from DeLong's variance (DeLong et al. 1988).
+    """AUC with a score interval (Newcombe 2006): its ends lie t standard errors *of their own* from the estimate.
 
-    Estimate plus and minus z standard errors; on the logit scale (Pepe 2003) where 0 or 1 is less than four of them
-    away, since the plain interval covers too little there. If fewer than `FEW` texts of a class are ranked wrongly, the
-    variance is poorly known: the interval then reaches at least to the AUC that n perfectly ranked texts of the smaller
-    class cannot rule out, auc^n = (1 - level) / 2; mirrored for an AUC below 0.5.
+    At the estimate the variance is DeLong's (1988), at other AUCs it differs by as much as `_exponential_variance`
+    does. Where few texts are ranked wrongly DeLong's is poorly known, and mostly too small: one below the exponential
+    is drawn up to it as if `FEW` further misplaced texts had shown that. The t quantile has the degrees of freedom of
+    the smaller class. `mialib coverage` simulates how often the interval holds the true AUC.
     """
-    from scipy.special import expit, logit
-    from scipy.stats import norm
+    from scipy.optimize import brentq
+    from scipy.stats import t
 
     placed = placements(*split_scores(labels, scores))
-    estimate, n = float(placed[0].mean()), min(map(len, placed))
-    error, z = np.sqrt(sum(map(_variance, placed))), norm.ppf((1 + level) / 2)
-    end = round(estimate)
-    if estimate == end or 4 * error <= estimate <= 1 - 4 * error:
-        low, high = estimate - z * error, estimate + z * error
-    else:
-        on_logit, error = logit(estimate), error / (estimate * (1 - estimate))
-        low, high = expit(on_logit - z * error), expit(on_logit + z * error)
-    if min(np.count_nonzero(of_class != end) for of_class in placed) < FEW:
-        reach = certain_within(n, level)
-        low, high = (min(low, 1 - reach), high) if end else (low, max(high, reach))
-    return Interval(estimate, max(0.0, float(low)), min(1.0, float(high)), level)
+    estimate, (m, n) = float(placed[0].mean()), map(len, placed)
+    if min(m, n) == 1:  # which says nothing of its class's spread
+        return Interval(estimate, 0.0, 1.0, level)
+    n_misplaced, ratio = 2 * min(m, n) * min(estimate, 1 - estimate), 1.0
+    if n_misplaced:
+        ratio = sum(map(_variance, placed)) / _exponential_variance(estimate, m, n)
+        ratio = max(ratio, (n_misplaced * ratio + FEW) / (n_misplaced + FEW))
+    reach = t.ppf((1 + level) / 2, min(m, n) - 1) * np.sqrt(ratio)
+
+    def lower_end(of: float) -> float:
+        def excess(end: float) -> float:
+            return of - end - reach * np.sqrt(_exponential_variance(end, m, n))
+
+        return float(brentq(excess, 0, of - 1e-12)) if of > 1e-9 else 0.0
+
+    return Interval(estimate, lower_end(estimate), 1 - lower_end(1 - estimate), level)
+
+
+def _exponential_variance(auc: float, m: int, n: int) -> float:
+    """Variance of an AUC of exponential scores (Hanley and McNeil 1982), or of their negatives, whichever is larger."""
+    high, low = sorted([auc / (1 + auc), (1 - auc) / (2 - auc)], reverse=True)
+    return auc * (1 - auc) * (1 + (max(m, n) - 1) * high + (min(m, n) - 1) * low) / (m * n)
 
 
 def certain_within(n: int, level: float) -> float:
@@ -138,9 +149,7 @@ def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, lev
     return compare_auc_over_seeds(labels, [scores_a], [scores_b], level)
 
 
-def compare_auc_over_seeds(
-    labels: ArrayLike, scores_a: Sequence[ArrayLike], scores_b: Sequence[ArrayLike], level: float = 0.95
-) -> Comparison:
+def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, level: float = 0.95) -> Comparison:
     """Mean AUC difference a minus b over training seeds, with an interval that covers texts, seeds *and* choices.
 
     `scores_a[s]` and `scores_b[s]` are the scores of the same texts under models of seed s, (N,); or (F, N), where
@@ -151,10 +160,8 @@ def compare_auc_over_seeds(
     agrees (one class wholly above the other against chance) all parts are 0; the interval then reaches as far towards 0
     as `auc_interval`'s does, and the p-value is the smallest that so many texts can give.
     """
-    if not len(scores_a) or len(scores_a) != len(scores_b):
-        raise ValueError(f"{len(scores_a)} and {len(scores_b)} seeds; at least one, and the same for both, are needed")
-    labels = np.asarray(labels)
-    pairs = [(_placed(labels, of_a), _placed(labels, of_b)) for of_a, of_b in zip(scores_a, scores_b, strict=True)]
+    labels, runs = _pair_seeds(labels, scores_a, scores_b)
+    pairs = [(_placed(labels, of_a), _placed(labels, of_b)) for of_a, of_b in runs]
     # (seeds, folds, texts of the class), NaN where not judged
     above, below = (np.array([a[side] - b[side] for a, b in pairs]) for side in (0, 1))
     by_run = np.nanmean(above, axis=2)  # (seeds, folds)
@@ -162,13 +169,12 @@ def compare_auc_over_seeds(
     n_texts = int((labels == 1).sum()), int((labels == 0).sum())
     placed = np.concatenate([side.ravel() for pair in pairs for of_one in pair for side in of_one])
     are_certain = np.isin(placed[~np.isnan(placed)], (0, 1)).all()  # each has one class wholly above the other
-    are_equal = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(scores_a, scores_b, strict=True))
+    are_equal = all(np.array_equal(a, b, equal_nan=True) for a, b in runs)
     if not difference and are_certain and not are_equal:
         reach = certain_within(min(n_texts), level)  # two certainties that so few texts cannot give
         return Comparison(Interval(0.0, -reach, reach, level), 1.0)
     of_texts = sum(_variance(np.nanmean(part, axis=(0, 1))) for part in (above, below))
-    parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
-    return compared(difference, of_texts, parts, n_texts, level)
+    return compared(difference, of_texts, _further_parts(by_run), n_texts, level)
 
 
 def compared(
@@ -195,8 +201,23 @@ def compared(
     )
 
 
-def _placed(labels: NDArray[Any], scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Placements of (N,) or (F, N) scores: of the members (F, m) and the non-members (F, n), NaN where scores are."""
+def _further_parts(by_run: FloatArray) -> list[tuple[float, int]]:
+    """Of differences (seeds, folds): the variance of the mean between seeds, and between folds, where several are."""
+    return [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
+
+
+def _pair_seeds(
+    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed
+) -> tuple[NDArray[Any], list[tuple[FloatArray, FloatArray]]]:
+    """The labels, and each seed's checked scores of both sides, (F, N) each."""
+    if not len(scores_a) or len(scores_a) != len(scores_b):
+        raise ValueError(f"{len(scores_a)} and {len(scores_b)} seeds; at least one, and the same for both, are needed")
+    labels = np.asarray(labels)
+    return labels, [(_rows(labels, a), _rows(labels, b)) for a, b in zip(scores_a, scores_b, strict=True)]
+
+
+def _rows(labels: NDArray[Any], scores: ArrayLike) -> FloatArray:
+    """Scores (N,) or (F, N) as (F, N), checked: NaN only for a text of one of several folds."""
     rows = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if rows.shape[1] != len(labels):
         raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {np.shape(scores)}")
@@ -207,9 +228,16 @@ def _placed(labels: NDArray[Any], scores: ArrayLike) -> tuple[FloatArray, FloatA
     if np.isinf(rows).any():
         fold, i = np.argwhere(np.isinf(rows))[0]
         raise ValueError(f"score {rows[fold, i]} of text {i} is not finite")
+    if len(rows) == 1:
+        split_scores(labels, rows[0])
+    return rows
+
+
+def _placed(labels: NDArray[Any], rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Placements of (F, N) scores: of the members (F, m) and the non-members (F, n), NaN where scores are."""
     above, below = (np.full((len(rows), int((labels == label).sum())), np.nan) for label in (1, 0))
     for f, row in enumerate(rows):
-        judged = ~np.isnan(row) if len(rows) > 1 else np.full(len(row), True)
+        judged = ~np.isnan(row)
         placed = placements(*split_scores(labels[judged], row[judged]))
         above[f, judged[labels == 1]], below[f, judged[labels == 0]] = placed
     return above, below
@@ -234,16 +262,17 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     """The lowest threshold with at most a share `fpr` of the non-members (..., n) above it, shape (...).
 
-    A text is called a member if its score is *above* it. It is a non-member's score, or -inf for an FPR of 1.
+    A text is called a member if its score is *above* it. It is a non-member's score, or -inf for an FPR of 1. Scores
+    that are NaN are left out.
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"an FPR lies in [0, 1], got {fpr}")
-    n = non_members.shape[-1]
+    n = np.count_nonzero(~np.isnan(non_members), axis=-1)
     # How many of the n may be accepted; the tolerance keeps 0.05 * 1000 = 50 from rounding down to 49.
-    n_accepted = int(np.floor(fpr * n + 1e-9))
-    if n_accepted == n:
-        return np.full(non_members.shape[:-1], -np.inf)
-    return np.partition(non_members, n - n_accepted - 1, axis=-1)[..., n - n_accepted - 1]
+    n_accepted = np.floor(fpr * n + 1e-9).astype(int)
+    ordered = np.sort(non_members, axis=-1)  # NaN at the end
+    at = np.take_along_axis(ordered, np.maximum(n - n_accepted - 1, 0)[..., None], axis=-1)[..., 0]
+    return np.where(n_accepted == n, -np.inf, at)
 
 
 def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
@@ -251,18 +280,36 @@ def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float
     return float(_tprs(*split_scores(labels, scores), fpr))
 
 
-def tpr_at_fpr_interval(
-    labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05, level: float = 0.95, seed: int = 0
-) -> Interval:
-    """TPR at an FPR with a percentile bootstrap interval, members and non-members resampled apart.
+def non_members_needed(fpr: float) -> int:
+    """The fewest non-members of which a share `fpr` is one text or more: with fewer there is no TPR at that FPR."""
+    return int(np.ceil(1 / fpr - 1e-9)) if fpr else 1
 
-    The threshold is found anew in each resample, so the interval covers its uncertainty too. Where all members lie on
-    one side of it in every one, the interval reaches as far as `auc_interval`'s does.
+
+def tpr_at_fpr_interval(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05, level: float = 0.95) -> Interval:
+    """TPR at an FPR with an interval that covers the draw of members and that of non-members.
+
+    The members' part is Clopper and Pearson's (1934) at the threshold. The non-members' part is the TPR between two of
+    their scores, which hold the true threshold between them whatever the distribution: of n non-members a binomial
+    number lies above it. On each side the two distances from the estimate are squared and added (Zou and Donner 2008).
+    Where n is small the threshold may well lie above all n, and the lower end is 0. ValueError for fewer non-members
+    than `non_members_needed`.
     """
+    from scipy.stats import binom
+
     members, non_members = split_scores(labels, scores)
-    rng = np.random.default_rng(seed)
-    drawn = (rng.choice(of_class, (RESAMPLES, len(of_class))) for of_class in (members, non_members))
-    return percentile_interval(tpr_at_fpr(labels, scores, fpr), _tprs(*drawn, fpr), len(members), level)
+    m, n, estimate = len(members), len(non_members), float(_tprs(members, non_members, fpr))
+    _check_enough(n, fpr)
+    drawn = clopper_pearson(round(estimate * m), m, level)
+    fewest, most = binom.ppf([(1 - level) / 2, (1 + level) / 2], n, fpr).astype(int)
+    ordered = np.concatenate([[-np.inf], np.sort(non_members), [np.inf]])
+    lowest, highest = ((members > ordered[at]).mean() for at in (n + 1 - fewest, n - most))
+    down, up = np.hypot(estimate - drawn.low, estimate - lowest), np.hypot(drawn.high - estimate, highest - estimate)
+    return Interval(estimate, max(0.0, float(estimate - down)), min(1.0, float(estimate + up)), level)
+
+
+def _check_enough(n_non_members: int, fpr: float) -> None:
+    if n_non_members < (needed := non_members_needed(fpr)):
+        raise ValueError(f"a TPR at an FPR of {fpr:g} needs {needed} non-members, and there are {n_non_members}")
 
 
 def compare_tpr_at_fpr(
@@ -278,41 +325,60 @@ def compare_tpr_at_fpr(
 
     The p-value is twice the smaller share of resampled differences on either side of 0, at least 2 / (resamples + 1).
     """
-    rng, labels = np.random.default_rng(seed), np.asarray(labels)
-    counts = [int(np.sum(labels == label)) for label in (1, 0)]
-    drawn = [rng.choice(n, (n_resamples, n)) for n in counts]
-
-    def of(scores: ArrayLike) -> FloatArray:
-        """On these texts, then on each resample."""
-        members, non_members = split_scores(labels, scores)
-        return np.append(_tprs(members, non_members, fpr), _tprs(members[drawn[0]], non_members[drawn[1]], fpr))
-
-    estimate, *resampled = of(scores_a) - of(scores_b)
+    of_a, of_b = _resampled_tprs(labels, [scores_a], [scores_b], fpr, n_resamples, seed)[:, 0, 0]
+    estimate, *resampled = of_a - of_b
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     smaller = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
     p_value = min(1.0, 2 * (smaller + 1) / (n_resamples + 1))
     return Comparison(Interval(float(estimate), float(low), float(high), level), float(p_value))
 
 
+def compare_tpr_at_fpr_over_seeds(
+    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float = 0.05, level: float = 0.95
+) -> Comparison:
+    """Mean difference of the TPR at an FPR over training seeds, with an interval that covers texts, seeds and choices.
+
+    Scores, and how the parts of the variance are joined, as in `compare_auc_over_seeds`. The part over texts is the
+    bootstrap variance of the mean difference: in each resample all seeds, folds and both sides keep the same texts.
+    """
+    tprs = _resampled_tprs(labels, scores_a, scores_b, fpr)  # (sides, seeds, folds, resamples)
+    by_run, resampled = (tprs[0] - tprs[1])[..., 0], np.nanmean(tprs[0] - tprs[1], axis=(0, 1))[1:]
+    difference, n_texts = float(by_run.mean()), (int(np.sum(labels)), int(np.sum(np.equal(labels, 0))))
+    if not difference and np.isin(tprs, (0, 1)).all() and not np.array_equal(scores_a, scores_b, equal_nan=True):
+        reach = certain_within(min(n_texts), level)  # two certainties that so few texts cannot give
+        return Comparison(Interval(0.0, -reach, reach, level), 1.0)
+    return compared(difference, float(resampled.var(ddof=1)), _further_parts(by_run), n_texts, level)
+
+
+def _resampled_tprs(
+    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float, n_resamples: int = RESAMPLES, seed: int = 0
+) -> FloatArray:
+    """TPRs (2, seeds, folds, 1 + resamples) of both sides: on the texts first, then on resamples that all share."""
+    labels, runs = _pair_seeds(labels, scores_a, scores_b)
+    rng, members, non_members = np.random.default_rng(seed), np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    drawn = [rng.choice(of_class, (n_resamples, len(of_class))) for of_class in (members, non_members)]
+
+    def of(row: FloatArray) -> FloatArray:
+        _check_enough(len(split_scores(labels[~np.isnan(row)], row[~np.isnan(row)])[1]), fpr)
+        return np.append(_tprs(row[members], row[non_members], fpr), _tprs(row[drawn[0]], row[drawn[1]], fpr))
+
+    return np.array([[[of(row) for row in pair[side]] for pair in runs] for side in (0, 1)])
+
+
 def _tprs(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
-    """The TPR of members (..., m) and non-members (..., n), shape (...)."""
-    return (members > threshold_at_fpr(non_members, fpr)[..., None]).mean(axis=-1)
+    """The TPR of members (..., m) and non-members (..., n), shape (...), without those that are NaN."""
+    above = members > threshold_at_fpr(non_members, fpr)[..., None]
+    with np.errstate(invalid="ignore"):  # a resample may leave a fold no member: NaN
+        return above.sum(axis=-1) / np.count_nonzero(~np.isnan(members), axis=-1)
 
 
-# --- bootstrap ---
+# --- a share ---
 
 
-@lru_cache(maxsize=8)
-def resamples(n: int, seed: int) -> FloatArray:
-    """How often each of n things is drawn in each bootstrap resample, (RESAMPLES, n)."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
+@lru_cache(maxsize=4096)
+def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
+    """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""
+    from scipy.stats import binomtest
 
-
-def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: float = 0.95) -> Interval:
-    """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
-    alone do not make certain, it reaches as far as they could not exclude."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    if low == high and estimate in (0.0, 1.0):
-        reach = certain_within(n, level)
-        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
-    return Interval(estimate, float(low), float(high), level)
+    interval = binomtest(n_found, n).proportion_ci(level, method="exact")
+    return Interval(n_found / n, float(interval.low), float(interval.high), level)

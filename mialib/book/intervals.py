@@ -1,17 +1,35 @@
-"""Intervals that only the book's pages need, by the bootstrap of `mialib.metrics`."""
+"""Intervals that only the book's pages need, by a bootstrap."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.metrics import FloatArray, Interval, percentile_interval, resamples
+from mialib.metrics import RESAMPLES, FloatArray, Interval, certain_within
+
+
+@lru_cache(maxsize=8)
+def resamples(n: int, seed: int) -> FloatArray:
+    """How often each of n things is drawn in each bootstrap resample, (RESAMPLES, n)."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
+
+
+def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: float = 0.95) -> Interval:
+    """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
+    alone do not make certain, it reaches as far as they could not exclude."""
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    if low == high and estimate in (0.0, 1.0):
+        reach = certain_within(n, level)
+        low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
+    return Interval(estimate, float(low), float(high), level)
 
 
 def at_level(interval: Interval, level: float) -> Interval:
     """The same interval at another level: each half scaled by the ratio of the two normal quantiles, not clipped.
 
-    Exact for an interval that is normal, as `auc_interval`'s where neither end was clipped, else an approximation.
+    Exact for an interval that is normal, else an approximation: close for an `auc_interval` away from 0 and 1.
     ValueError for a level outside (0, 1).
     """
     from scipy.stats import norm

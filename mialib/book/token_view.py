@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.book.intervals import resamples
 from mialib.book.results import Result
 from mialib.book.tables import describe_options
 from mialib.detectors import (
@@ -35,7 +36,7 @@ from mialib.detectors import (
     surp_conditions,
 )
 from mialib.frequency import TokenFrequency
-from mialib.metrics import Interval, resamples
+from mialib.metrics import Interval
 from mialib.passes.inputs import NEEDS, Inputs
 from mialib.store import hash_of
 from mialib.text import excerpt

@@ -3,11 +3,20 @@
 import numpy as np
 import oracles
 import pytest
-from scipy.stats import bootstrap, norm, rankdata
+from scipy.stats import binom, bootstrap, norm, rankdata, t
 from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, compare_auc, roc, tpr_at_fpr, tpr_at_fpr_interval
-from mialib.metrics import Interval, aucs, compare_auc_over_seeds, compare_tpr_at_fpr, threshold_at_fpr
+from mialib.metrics import (
+    Interval,
+    aucs,
+    clopper_pearson,
+    compare_auc_over_seeds,
+    compare_tpr_at_fpr,
+    compare_tpr_at_fpr_over_seeds,
+    non_members_needed,
+    threshold_at_fpr,
+)
 
 SEEDS = [0, 1, 2, 3]
 
@@ -77,15 +86,33 @@ def test_wrong_rows_of_scores_are_an_error_that_says_what_is_wrong(labels, score
         aucs(labels, scores)
 
 
+def exponential_variance(auc, m, n):
+    """Hanley and McNeil (1982), from Q1 and Q2, for scores and for their negatives: the larger."""
+    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    of = [(p - 1) * (q1 - auc**2) + (q - 1) * (q2 - auc**2) for p, q in ((m, n), (n, m))]
+    return (auc * (1 - auc) + max(of)) / (m * n)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_interval_has_delongs_variance(seed):
+def test_each_end_lies_t_of_its_own_standard_errors_away(seed):
     labels, scores = random_scores(seed)
+    members, non_members = split(labels, scores)
+    m, n = len(members), len(non_members)
     interval = auc_interval(labels, scores, level=0.9)
-    error = np.sqrt(oracles.delong_variance(*split(labels, scores)))
-    assert interval.estimate == auc(labels, scores)
-    assert interval.low == pytest.approx(interval.estimate - 1.6448536 * error, abs=1e-7)
-    assert interval.high == pytest.approx(interval.estimate + 1.6448536 * error, abs=1e-7)
-    assert interval.level == 0.9
+    assert interval.estimate == auc(labels, scores) and interval.level == 0.9
+    ratio = oracles.delong_variance(members, non_members) / exponential_variance(interval.estimate, m, n)
+    misplaced = 2 * min(m, n) * min(interval.estimate, 1 - interval.estimate)
+    ratio = max(ratio, (misplaced * ratio + 5) / (misplaced + 5))
+    for end in (interval.low, interval.high):
+        errors = (interval.estimate - end) / np.sqrt(ratio * exponential_variance(end, m, n))
+        assert abs(errors) == pytest.approx(t.ppf(0.95, min(m, n) - 1), abs=1e-6)
+
+
+def test_of_many_texts_in_the_middle_the_interval_is_delongs():
+    labels, scores = random_scores(0, n=1500)
+    interval, error = auc_interval(labels, scores), np.sqrt(oracles.delong_variance(*split(labels, scores)))
+    assert interval.low == pytest.approx(interval.estimate - 1.96 * error, abs=0.002)
+    assert interval.high == pytest.approx(interval.estimate + 1.96 * error, abs=0.002)
 
 
 def auc_of_rows(members, non_members, axis=-1):
@@ -121,18 +148,20 @@ def test_95_percent_intervals_hold_the_true_auc_95_times_in_100():
 
 @pytest.mark.parametrize(
     ("n_members", "n_non_members", "true"),
-    [(71, 500, 0.98), (71, 500, 0.995), (71, 500, 0.999), (25, 100, 0.99), (500, 500, 0.997), (50, 50, 0.9)],
+    [(71, 500, 0.98), (71, 500, 0.999), (20, 500, 0.97), (20, 500, 0.9), (500, 500, 0.997), (10, 10, 0.9)],
 )
-def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, true):
-    # The plain interval does 74 to 92 times in 100 here.
-    rng, n_draws, n_inside = np.random.default_rng(0), 400, 0
+@pytest.mark.parametrize("spread", [1, 2])  # of the members' scores; of the non-members' it is 1
+def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, true, spread):
+    # DeLong's plain interval does 74 to 92 times in 100 here, Newcombe's method 5 89 times where members spread wider.
+    rng, n_draws, n_inside = np.random.default_rng(0), 200, 0
     labels = np.repeat([1, 0], [n_members, n_non_members])
     for _ in range(n_draws):
-        scores = rng.normal(size=len(labels)) + np.sqrt(2) * norm.ppf(true) * labels
+        scores = rng.normal(size=len(labels)) * np.where(labels, spread, 1)
+        scores += np.sqrt(1 + spread**2) * norm.ppf(true) * labels
         interval, turned = auc_interval(labels, scores), auc_interval(labels, -scores)
         n_inside += interval.low <= true <= interval.high
         assert (turned.low, turned.high) == pytest.approx((1 - interval.high, 1 - interval.low))
-    assert n_inside / n_draws >= 0.90
+    assert n_inside / n_draws >= 0.92  # 0.95 or more, and twice the error of 200 draws
 
 
 def test_worse_scores_never_get_a_surer_interval_than_separated_ones():
@@ -164,15 +193,23 @@ def test_a_broken_score_in_a_fold_is_an_error_that_names_the_text(value, message
 
 
 def test_separated_classes_get_an_interval_and_not_a_certainty():
-    # Ten members over ten non-members: 0.025 = auc^10 gives 0.691, and fewer texts say less.
+    # With ten of each (1 - low)^2 = t^2 low (1 - low) (1 + 9 low / (1 + low) + 9 (1 - low) / (2 - low)) / 100.
     labels, scores = np.repeat([1, 0], 10), np.repeat([1.0, 0.0], 10)
     interval = auc_interval(labels, scores)
     assert (interval.estimate, interval.high) == (1, 1)
-    assert interval.low == pytest.approx(0.025**0.1)
-    assert auc_interval(labels, -scores).high == pytest.approx(1 - 0.025**0.1)
+    low = interval.low
+    assert (1 - low) ** 2 == pytest.approx(t.ppf(0.975, 9) ** 2 * exponential_variance(low, 10, 10))
+    assert auc_interval(labels, -scores).high == pytest.approx(1 - low)
     assert auc_interval(labels, -scores).low == 0
-    few = auc_interval([1, 1, 0, 0, 0], [2, 2, 1, 1, 1])
-    assert few.low == pytest.approx(0.025**0.5)
+    assert auc_interval([1, 1, 0, 0, 0], [2, 2, 1, 1, 1]).low < 0.1 < low, "fewer texts say less"
+    # Where members are wholly above with chance c and else like the non-members, all ten are with c^10, and AUC is
+    # (1 + c) / 2: the interval holds it unless that is less than 0.025.
+    assert low < (1 + 0.025**0.1) / 2
+
+
+def test_equal_scores_are_no_certainty():
+    interval = auc_interval([1] * 50 + [0] * 50, np.zeros(100))
+    assert interval.low < 0.48 and interval.high == pytest.approx(1 - interval.low)
 
 
 def test_an_interval_stays_within_0_and_1():
@@ -313,24 +350,44 @@ def test_tpr_at_fpr_agrees_with_trying_every_threshold(seed, ties):
         assert tpr_at_fpr(labels, scores, fpr=min(1, (n_accepted + 0.5) / n)) >= expected
 
 
-def tpr_of_rows(members, non_members, axis=-1):
-    """TPR at 10% FPR along the last axis, from the definition, for scipy's bootstrap."""
-    thresholds = np.concatenate([members, non_members], axis=-1)[..., None]
-    fpr = (non_members[..., None, :] >= thresholds).mean(-1)
-    tpr = (members[..., None, :] >= thresholds).mean(-1)
-    return np.where(fpr <= 0.1 + 1e-9, tpr, 0).max(-1)
+def test_the_tpr_interval_by_hand():
+    # Non-members 0 .. 99, so the threshold for 5% is 94; a binomial number of 100 at 5% lies in 1 .. 10 95 times in
+    # 100, so the true one lies between 89 and 99. Of 20 members 12 are above 94, 6 above 99 and 15 above 89.
+    assert binom.ppf([0.025, 0.975], 100, 0.05).tolist() == [1, 10]
+    members = np.repeat([50.0, 92, 97, 200], [5, 3, 6, 6])
+    interval = tpr_at_fpr_interval(np.repeat([0, 1], [100, 20]), np.concatenate([np.arange(100.0), members]))
+    drawn = clopper_pearson(12, 20)
+    assert interval.estimate == 0.6
+    assert interval.low == pytest.approx(0.6 - np.hypot(0.6 - drawn.low, 0.6 - 0.3))
+    assert interval.high == pytest.approx(0.6 + np.hypot(drawn.high - 0.6, 0.75 - 0.6))
 
 
-def test_the_tpr_interval_agrees_with_a_bootstrap():
-    labels, scores = random_scores(0, n=100, share=0.5)
-    expected = bootstrap(
-        split(labels, scores), tpr_of_rows, n_resamples=2000, method="percentile", rng=1, vectorized=True, batch=200
-    )
-    interval = tpr_at_fpr_interval(labels, scores, fpr=0.1)
-    assert interval.estimate == tpr_at_fpr(labels, scores, fpr=0.1)
-    assert interval.low == pytest.approx(expected.confidence_interval.low, abs=0.04)
-    assert interval.high == pytest.approx(expected.confidence_interval.high, abs=0.04)
-    assert interval == tpr_at_fpr_interval(labels, scores, fpr=0.1), "the same seed gives the same interval"
+def test_few_non_members_leave_the_lower_end_at_0_and_too_few_are_an_error():
+    # That none of 50 non-members lies above the true threshold at 5% has a chance of 0.95^50 = 0.08.
+    labels = np.repeat([1, 0], [100, 50])
+    assert tpr_at_fpr_interval(labels, labels.astype(float)).low == 0
+    for fpr, needed in ((0.01, 100), (0.05, 20), (0.1, 10)):
+        assert non_members_needed(fpr) == needed
+        labels = np.repeat([1, 0], [30, needed - 1])
+        scores = np.arange(len(labels), dtype=float)
+        for measure in (
+            lambda: tpr_at_fpr_interval(labels, scores, fpr),  # noqa: B023
+            lambda: compare_tpr_at_fpr(labels, scores, -scores, fpr),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match=f"needs {needed} non-members, and there are {needed - 1}"):
+                measure()
+        assert tpr_at_fpr_interval(np.append(labels, 0), np.append(scores, 0), fpr).estimate == 0
+
+
+@pytest.mark.parametrize(("n_members", "n_non_members", "fpr"), [(100, 100, 0.01), (50, 50, 0.05), (20, 500, 0.05)])
+def test_tpr_intervals_hold_the_true_tpr_95_times_in_100(n_members, n_non_members, fpr):
+    # A percentile bootstrap of the same texts does 74 times in the first case.
+    rng, n_draws, n_inside = np.random.default_rng(0), 400, 0
+    labels, true = np.repeat([1, 0], [n_members, n_non_members]), 0.5
+    for _ in range(n_draws):
+        interval = tpr_at_fpr_interval(labels, rng.normal(size=len(labels)) + norm.ppf(1 - fpr) * labels, fpr)
+        n_inside += interval.low <= true <= interval.high
+    assert n_inside / n_draws >= 0.93
 
 
 # --- the curve ---
@@ -392,7 +449,7 @@ def test_booleans_and_lists_are_labels_too():
     assert auc([True, False], [2, 1]) == auc(np.array([1, 0], np.int8), np.array([2, 1])) == 1
 
 
-def test_a_tpr_of_0_or_1_in_every_resample_is_no_certainty():
+def test_a_tpr_of_0_or_1_is_no_certainty():
     labels = np.repeat([1, 0], [40, 400])
     apart = tpr_at_fpr_interval(labels, labels.astype(float))
     assert (apart.estimate, apart.high) == (1, 1) and apart.low == pytest.approx(0.025 ** (1 / 40))
@@ -423,3 +480,67 @@ def test_the_paired_difference_of_tprs():
     assert reverse.difference.high == pytest.approx(-found.difference.low) and reverse.p_value == found.p_value
     same = compare_tpr_at_fpr(labels, a, a)
     assert same.difference == Interval(0, 0, 0) and same.p_value == 1
+
+
+# --- over seeds ---
+
+
+def by_seed(rng, labels, shift, n_seeds=3, spread=0.5, of_seed=0.0):
+    """Scores of the same texts under several seeds: one part of the texts' own, one of each seed."""
+    common = rng.normal(size=len(labels))
+    return [
+        common + spread * rng.normal(size=len(labels)) + (shift + of_seed * rng.normal()) * labels
+        for _ in range(n_seeds)
+    ]
+
+
+def test_the_mean_difference_of_tprs_over_seeds_by_hand():
+    # Each member is above all non-members or below. In a resample of n texts of which a share p counts, the mean has
+    # variance p (1 - p) / n; here the mean over seeds counts a member 0, 1/2 or 1.
+    labels = np.repeat([1, 0], [40, 100])
+    members = np.array([np.repeat([9.0, -9], [30, 10]), np.repeat([9.0, -9], [20, 20])])
+    scores = [np.concatenate([of, np.zeros(100)]) for of in members]
+    found = compare_tpr_at_fpr_over_seeds(labels, scores, [np.zeros(140)] * 2)
+    assert found.difference.estimate == pytest.approx((0.75 + 0.5) / 2)
+    of_texts = np.repeat([1, 0.5, 0], [20, 10, 10]).var() / 40
+    between = np.var([0.75, 0.5], ddof=1) / 2
+    freedom = (of_texts + between) ** 2 / between**2
+    half = t.ppf(0.975, freedom) * np.sqrt(of_texts + between)
+    # The bootstrap's 2000 resamples know of_texts to 3%, which also moves the degrees of freedom.
+    assert found.difference.high - found.difference.estimate == pytest.approx(half, rel=0.08)
+    one = compare_tpr_at_fpr_over_seeds(labels, scores[:1], [np.zeros(140)]).difference
+    assert one.high - one.low == pytest.approx(2 * 1.96 * np.sqrt(0.75 * 0.25 / 40), rel=0.05)
+
+
+def test_a_folds_own_texts_count_in_none_of_its_tprs():
+    rng, labels = np.random.default_rng(0), np.tile([1, 0], 100)
+    whole, other = rng.normal(size=200) + labels, rng.normal(size=200)
+    scores = np.tile(whole, (5, 1))
+    fold = np.arange(200) // 2 % 5
+    scores[fold, np.arange(200)] = np.nan
+    found = compare_tpr_at_fpr_over_seeds(labels, [scores], [np.where(np.isnan(scores), np.nan, other)])
+    kept = [fold != f for f in range(5)]
+    expected = [tpr_at_fpr(labels[k], whole[k]) - tpr_at_fpr(labels[k], other[k]) for k in kept]
+    assert found.difference.estimate == pytest.approx(np.mean(expected))
+    scores[0, 7] = scores[1, 7] = np.nan
+    with pytest.raises(ValueError, match="text 7 is not judged in"):
+        compare_tpr_at_fpr_over_seeds(labels, [scores], [scores])
+
+
+def test_two_certain_tprs_are_not_certainly_equal():
+    labels = np.repeat([1, 0], [30, 100])
+    a, b = labels * 1.0, labels * 2.0 + np.linspace(0, 0.1, 130)
+    found = compare_tpr_at_fpr_over_seeds(labels, [a], [b])
+    assert found.difference.high == -found.difference.low == pytest.approx(1 - 0.025 ** (1 / 30)) and found.p_value == 1
+    assert compare_tpr_at_fpr_over_seeds(labels, [a], [a]).difference == Interval(0, 0, 0)
+
+
+@pytest.mark.parametrize("of_seed", [0.0, 0.3])
+def test_intervals_of_the_mean_tpr_difference_over_seeds_hold_the_truth(of_seed):
+    """Both sides alike: the true difference is 0. With `of_seed` a part of each difference is the seed's own."""
+    rng, labels, n_draws, n_inside = np.random.default_rng(0), np.repeat([1, 0], 100), 100, 0
+    for _ in range(n_draws):
+        sides = (by_seed(rng, labels, 1.5, of_seed=of_seed) for _ in range(2))
+        interval = compare_tpr_at_fpr_over_seeds(labels, *sides).difference
+        n_inside += interval.low <= 0 <= interval.high
+    assert n_inside / n_draws >= 0.90
