@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 PRINT_CHOICES = """
 import json, os, torch
 from mialib import store
-from mialib.book.judging import load_claims
+from mialib.book.claim_tests import load_claims
 from mialib.book.profile import load_profile
 from mialib.book.published import load_published
 from mialib.catalog.models import pick_dtype, start_token_of

@@ -88,8 +88,16 @@ def _names_in_claims(path: Path, ids: Iterable[str], models: set[str] | None) ->
         for setting in claim["where"]:
             place = file["settings"][setting]
             if models is None or (claim["id"] in ids and place["model"] in models):
-                for side in (claim["a"], *claim["against"]):
-                    yield from _names_in_side(side, setting, place) if side != "chance" else ()
+                for side in _sides(claim, setting):
+                    yield from _names_in_side(side, setting, place)
+
+
+def _sides(claim: Mapping[str, Any], setting: str) -> Iterator[Mapping[str, Any]]:
+    """The sides of a claim in a setting, and of the tests that it has replaced."""
+    for test in (claim, *(claim | change.get("was", {}) for change in claim.get("history", ()))):
+        for side in (test["a"], *test["against"]):
+            if side != "chance" and setting in side.get("only", claim["where"]):
+                yield side
 
 
 def _names_in_side(side: Mapping[str, Any], setting: str, place: Mapping[str, Any]) -> Iterator[str]:

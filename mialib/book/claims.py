@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
-from mialib.book.judging import Claim, Judgement, Side, judge_on
+from mialib.book.claim_tests import Change, Claim, Claims, Side
+from mialib.book.judging import WORST_FIRST, Judgement, judge_on
 from mialib.book.pages import as_list
 from mialib.book.results import DASH, Result, unbroken
-from mialib.book.tables import small, symbol
+from mialib.book.tables import METRIC_LABELS, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Target
@@ -34,17 +35,22 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     rows, printed = [], ""
     for j in judgements:
         sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
-        differences = "; ".join(f"{c.difference} against {s}" for c, s in zip(j.comparisons, sides, strict=True))
+        pairs = zip(j.comparisons, sides, j.claim.against, j.below_published, strict=True)
+        differences = "; ".join(
+            f"{c.difference} against {name}" + (f" (below the published {side.effect:+g})" if below else "")
+            for c, name, side, below in pairs
+        )
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
+        metric = "" if j.claim.metric == "auc" else f"{METRIC_LABELS[j.claim.metric]} of "
         is_new, printed = j.claim.id != printed, j.claim.id
-        of_a = _describe(j.claim.a, j.setting, j.place)
         rows.append(
             {
-                "claim": f"{j.claim.claim} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
+                "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
                 "published": j.claim.published if is_new else "",
                 "where": _describe_place(j),
-                "difference of AUC [95% interval]": f"{of_a}: {differences}{expected}",
-                "verdict": f"{j.verdict}{_at_chance(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
+                "difference of AUC [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}: "
+                f"{differences}{expected}",
+                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
             }
         )
     return pd.DataFrame(rows).style.hide(axis="index")
@@ -58,41 +64,121 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     rows: dict[str, dict[str, str]] = {}
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
-        lines = {"verdict": f"{j.setting}: {unbroken(j.verdict)}{_at_chance(j)}"} | {
-            f"{name}: difference of AUC": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
+        lines = {"verdict": f"{j.setting}: {_said(j, unbroken)}"} | {
+            f"{name}: difference": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
             for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
         }
-        stated = {"claim": f"{unbroken(j.claim.paper)}: {j.claim.claim}", "verdict": "", "published": j.claim.published}
-        row = rows.setdefault(j.claim.id, stated)  # the verdict early: a narrow page cuts the last columns off
+        stated = {
+            "claim": f"{unbroken(j.claim.paper)}: {_stated(j.claim)}",
+            "verdict": "",  # early: a narrow page cuts the last columns off
+            "test fixed": _fixed(j.claim),
+            "published": j.claim.published,
+        }
+        row = rows.setdefault(j.claim.id, stated)
         row |= {name: "<br>".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
     return small(pd.DataFrame(rows.values())).hide(axis="index")
 
 
+def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
+    """One row a change of a test or of the rule: when, what, why, what had been seen, and verdicts before and after.
+
+    The rule "no difference that matters" changes the verdict of every test that the last rows name.
+    """
+    said = {(j.claim.id, j.setting): j.verdict for j in judgements}
+    rows = [_changed("all claims", change) for change in stated.history]
+    for claim in stated.claims:
+        for change in claim.history:
+            replaced = [former for former in claim.former() if former.history == (change,)]
+            before = [f"{name}: {said.get((f.id, name), DASH)}" for f in replaced for name in f.where]
+            after = [f"{name}: {said.get((claim.id, name), DASH)}" for name in claim.where]
+            rows.append(_changed(claim.id, change, before, after))
+    by_rule = [j for j in judgements if j.verdict != j.plain_verdict]
+    rows += [
+        {
+            "claim": f"{j.claim.id}, {j.setting}",
+            "what changed": "its verdict, by the smallest difference that matters",
+            "verdict before": j.plain_verdict,
+            "verdict now": j.verdict,
+        }
+        for j in by_rule
+    ]
+    return small(pd.DataFrame(rows).fillna("")).hide(axis="index")
+
+
+def untested_table(stated: Claims) -> Styler:
+    """The claims of the papers that no test here is of, and why."""
+    rows = [
+        {"paper": one.paper, "claim": one.claim, "published": one.published, "why": one.why} for one in stated.untested
+    ]
+    return small(pd.DataFrame(rows).rename(columns={"why": "why it is not tested here"})).hide(axis="index")
+
+
 def summary(judgements: Sequence[Judgement]) -> str:
-    """How many verdicts of each kind, and which recorded seeds were left out, in Markdown."""
-    counts = Counter(j.verdict for j in judgements)
-    of_each = ", ".join(f"{counts[name]} {name}" for name in ("supported", "not supported", "inconclusive"))
+    """How many verdicts of each kind, which recorded seeds are left out, and how well seed 0 comes back; Markdown."""
+    now = [j for j in judgements if not j.claim.former_of]
+    counts = Counter(j.verdict for j in now)
+    of_each = ", ".join(f"{counts[name]} {name}" for name in reversed(WORST_FIRST))
     n_seeds = [len(j.seeds) for j in judgements]
     seeds = " to ".join(map(str, sorted({min(n_seeds), max(n_seeds)})))
-    text = f"**{len(judgements)} tests**: {of_each}. Training seeds behind each: {seeds}."
-    lines = [f"- {j.claim.id}, {j.setting}, seed {seed}" for j in judgements for seed in j.left_out]
-    return "\n".join(
-        [text, "", "Left out, since recorded for another test or other texts:", "", *lines] if lines else [text]
+    n_former = len(judgements) - len(now)
+    former = (
+        f" Besides, {n_former} former test{'s' * (n_former > 1)} of claims whose test was changed." if n_former else ""
     )
+    n_of = [len(j.comparisons) for j in now]
+    joined = f" They join {sum(n_of)} comparisons, {max(n_of)} at most." if sum(n_of) > len(now) else ""
+    text = f"**{len(now)} tests**: {of_each}.{joined}{former} Training seeds behind each: {seeds}."
+    if moved := [(j.moved, j) for j in judgements if j.moved is not None]:
+        most, of = max(moved, key=lambda pair: pair[0])
+        text += (
+            f" Seed 0 was trained here and is recorded, too: the AUCs of its {len(moved)} tests differ by at most "
+            f"{most:.2g}" + (f" ({of.claim.id}, {of.setting})." if most else ", so both are of the same scores.")
+        )
+    lines = [f"- {j.claim.id}, {j.setting}, {why}" for j in judgements for why in j.left_out]
+    return "\n".join([text, "", "Recorded seeds that are left out:", "", *lines] if lines else [text])
 
 
 def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
     """Every comparison of every claim as a result."""
     return [
-        Result.of(row=j.claim.id, column=f"{j.setting}, comparison {i}", metric="auc_difference", interval=c.difference)
+        Result.of(
+            row=j.claim.id,
+            column=f"{j.setting}, comparison {i}",
+            metric=f"{j.claim.metric}_difference",
+            interval=c.difference,
+        )
         for j in judgements
         for i, c in enumerate(j.comparisons)
     ]
 
 
-def _at_chance(judgement: Judgement) -> str:
-    """What stands beside the verdict of an equality between sides that all tell nothing."""
-    return " (all sides at chance)" if judgement.all_at_chance else ""
+def _said(judgement: Judgement, shown: Callable[[object], str] = str) -> str:
+    """The verdict, and what stands beside it."""
+    at_chance = " (all sides at chance)" if judgement.all_at_chance else ""
+    before = f" (before the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
+    return f"{shown(judgement.verdict)}{at_chance}{before}"
+
+
+def _stated(claim: Claim) -> str:
+    """A claim's sentence; that of a former test says so."""
+    return f"Former test, until {claim.history[0].date}: {claim.claim}" if claim.former_of else claim.claim
+
+
+def _fixed(claim: Claim) -> str:
+    """When a test was fixed, and when it was changed."""
+    dates = ", ".join(str(change.date) for change in claim.history)
+    return claim.fixed + f"; history: {dates}" * bool(dates and not claim.former_of)
+
+
+def _changed(claim: str, change: Change, before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[str, str]:
+    return {
+        "claim": claim,
+        "date": str(change.date),
+        "what changed": change.what,
+        "why": change.why,
+        "what had been seen": change.seen,
+        "verdict before": "<br>".join(before),
+        "verdict now": "<br>".join(after),
+    }
 
 
 def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:

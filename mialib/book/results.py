@@ -66,6 +66,10 @@ METRICS: dict[str, Callable[..., Interval]] = {
 COMPARISONS = {"auc": compare_auc, "tpr_at_5_fpr": compare_tpr_at_fpr}
 BOTH = ("auc", "tpr_at_5_fpr")
 SIGNIFICANT = 0.05
+SMALLEST = 0.01  # difference of two AUCs or TPRs that matters
+NO_DIFFERENCE = "no difference that matters"  # a verdict
+TOO_SMALL = "too small to matter"
+ONE_SEED_WORDS = {"supported": "holds", "not supported": "fails", "inconclusive": "open", NO_DIFFERENCE: TOO_SMALL}
 
 
 def label_of(name: str) -> str:
@@ -191,24 +195,25 @@ def unbroken(cell: object) -> str:
     return whole.replace("\N{NO-BREAK SPACE}[", " [")
 
 
-def verdict(difference: Interval, margin: float | None = None) -> str:
+def verdict(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
     """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
 
     "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
-    "inconclusive".
+    "inconclusive". A claimed difference whose whole interval lies within ±`matters` is "no difference that matters".
     """
-    if margin is None:
-        holds, fails = difference.low > 0, difference.high < 0
-    else:
+    if margin is not None:
         holds = -margin <= difference.low and difference.high <= margin
         fails = difference.low > margin or difference.high < -margin
+    elif matters and -matters <= difference.low and difference.high <= matters:
+        return NO_DIFFERENCE
+    else:
+        holds, fails = difference.low > 0, difference.high < 0
     return "supported" if holds else "not supported" if fails else "inconclusive"
 
 
 def one_seed_says(difference: Interval, margin: float | None = None) -> str:
-    """`verdict` in the words for a single training seed, which is no verdict: "holds", "fails" or "open"."""
-    words = {"supported": "holds", "not supported": "fails", "inconclusive": "open"}
-    return words[verdict(difference, margin)]
+    """`verdict` in the words for a single training seed, which is no verdict; see `ONE_SEED_WORDS`."""
+    return ONE_SEED_WORDS[verdict(difference, margin, SMALLEST)]
 
 
 def one_seed_text(statement: str, comparisons: dict[str, Comparison | None], margin: float | None = None) -> str:
@@ -226,7 +231,8 @@ def one_seed_text(statement: str, comparisons: dict[str, Comparison | None], mar
 def count_outcomes(comparisons: dict[str, Comparison], margin: float | None = None) -> str:
     """How many comparisons hold, fail and stay open with this seed, in words; `margin` as for `verdict`."""
     counts = Counter(one_seed_says(comparison.difference, margin) for comparison in comparisons.values())
-    listed = f"{counts['holds']} hold, {counts['fails']} fail, {counts['open']} stay open"
+    few = f", {counts[TOO_SMALL]} {'is' if counts[TOO_SMALL] == 1 else 'are'} {TOO_SMALL}" if counts[TOO_SMALL] else ""
+    listed = f"{counts['holds']} hold, {counts['fails']} fail, {counts['open']} stay open{few}"
     return f"of {len(comparisons)} comparisons {listed}"
 
 

@@ -246,11 +246,12 @@ def record(
 ) -> None:
     """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
     from mialib.book import judging, ranking
+    from mialib.book.claim_tests import load_claims
     from mialib.book.notebooks import clone
 
     clone()
     ranking.record(seeds or [1, 2])
-    judging.record(judging.load_claims(), seeds or [1, 2])
+    judging.record(load_claims(), seeds or [0, 1, 2])
 
 
 @app.command("record-lab")

@@ -161,12 +161,13 @@ def test_a_verdict_takes_exactly_the_models_that_its_judging_runs():
     from mialib.book import judging
 
     stated = judging.load_claims()
+    wanted: dict[tuple[str, str], set[str]] = {}
     for claim, setting in stated.tests():
-        model = stated.settings[setting].model
-        settings = [other for other in claim.where if stated.settings[other].model == model]
-        wanted = {name for other in settings for name in stated.models(claim, other)}
-        named = {name.removeprefix("sampled:") for name in build._names_in_claims(build.CLAIMS, {claim.id}, {model})}
-        assert named & set(LAB.models) == wanted, (claim.id, setting)
+        of_page = claim.former_of or claim.id, stated.settings[setting].model
+        wanted.setdefault(of_page, set()).update(stated.models(claim, setting))
+    for (claim, model), models in wanted.items():
+        named = {name.removeprefix("sampled:") for name in build._names_in_claims(build.CLAIMS, {claim}, {model})}
+        assert named & set(LAB.models) == models, (claim, model)
 
 
 def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():

@@ -6,7 +6,8 @@ import numpy as np
 from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
 
 from mialib.book import claims
-from mialib.book.judging import SeedScores, judge, load_claims
+from mialib.book.claim_tests import SeedScores, load_claims
+from mialib.book.judging import judge
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
@@ -19,9 +20,10 @@ def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_p
     claim = load_written(claim_of(against=["chance"]), tmp_path).claims[0]
     seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
     one, all_three = (judge(claim, "here", PLACE, LABELS, seeds[:n]) for n in (1, 3))
-    text = claims.summary([replace(one, left_out=(1, 2)), all_three])
-    assert text.startswith("**2 tests**: 1 supported, 0 not supported, 1 inconclusive.") and "each: 1 to 3." in text
-    assert text.endswith("- x, here, seed 1\n- x, here, seed 2")
+    text = claims.summary([replace(one, left_out=("seed 1: recorded for other texts",)), all_three])
+    counts = "1 supported, 1 inconclusive, 0 no difference that matters, 0 not supported"
+    assert text.startswith(f"**2 tests**: {counts}.") and "each: 1 to 3." in text
+    assert text.endswith("- x, here, seed 1: recorded for other texts")
     assert "eft out" not in claims.summary([all_three])
 
 
@@ -39,7 +41,7 @@ def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_live_and_recorde
         name: cell.replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
         for name, cell in row.items()
     }
-    assert plain["recorded seeds: difference of AUC"] == f"here: {worst} (worst of 2)<br>there: – (worst of 2)"
+    assert plain["recorded seeds: difference"] == f"here: {worst} (worst of 2)<br>there: – (worst of 2)"
     assert plain["verdict"] == "here: supported<br>there: inconclusive" and row["claim"].endswith(f": {claim.claim}")
 
 
@@ -53,7 +55,7 @@ def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_p
     seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
     [row] = claims.ledger_table([judge(claim, "here", PLACE, LABELS, seeds)]).data.to_dict("records")
     far = max((c.difference for c in judge(claim, "here", PLACE, LABELS, seeds).comparisons), key=lambda d: d.estimate)
-    assert str(far) in row["this build: difference of AUC"].replace("\N{NO-BREAK SPACE}", " ") and far.estimate > 0.1
+    assert str(far) in row["this build: difference"].replace("\N{NO-BREAK SPACE}", " ") and far.estimate > 0.1
 
 
 def test_the_table_of_claims_says_what_each_side_is(tmp_path):

@@ -1,6 +1,9 @@
 """Claims as tests: the file, the scoring of both sides, verdicts over seeds, and what is recorded and kept."""
 
+import csv
+import json
 from dataclasses import replace
+from decimal import Decimal
 from itertools import product
 
 import numpy as np
@@ -9,19 +12,22 @@ import yaml
 
 from mialib.attacks import probe
 from mialib.attacks.unseen import load_unseen
-from mialib.book import claims, judging, pages
-from mialib.book.judging import Group, SeedScores, judge, judge_on, load_claims, load_recorded, record, score_claim
+from mialib.book import claim_tests, claims, judging, pages
+from mialib.book.claim_tests import Group, SeedScores, load_claims, score_claim
+from mialib.book.claims import summary
+from mialib.book.judging import judge, judge_on, load_recorded, record
 from mialib.book.profile import load_profile
+from mialib.book.results import SMALLEST, verdict
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.detectors import DETECTORS
 from mialib.lab import models as lab_models
 from mialib.lab.corpora import corpora_of
 from mialib.lab.models import corpora_of_recipe, lab_recipe, member_times
 from mialib.lab.recipes import Training, Unlearning
-from mialib.metrics import auc, compare_auc, compare_auc_over_seeds
+from mialib.metrics import Interval, auc, compare_auc, compare_auc_over_seeds
 from mialib.model_selection import folds
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
-from mialib.store import ROOT, import_closure
+from mialib.store import ROOT, hash_of, import_closure
 
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
@@ -172,6 +178,115 @@ def test_the_hash_of_a_grid_is_that_of_its_values(tmp_path, monkeypatch):
     assert claims.test_hash(claims.claims[0], "here") != before
 
 
+def test_a_side_may_be_compared_in_some_settings_only(tmp_path):
+    settings = {name: {"model": "m", "benchmark": "b"} for name in ("here", "there")}
+    against = [{"detector": "zlib", "only": ["there"]}, {"detector": "min_k", "effect": 0.02}, "chance"]
+    claims = load_written(claim_of(settings=settings, where=["here", "there"], against=against), tmp_path)
+    names = {n: [getattr(side, "detector", side) for side in claim.against] for claim, n in claims.tests()}
+    assert names == {"here": ["min_k", "chance"], "there": ["zlib", "min_k", "chance"]}
+    plain = load_written(claim_of(against=[{"detector": "min_k"}, "chance"]), tmp_path)
+    assert claims.claims[0].at("here").against[0].resolved() == plain.claims[0].against[0].resolved()
+    with pytest.raises(ValueError, match=r"claim x: it is not tested in 'there'"):
+        load_written(claim_of(against=[{"detector": "zlib", "only": ["there"]}]), tmp_path)
+
+
+def test_a_test_that_was_replaced_is_still_a_test(tmp_path):
+    change = {"date": "2026-11-20", "what": "w", "why": "y", "seen": "s"}
+    was = {"against": ["chance"], "fixed": "before"}
+    written = claim_of(fixed="after seed 0", history=[change | {"was": was}, change | {"date": "2026-11-21"}])
+    claims = load_written(written, tmp_path)
+    [(now, _), (former, setting)] = claims.tests()
+    assert now.id == "x" and now.against != ("chance",) and not now.former_of
+    assert (former.id, former.former_of, setting) == ("x until 2026-11-20", "x", "here")
+    assert former.against == ("chance",) and former.fixed == "before" and len(former.history) == 1
+
+
+def test_a_difference_of_tprs_needs_a_detector_on_both_sides(tmp_path):
+    with pytest.raises(ValueError, match="claim x: texts that all tie have no tpr_at_5_fpr"):
+        load_written(claim_of(metric="tpr_at_5_fpr", against=["chance"]), tmp_path)
+
+
+def test_a_lead_that_is_surely_smaller_than_the_published_one_is_told(tmp_path):
+    against = [{"detector": "zlib", "effect": 0.5}, {"detector": "lowercase", "effect": 0.001}, {"detector": "min_k"}]
+    claim = load_written(claim_of(against=against), tmp_path).claims[0]
+    seeds = [SeedScores(s, np.array([scores_at(x, s) for x in (1, 0.8, 0.8, 0.8)]), "t") for s in range(3)]
+    judgement = judge(claim, "here", PLACE, LABELS, seeds)
+    assert judgement.below_published == (True, False, False)
+    [cell] = claims.claims_table([judgement]).data["difference of AUC [95% interval]"]
+    assert cell.count("below the published") == 1 and "against Zlib (below the published +0.5)" in cell
+
+
+FINGERPRINT = ROOT / "tests" / "claims_fingerprint.json"
+
+
+def test_no_test_changes_without_its_history():
+    """Each claim's test as it stands, and how many changes its history has, beside what is committed."""
+    now = {claim.id: fingerprint_of(claim) for claim in load_claims().claims}
+    committed = json.loads(FINGERPRINT.read_text())
+    assert not committed.keys() - now.keys(), "a claim is gone; a test that was judged stays in the book"
+    for name, (test, changes) in committed.items():
+        assert now[name][0] == test or now[name][1] > changes, f"{name}: its test has changed, its history has not"
+    assert now == committed, f"after a change with its history, or a new claim, write {FINGERPRINT.name} anew: {now}"
+
+
+def fingerprint_of(claim):
+    """What decides a claim's verdict, and what had been seen; not its wording, nor a published number."""
+    decides = {"fixed", "where", "positive", "negative", "metric", "expect", "margin", "matters"}
+    settings = {name: load_claims().settings[name].model_dump(exclude_defaults=True) for name in claim.where}
+    sides = [side if side == "chance" else [side.resolved(), list(side.only)] for side in claim.sides]
+    return [hash_of([claim.model_dump(mode="json", include=decides), settings, sides]), len(claim.history)]
+
+
+def test_a_published_lead_is_the_smallest_that_the_papers_table_prints():
+    """`effect`, of every claim whose table is a table of detectors, from data/published.csv."""
+    tables = {
+        "dc-pdd-beats-min-k": ("dc-pdd", "table-2", ""),
+        "dc-pdd-beats-min-k-in-tpr": ("dc-pdd", "table-3", ""),
+        "dc-pdd-beats-all-baselines": ("dc-pdd", "table-2", ""),
+        "dc-pdd-beats-all-baselines-in-tpr": ("dc-pdd", "table-3", ""),
+        "surp-beats-min-k": ("surp", "table-1", "WikiMIA-128"),
+        "surp-beats-min-k-on-short-texts": ("surp", "table-1", "WikiMIA-32"),
+        "surp-beats-baselines": ("surp", "table-1", ""),
+        "probe-beats-baselines": ("probe", "table-2", ""),
+        "probe-beats-baselines-in-tpr": ("probe", "table-3", "MIA / "),
+        "neighbor-beats-loss": ("probe", "table-2", "ArxivMIA / "),
+        "probe-leads-on-contamination": ("probe", "table-4", ""),
+        "probe-leads-on-contamination-seen-twice": ("probe", "table-4", ""),
+    }
+    printed = {}
+    for row in csv.DictReader((ROOT / "data" / "published.csv").open(encoding="utf-8")):
+        if row["metric"] in ("auc", "tpr_at_5_fpr") and row["value"]:
+            printed.setdefault((row["paper"], row["item"]), {}).setdefault(row["row"], {})[row["column"]] = row["value"]
+    names = {
+        "dc-pdd": {"min_k": "Min-K% Prob", "min_k++": "Min-K%++ Prob", "dc_pdd": "DC-PDD", "ref": "Small Ref"},
+        "surp": {"min_k": "MinK", "lowercase": "Lower", "ref": "Ref", "surp": "SURP"},
+        "probe": {
+            "ppl": "Loss Attack",
+            "neighbor": "Neighbor Attack",
+            "min_k": "Min-K% Prob",
+            "zlib": "Zlib Compression",
+            "lowercase": "Lowercased Text",
+            "ref": "Smaller Model",
+        },
+    }
+    usual = {"ppl": "PPL", "lowercase": "Lowercase", "zlib": "Zlib"}
+    checked = 0
+    for claim in load_claims().claims:
+        if claim.id not in tables:
+            continue
+        paper, item, part = tables[claim.id]
+        table, name = printed[paper, item], usual | names[paper]
+        name["probe"] = "Probe w. Synthetic Data" if item == "table-4" else "Probe w. Real Data"
+        of_a = table[name[claim.a.detector]]
+        for side in claim.against:
+            beside = table[name[side.detector]]
+            shared = [column for column in of_a if column in beside and part in column]
+            leads = [Decimal(of_a[column]) - Decimal(beside[column]) for column in shared]
+            assert side.effect == float(min(lead for lead in leads if lead > 0)), (claim.id, side.detector)
+            checked += 1
+    assert checked > 40
+
+
 # --- seeds ---
 
 
@@ -228,11 +343,14 @@ def judged(shifts, *, n_seeds=3, tmp_path, **test):
     [
         ([2, 0], {}, "supported"),
         ([0, 2], {}, "not supported"),
-        ([1, 1], {}, "inconclusive"),
+        ([1, 1], {}, "no difference that matters"),
         ([2, 0, 1], {}, "supported"),
         ([2, 0, 3], {}, "not supported"),  # one of two fails
         ([1, 1.01], {"expect": "equivalent", "margin": 0.05}, "supported"),
         ([2, 0], {"expect": "equivalent", "margin": 0.05}, "not supported"),
+        ([1, 0.98], {"matters": 0.1}, "no difference that matters"),
+        ([2, 0, 1.98], {"matters": 0.1}, "no difference that matters"),  # one of two matters
+        ([1, 0.98, 3], {"matters": 0.1}, "not supported"),
     ],
 )
 def test_verdict_over_three_seeds(shifts, test, expected, tmp_path):
@@ -242,12 +360,13 @@ def test_verdict_over_three_seeds(shifts, test, expected, tmp_path):
 @pytest.mark.parametrize(
     ("shifts", "test", "expected"),
     [
-        ((0, 0.01), {"expect": "equivalent", "margin": 0.05}, True),
+        ((0, 0.01), {"expect": "equivalent", "margin": 0.15}, True),
         ((2, 2), {"expect": "equivalent", "margin": 0.05}, False),
         ((0, 2), {"expect": "equivalent", "margin": 0.05}, False),  # one of them finds something
         ((-2, 0), {"expect": "equivalent", "margin": 0.05}, False),  # and so it does below 0.5
         ((0, 0), {}, False),  # no equality is claimed
         ((0, 0), {"expect": "equivalent", "margin": 0.05, "against": ["chance"]}, False),  # chance is what is claimed
+        ((0, 0.01), {"expect": "equivalent", "margin": 0.01}, False),  # the intervals contain 0.5, and reach further
     ],
 )
 @pytest.mark.parametrize("n_folds", [1, 5])
@@ -266,6 +385,23 @@ def test_an_equality_of_sides_at_chance_is_named(shifts, test, expected, n_folds
     [verdict] = claims.claims_table([judgement]).data["verdict"]
     assert ("(all sides at chance)" in verdict) is expected
     assert ("(all sides at chance)" in claims.ledger_table([judgement]).data["verdict"][0]) is expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (-0.02, 0.04, "inconclusive"),
+        (-0.0018, -0.0001, "no difference that matters"),
+        (0.0001, 0.009, "no difference that matters"),
+        (0.0001, 0.011, "supported"),
+        (-0.011, -0.0001, "not supported"),
+    ],
+)
+def test_a_difference_within_what_matters_is_none(low, high, expected):
+    interval = Interval((low + high) / 2, low, high)
+    assert verdict(interval, matters=SMALLEST) == expected
+    plain = verdict(interval)
+    assert plain == ("supported" if low > 0 else "not supported" if high < 0 else "inconclusive")
 
 
 def test_fewer_than_three_seeds_never_support_a_claim(tmp_path):
@@ -288,25 +424,28 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     claims = load_claims(tmp_path / "claims.yml")
     labels, live = score_claim(claims, claims.claims[0], "here", seed=0)
     # A folder has one training seed only; what is recorded for another is that of the same weights here.
-    monkeypatch.setattr(
-        judging,
-        "score_claim",
-        lambda c, claim, setting, seed: (labels, SeedScores(seed, live.scores, live.texts)),
-    )
+    monkeypatch.setattr(judging, "scores_of", lambda c, claim, setting, seed=0: (labels, replace(live, seed=seed)))
     path = tmp_path / "recorded.parquet"
-    record(claims, [1, 2], path)
-    [(first, test), (second, _)] = load_recorded("x", "here", path)
+    record(claims, [0, 1, 2], path)
+    [_, (first, test), (second, _)] = load_recorded("x", "here", path)
     assert (first.seed, second.seed) == (1, 2) and test == claims.test_hash(claims.claims[0], "here")
+    assert first.code == claim_tests.scores_code()
     np.testing.assert_allclose(first.scores, live.scores, rtol=1e-6)
     assert not load_recorded("x", "there", path) and not load_recorded("x", "here", tmp_path / "none.parquet")
     [judgement] = judging.judge_all(claims, path)
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
+    assert judgement.moved == 0 and "AUCs of its 1 tests differ by at most 0" in summary([judgement])
+    with monkeypatch.context() as patch:
+        patch.setattr(judging, "scores_of", lambda *_: (labels, replace(live, code="older")))
+        patch.setattr(judging, "determined_by", lambda *_: {"code": "older"})
+        [other] = judging.judge_all(claims, path)
+    assert other.seeds == (0,) and other.left_out[1] == "seed 1: recorded for another version of the code"
 
     written["claims"][0]["against"] = [{"detector": "zlib"}]
     (tmp_path / "claims.yml").write_text(yaml.safe_dump(written))
     [judgement] = judging.judge_all(load_claims(tmp_path / "claims.yml"), path)
     assert judgement.seeds == (0,) and judgement.verdict == "inconclusive"
-    assert judgement.left_out == (1, 2), "recorded for another test"
+    assert judgement.left_out == tuple(f"seed {seed}: recorded for another test" for seed in (0, 1, 2))
 
 
 # --- scoring ---
@@ -396,24 +535,24 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
 
 def test_each_training_seed_draws_the_probes_texts_and_coin_anew(monkeypatch, benchmark_file):
     drawn = []
-    monkeypatch.setattr(judging, "load_unseen", lambda *given: drawn.append(("texts", given[3])) or ["a"])
+    monkeypatch.setattr(claim_tests, "load_unseen", lambda *given: drawn.append(("texts", given[3])) or ["a"])
     monkeypatch.setattr(
-        judging, "collect", lambda *_, seed: drawn.append(("coin", seed)) or probe.Collected({}, None, None)
+        claim_tests, "collect", lambda *_, seed: drawn.append(("coin", seed)) or probe.Collected({}, None, None)
     )
-    monkeypatch.setattr(judging, "probe_candidates", lambda *_: None)
-    side = judging.Side(detector="probe", training="somewhere")
+    monkeypatch.setattr(claim_tests, "probe_candidates", lambda *_: None)
+    side = claim_tests.Side(detector="probe", training="somewhere")
     target = pages.targets("m", benchmark_file)[0]
     for seed in (0, 2):
-        judging._candidates(target, side, seed)
+        claim_tests._candidates(target, side, seed)
     assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
 
 
 def test_equal_sides_of_two_claims_are_scored_once(monkeypatch, benchmark_file):
     sides = [{"detector": "min_k", "options": {"k": k}, "n_words": {"here": 9}} for k in ([10, 20], [10, 20], [10, 30])]
     asked = []
-    monkeypatch.setattr(judging, "_grid_candidates", lambda inputs, side: asked.append(side) or len(asked))
+    monkeypatch.setattr(claim_tests, "_grid_candidates", lambda inputs, side: asked.append(side) or len(asked))
     target = pages.targets("m", benchmark_file)[0]
-    found = [judging._candidates(target, judging.Side(**side), 0) for side in sides]
+    found = [claim_tests._candidates(target, claim_tests.Side(**side), 0) for side in sides]
     assert found == [1, 1, 2]
 
 
@@ -423,7 +562,7 @@ def test_the_hash_of_a_probes_test_changes_with_what_the_probe_is(monkeypatch):
     before = claims.test_hash(claim, "Short English")
     for name, value in (("LEARNING_RATES", (1.0,)), ("EPOCHS", 3), ("PROMPT", "?")):
         with monkeypatch.context() as patch:
-            patch.setattr(judging, name, value)
+            patch.setattr(claim_tests, name, value)
             assert claims.test_hash(claim, "Short English") != before
 
 
@@ -478,8 +617,8 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     monkeypatch.setattr(judging, "load_claims", lambda: claims)
     monkeypatch.setattr(judging, "RECORDED_FILE", tmp_path / "none.parquet")
     live = SeedScores(0, np.array([[scores_at(2, 0)], [scores_at(0, 0)]]), "texts")
-    monkeypatch.setattr(judging, "_determined_by", lambda claims, claim, setting: {"test": setting})
-    monkeypatch.setattr(judging, "score_claim", lambda *_, **__: (LABELS, live))
+    monkeypatch.setattr(judging, "determined_by", lambda claims, claim, setting: {"test": setting})
+    monkeypatch.setattr(judging, "scores_of", lambda *_, **__: (LABELS, live))
 
     def judged_on(*about):
         return [(j.claim.id, j.setting) for j in judge_on(*about)]
@@ -496,7 +635,7 @@ def test_the_live_seed_is_scored_once_for_all_pages_and_anew_for_another_test(he
     assert labels.tolist() == expected_labels.tolist() and first.texts == expected.texts
     np.testing.assert_array_equal(first.scores, expected.scores)
     calls = []
-    monkeypatch.setattr(judging, "score_claim", lambda *given, **_: calls.append(given) or (labels, expected))
+    monkeypatch.setattr(claim_tests, "score_claim", lambda *given, **_: calls.append(given) or (labels, expected))
     judging.seeds_of(stated, stated.claims[0], "here", none)
     assert not calls
     other = load_written(claim_of(settings=here[0], against=[{"detector": "zlib"}]), tmp_path)
@@ -522,7 +661,9 @@ def test_a_claim_is_judged_once_and_anew_where_its_expectation_changes(here, tmp
 
 
 def test_nothing_that_is_drawn_or_shown_makes_a_judgement_stale():
-    assert not {"book.claims", "book.tables", "book.figures", "book.ranking"} & import_closure("book.judging")
+    drawn_or_shown = {"book.claims", "book.tables", "book.figures", "book.ranking"}
+    assert not drawn_or_shown & import_closure("book.judging")
+    assert not {*drawn_or_shown, "book.judging", "book.results"} & import_closure("book.claim_tests")
 
 
 def test_the_fifths_that_chose_differently_widen_the_interval():
