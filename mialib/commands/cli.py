@@ -242,14 +242,14 @@ def lock() -> None:
 
 @app.command()
 def record(
-    seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 1 and 2")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
-    """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
+    """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
     from mialib.book import judging, ranking
     from mialib.book.notebooks import clone
 
     clone()
-    ranking.record(seeds or [1, 2])
+    ranking.record(seeds or [0, 1, 2])
     judging.record(judging.load_claims(), seeds or [1, 2])
 
 
