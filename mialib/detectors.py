@@ -2,8 +2,9 @@
 
 A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments
 named in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose
-default is the paper's. `reads` names the columns of the pass that it reads besides log_prob, since a model behind an
-API does not give them all. Tables, tests and the command line read the registry, so a function here is all it takes.
+default the paper prints; a detector that a paper tunes has a `grid` of candidates besides. `reads` names the columns of
+the pass that it reads besides log_prob, since a model behind an API does not give them all. Tables, tests and the
+command line read the registry, so a function here is all it takes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Detector:
     needs: tuple[str, ...]  # keys of INPUTS
     hyperparameters: dict[str, Any]
     reads: tuple[str, ...] = ()  # columns of TokenRow, besides log_prob
-    grid: Grid = field(default_factory=dict)  # its paper's candidates for the hyperparameters; empty for none
+    grid: Grid = field(default_factory=dict)  # a paper's candidates for the hyperparameters; empty for none
 
 
 DETECTORS: dict[str, Detector] = {}
@@ -196,14 +197,17 @@ def ref(row: TokenRow, *, reference: TokenRow) -> float:
     return -ppl(row) / ppl(reference)
 
 
-# The paper says "the best parameter value" and not of which.
-@detector("min_k", "Min-K% Prob", grid={"k": list(range(10, 101, 10))})
+# Its own paper keeps k = 20. SURP's takes "the best parameter value" and does not say of which.
+K_GRID = {"k": list(range(10, 101, 10))}
+
+
+@detector("min_k", "Min-K% Prob", grid=K_GRID)
 def min_k(row: TokenRow, *, k: float = 20) -> float:
     """Min-K% Prob: mean log p of the k% of tokens with the lowest log p (Shi et al. 2024)."""
     return lowest_mean(row.log_prob, k)
 
 
-@detector("min_k++", "Min-K%++ Prob", reads=("entropy", "log_prob_var"))
+@detector("min_k++", "Min-K%++ Prob", reads=("entropy", "log_prob_var"), grid=K_GRID)  # as the authors' code sweeps
 def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
     """Min-K%++: mean of the lowest k% of z_i = (log p(x_i) - mu_i) / sigma_i (Zhang et al. 2024).
 
@@ -237,7 +241,7 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
     return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
 
 
-SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), "k": list(range(10, 101, 10))}
+SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), **K_GRID}
 
 
 @detector("surp", "SURP", reads=("entropy",), grid=SURP_GRID)  # Section 5.2
@@ -245,7 +249,8 @@ def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> flo
     """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
 
     L^k is the k-th percentile of the text's log p. A text without a surprising token scores 0 nats: it surprises the
-    model least. The defaults are the best cell of the paper's Figure 4.
+    model least. The defaults are the best cell of the paper's Figure 4, of one model and benchmark; the paper
+    recommends none, and searches its grid for each.
     """
     is_sure, is_low = surp_conditions(row, entropy_threshold, k)
     surprising = row.log_prob[is_sure & is_low].astype(np.float64)

@@ -69,13 +69,15 @@ def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, Floa
 def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
     """For each member the share of non-members below it, for each non-member the share of members above it.
 
-    Ties count one half. These are DeLong's structural components, here by midranks (Sun and Xu 2014, Eq. 4-5).
+    (..., m) and (..., n), of one detector or of several. Ties count one half. These are DeLong's structural components,
+    here by midranks (Sun and Xu 2014, Eq. 4-5).
     """
     from scipy.stats import rankdata
 
-    m, n = len(members), len(non_members)
-    ranks = rankdata(np.concatenate([members, non_members]))
-    return (ranks[:m] - rankdata(members)) / n, 1 - (ranks[m:] - rankdata(non_members)) / m
+    m, n = members.shape[-1], non_members.shape[-1]
+    ranks = rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
+    of_members, of_non_members = (rankdata(scores, axis=-1) for scores in (members, non_members))
+    return (ranks[..., :m] - of_members) / n, 1 - (ranks[..., m:] - of_non_members) / m
 
 
 def auc(labels: ArrayLike, scores: ArrayLike) -> float:

@@ -36,6 +36,11 @@ class Candidates:
         """The same candidates on some of the texts."""
         return Candidates(self.options, self.scores[:, texts])
 
+    def by_fold(self, labels: ArrayLike) -> Candidates:
+        """What each fifth of the texts chooses, in the order of `folds`: F options, and scores (F, N) of all texts."""
+        best = [self.best(labels, val_idx) for val_idx, _ in folds(labels)]
+        return Candidates(tuple(self.options[i] for i in best), self.scores[best])
+
 
 def stratified_split(
     labels: ArrayLike, share: float, seed: int = 0, document: Indices | None = None

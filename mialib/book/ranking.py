@@ -1,10 +1,11 @@
 """Which detector when: blocks, in each of which every detector has an AUC on the same texts.
 
 A block is one model, from one training seed, on one benchmark cut to one length. In it each likelihood detector that
-applies is scored with its paper's hyperparameters. The page `which_detector` ranks detectors over blocks and averages
-their AUCs; the statistics are on that page.
+applies is scored. Hyperparameters of a detector that a paper tunes are chosen on each fifth of the texts in turn, and
+all detectors are judged on the other four fifths: an AUC is the mean over the five. The page `which_detector` ranks
+detectors over blocks and averages their AUCs; the statistics are on that page.
 
-    gather        the blocks of the live seed, and those that `mialib record` keeps as ranks in
+    gather        the blocks of the live seed, and those of further seeds that `mialib record` keeps as ranks in
                   `data/recorded/ranking.parquet`
     groups        which blocks belong together: all, one benchmark's, one model's, one length's
     runs          which detectors a bar joins, in a diagram of their order
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,27 @@ from numpy.typing import NDArray
 
 from mialib.book.pages import one_for_each, targets, whole_numbers
 from mialib.book.profile import load_profile
-from mialib.book.recorded import read_rows, write_rows
+from mialib.book.recorded import read_rows, scores_code, write_rows
 from mialib.catalog.corpora import reference_texts
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
-from mialib.metrics import aucs, placements, split_scores
-from mialib.passes.inputs import Inputs, Target, cut_inputs, load_inputs, score_all, split_lengths
+from mialib.metrics import placements
+from mialib.model_selection import Indices, folds
+from mialib.passes.inputs import (
+    Inputs,
+    Target,
+    cut_inputs,
+    load_inputs,
+    score_all,
+    score_grid,
+    split_lengths,
+)
 from mialib.store import DATA, hash_of, hash_texts
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
 OWN, SHIFTED = "without a shift", "with a shift"
+AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
 
 logger = logging.getLogger(__name__)
 
@@ -54,28 +65,49 @@ class Block:
     condition: str  # OWN or SHIFTED
     texts: NDArray[np.int64]  # (N,): a hash of each whole text, which is the same in all blocks that it is in
     labels: NDArray[np.int8]  # (N,), 1 = member
-    scores: Mapping[str, NDArray[Any]]  # (N,) each; of a recorded seed their ranks, which give the same AUC
+    scores: Mapping[str, NDArray[Any]]  # (F, N) each, as each fold chose; of a recorded seed ranks, of the same AUC
+    chosen: Mapping[str, tuple[dict[str, float], ...]] = field(default_factory=dict)  # by fold, where not recorded
 
     @property
     def cell(self) -> tuple[str, str, int]:
         """What the block is besides its seed."""
         return self.model, self.benchmark, self.n_words
 
+    @property
+    def detectors(self) -> list[str]:
+        """Those that apply, in the registry's order."""
+        return [name for name in DETECTORS if name in self.scores]
+
+    @cached_property
+    def judged(self) -> list[Indices]:
+        """The texts that each of the F folds judges: all but those that it chooses on."""
+        return [test_idx for _, test_idx in folds(self.labels)]
+
+    @cached_property
+    def _placed(self) -> FloatArray:
+        """Each text's placement among those that a fold judges, (detectors, F, N), NaN where it does not."""
+        every = np.stack(list(self.scores.values()))
+        placed = np.full(every.shape, np.nan)
+        for f, test_idx in enumerate(self.judged):
+            members, others = (test_idx[self.labels[test_idx] == label] for label in (1, 0))
+            placed[:, f, members], placed[:, f, others] = placements(every[:, f, members], every[:, f, others])
+        return placed
+
     @cached_property
     def placements(self) -> dict[str, FloatArray]:
-        """Each text's placement, (N,): the share of the other class that it lies on the right side of."""
-        found = {}
-        for name, scores in self.scores.items():
-            found[name] = np.empty(len(self.labels))
-            of_members, of_non_members = placements(*split_scores(self.labels, scores))
-            found[name][self.labels == 1], found[name][self.labels == 0] = of_members, of_non_members
-        return found
+        """Each text's placement, (N,), the mean over the folds that judge it: the share of the fold's texts of the
+        other class that it lies on the right side of."""
+        return dict(zip(self.scores, np.nanmean(self._placed, axis=1), strict=True))
+
+    @cached_property
+    def auc_by_fold(self) -> dict[str, FloatArray]:
+        """Each detector's AUC on the texts that each fold judges, (F,)."""
+        return dict(zip(self.scores, np.nanmean(self._placed[..., self.labels == 1], axis=2), strict=True))
 
     @cached_property
     def auc(self) -> dict[str, float]:
-        """Each detector's AUC; from its rank sum, so that detectors of one rank sum tie exactly."""
-        found = aucs(self.labels, np.stack(list(self.scores.values())))
-        return dict(zip(self.scores, found.tolist(), strict=True))
+        """Each detector's AUC, the mean over the folds."""
+        return {name: float(by_fold.mean()) for name, by_fold in self.auc_by_fold.items()}
 
 
 @dataclass(frozen=True)
@@ -85,6 +117,7 @@ class Gathered:
     blocks: tuple[Block, ...]  # every cell has the same seeds
     left_out: tuple[str, ...]  # lengths and recorded seeds, a line each
     ran: tuple[Inputs, ...]
+    recorded_apart: float | None = None  # most that an AUC of the recorded seed 0 lies from this build's; None: no such
 
 
 def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted: Any) -> list[tuple[Target, str]]:
@@ -100,8 +133,9 @@ def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted
 def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
     """The live blocks of seed 0, and the recorded ones of further seeds.
 
-    A recorded block counts where it is of the same recipes, inputs, hyperparameters and texts as the live one; a seed
-    that any cell lacks is left out of all, so that every cell has the same seeds.
+    A recorded block counts where it is of the same recipes, inputs, hyperparameters, texts and code as the live one; a
+    seed that any cell lacks is left out of all, so that every cell has the same seeds. Seed 0's recorded blocks are
+    only compared with the live ones.
     """
     live, left_out, ran = {}, [], []
     for target, condition in of_page:
@@ -111,11 +145,14 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(inputs.labels)} texts are shorter")
         for n_words, cut in cuts.items():
             block = _block(inputs, cut, n_words, condition)
-            live[block.cell] = block, made_for(target, n_words, block.scores), texts_of(inputs, cut)
+            live[block.cell] = block, made_for(target, n_words, block.detectors), texts_of(inputs, cut)
         ran.append(inputs)
-    further, stale = _recorded_blocks(live, recorded)
+    found, stale = _recorded_blocks(live, recorded)
+    again, further = ([b for b in found if (b.seed == 0) is is_live] for is_live in (True, False))
+    apart = [abs(b.auc[name] - live[b.cell][0].auc[name]) for b in again for name in b.scores]
     blocks, incomplete = complete([block for block, _, _ in live.values()] + further)
-    return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *stale, *incomplete), tuple(ran))
+    lines = (*dict.fromkeys(left_out), *stale, *incomplete)
+    return Gathered(tuple(blocks), lines, tuple(ran), max(apart, default=None))
 
 
 def _cuts(inputs: Inputs, lengths: Any) -> tuple[dict[int, Inputs], dict[int, int]]:
@@ -127,25 +164,35 @@ def _cuts(inputs: Inputs, lengths: Any) -> tuple[dict[int, Inputs], dict[int, in
 def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
     texts = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) for text in inputs.texts]
-    scores = {name: values for name, values in score_all(cut).items() if values is not None}
-    return Block(model, benchmark, n_words, seed, condition, np.array(texts, np.int64), inputs.labels, scores)
+    scores, chosen = {}, {}
+    for name, at_default in score_all(cut).items():
+        if at_default is None:
+            continue
+        by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
+        scores[name] = by_fold.scores
+        if DETECTORS[name].grid:
+            chosen[name] = by_fold.options
+            scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
+    of_texts = np.array(texts, np.int64)
+    return Block(model, benchmark, n_words, seed, condition, of_texts, inputs.labels, scores, chosen)
 
 
 def made_for(target: Target, n_words: int, detectors: Iterable[str]) -> str:
     """A hash of all but the texts that a recorded block must have been computed for: the target of seed 0, length,
-    recipes, and each detector's hyperparameters."""
+    recipes, and each detector's hyperparameters and their candidates."""
     fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
-    options = {name: DETECTORS[name].hyperparameters for name in sorted(detectors)}
+    options = {name: [DETECTORS[name].hyperparameters, DETECTORS[name].grid] for name in sorted(detectors)}
     recipes = recipes_of(name for name in (target.model, target.reference) if name)
     return hash_of([fields, n_words, options, recipes])
 
 
 def texts_of(inputs: Inputs, cut: Inputs) -> str:
-    """A hash of the texts that a block's scores depend on: cut, with their labels, the benchmark that models were
-    trained on, and DC-PDD's reference corpus."""
+    """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
+    the benchmark that models were trained on, and DC-PDD's reference corpus."""
     corpus = inputs.target.corpus
     of_corpus = hash_texts(reference_texts(corpus)) if corpus else None
-    return hash_of([inputs.benchmark.revision, hash_texts(cut.texts), inputs.labels.tolist(), of_corpus])
+    chosen_on = [val_idx.tolist() for val_idx, _ in folds(inputs.labels)]
+    return hash_of([inputs.benchmark.revision, hash_texts(cut.texts), inputs.labels.tolist(), chosen_on, of_corpus])
 
 
 def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
@@ -161,14 +208,15 @@ def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     return [block for block in blocks if block.seed not in lacking], lines
 
 
-# --- further seeds ---
+# --- recorded seeds ---
 
 
 def record(seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
-    """Train and score the models of the profile's page from further seeds, and write each detector's ranks."""
-    from scipy.stats import rankdata
+    """Train and score the models of the profile's page from these seeds, and write each detector's ranks.
 
-    given, rows = load_profile().notebooks[PAGE].parameters, []
+    Seed 0 is the one that a build trains itself: its rows say how far another machine's is from the recorded one.
+    """
+    given, rows, code = load_profile().notebooks[PAGE].parameters, [], scores_code()
     names = ("models", "benchmarks", "references", "corpora", "shifted")
     for seed in seeds:
         for target, condition in columns(*(given[name] for name in names)):
@@ -176,32 +224,52 @@ def record(seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
             reference = target.reference and of_seed(target.reference, seed)
             inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
             for n_words, cut in _cuts(inputs, given["lengths"])[0].items():
-                scores = _block(inputs, cut, n_words, condition, seed).scores
+                block = _block(inputs, cut, n_words, condition, seed)
                 row = {"model": target.model, "benchmark": target.benchmark, "n_words": n_words, "seed": seed}
-                row |= {"made_for": made_for(target, n_words, scores), "texts": texts_of(inputs, cut)}
-                # The lowest score has rank 1, equal scores have one rank: an AUC needs no more.
-                ranks = [rankdata(values, "dense").astype(np.uint16) for values in scores.values()]
-                rows.append(row | {"detectors": list(scores), "ranks": ranks})
+                row |= {"made_for": made_for(target, n_words, block.detectors), "texts": texts_of(inputs, cut)}
+                ranks, of_fold = zip(*map(_distinct_ranks, block.scores.values()), strict=True)
+                rows.append(row | {"code": code, "detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold})
     write_rows(path, rows)
+
+
+def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArray[np.uint8]]:
+    """A detector's (F, N) scores as the different rows of ranks among them, and the number of each fold's row.
+
+    The lowest score has rank 1, equal scores have one rank: an AUC needs no more.
+    """
+    from scipy.stats import rankdata
+
+    ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
+    return list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
 
 
 def _recorded_blocks(
     live: Mapping[tuple[str, str, int], tuple[Block, str, str]], path: Path
 ) -> tuple[list[Block], list[str]]:
-    """The recorded blocks of the live ones' cells, and a line for each that is of another test or other texts."""
-    blocks, left_out = [], []
+    """The recorded blocks of the live ones' cells, and a line for each that is of another test or other texts; one
+    line for all that other code computed."""
+    blocks, left_out, of_other_code = [], [], []
     for row in read_rows(path):
         if (cell := (row["model"], row["benchmark"], row["n_words"])) not in live:
             continue
         block, made, texts = live[cell]
-        if (row["made_for"], row["texts"]) == (made, texts):
-            ranks = [np.array(values, np.uint16) for values in row["ranks"]]
+        if row.get("code") != scores_code():  # a file from before it was recorded has none
+            of_other_code.append(row["seed"])
+        elif (row["made_for"], row["texts"]) == (made, texts):
+            pairs = zip(row["ranks"], row["of_fold"], strict=True)
+            ranks = [np.array(distinct, np.uint16)[of_fold] for distinct, of_fold in pairs]
             scores = dict(zip(row["detectors"], ranks, strict=True))
-            blocks.append(replace(block, seed=row["seed"], scores=scores))
+            blocks.append(replace(block, seed=row["seed"], scores=scores, chosen={}))
         else:
             what = "another test" if row["texts"] == texts else "other texts"
             model, benchmark, n_words = cell
             left_out.append(f"{model} on {benchmark}, {n_words} words, seed {row['seed']}: recorded for {what}")
+    if of_other_code:
+        seeds = ", ".join(map(str, sorted(set(of_other_code))))
+        left_out.append(
+            f"{len(of_other_code)} recorded blocks (seeds {seeds}): another version of the code computed their scores; "
+            "`mialib record` computes them anew"
+        )
     return blocks, left_out
 
 
@@ -217,8 +285,8 @@ def applicable(blocks: Sequence[Block]) -> tuple[list[str], dict[str, int]]:
 def conditions(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     """The blocks of each condition, and those without a shift where the most detectors apply, where these are fewer."""
     found = {name: [block for block in blocks if block.condition == name] for name in (OWN, SHIFTED)}
-    most = max(len(block.scores) for block in found[OWN])
-    every = [block for block in found[OWN] if len(block.scores) == most]
+    most = max(len(block.detectors) for block in found[OWN])
+    every = [block for block in found[OWN] if len(block.detectors) == most]
     if len(every) < len(found[OWN]):
         found[f"{OWN}, where {most} detectors apply"] = every
     return {name: of_condition for name, of_condition in found.items() if of_condition}

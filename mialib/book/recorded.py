@@ -1,6 +1,7 @@
 """What is recorded in `data/recorded/` for builds that train only seed 0 of small models, and how.
 
-    write_rows, read_rows   scores and ranks of further training seeds (`mialib record`), a row each
+    write_rows, read_rows   scores and ranks of training seeds (`mialib record`), a row each
+    scores_code             the code that they were computed by, which a row holds and is matched by
     record                  the recorded lab (`mialib record-lab`): models too large to be trained while the book is
                             built, trained and scored once, on a GPU; a file for each training
     load_recordings         what is recorded of it, a `Recording` for each training and benchmark
@@ -42,6 +43,10 @@ RECORDED = DATA / "recorded" / "lab"
 STATISTICS = ("log_prob", "entropy", "log_prob_var")  # of a token, that are recorded
 NO_IDS = "token ids are not recorded, since texts could be read from them"
 DETECTED = [name for name, known in DETECTORS.items() if not known.needs and set(known.reads) <= set(STATISTICS)]
+# What computes a recorded score, from texts to models to scores; and of what it imports, what only other models take.
+SCORED_BY = ("passes.inputs", "model_selection", "lab.training")
+PROBED_BY = ("attacks.activations", "attacks.probe", "attacks.unseen")
+OTHER_MODELS = ("catalog.api", "catalog.hub", "catalog.replies", "catalog.retries")
 # Of a model's time: training is estimated, loading, scoring and writing are not.
 SPARE_SHARE, SPARE_SECONDS = 1.2, 15.0
 
@@ -81,6 +86,14 @@ def describe_rows(path: Path) -> str:
     """What the recorded seeds were computed with, in a sentence."""
     made_with = ", ".join(f"{name} {value}" for name, value in read_provenance(path).items())
     return f"The recorded seeds were computed with {made_with}." if made_with else "No further seeds are recorded."
+
+
+def scores_code() -> str:
+    """A hash of the code that computes recorded scores: corpora, training, scoring, detectors, choosing, probe.
+
+    No page, table or figure is part of it, and nothing that only models of the hub or behind an API take.
+    """
+    return code_hash(*SCORED_BY, *PROBED_BY, apart=OTHER_MODELS)
 
 
 def _made_with() -> dict[str, str]:

@@ -242,15 +242,15 @@ def lock() -> None:
 
 @app.command()
 def record(
-    seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 1 and 2")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
-    """Train and score the further seeds behind the claims' verdicts and the ranking, into data/recorded/."""
+    """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
     from mialib.book import judging, ranking
     from mialib.book.claim_tests import load_claims
     from mialib.book.notebooks import clone
 
     clone()
-    ranking.record(seeds or [1, 2])
+    ranking.record(seeds or [0, 1, 2])
     judging.record(load_claims(), seeds or [0, 1, 2])
 
 

@@ -15,10 +15,10 @@ from page_code import functions_of
 from scipy.stats import norm, t
 
 from mialib.book import ranking, recorded
-from mialib.book.ranking import OWN, SHIFTED, Block, complete, conditions, groups, runs
+from mialib.book.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
 from mialib.detectors import DETECTORS
-from mialib.metrics import auc, auc_interval, compare_auc, compare_auc_over_seeds
-from mialib.passes.inputs import cut_inputs, load_inputs, scores_of
+from mialib.metrics import auc, compare_auc_over_seeds
+from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
 
 N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
@@ -32,8 +32,21 @@ def rank(blocks):
 
 
 def block(scores, *, model="m", n_words=32, seed=0, benchmark="b", condition=OWN, texts=None):
+    """Nothing is chosen: each fold judges by the same scores, (N,) each."""
     texts = np.arange(len(LABELS)) if texts is None else texts
-    return Block(model, benchmark, n_words, seed, condition, texts, LABELS, scores)
+    return Block(model, benchmark, n_words, seed, condition, texts, LABELS, in_folds(scores))
+
+
+def in_folds(scores):
+    return {name: np.tile(of, (5, 1)) for name, of in scores.items()}
+
+
+def judged(block, name):
+    """A detector's scores as `compare_auc_over_seeds` takes them: (F, N), NaN where a fold does not judge."""
+    found = np.full(block.scores[name].shape, np.nan)
+    for of_fold, scores, test_idx in zip(found, block.scores[name], block.judged, strict=True):
+        of_fold[test_idx] = scores[test_idx]
+    return found
 
 
 def at_auc(value):
@@ -73,10 +86,8 @@ def test_ranks_are_those_of_each_block_and_ties_share_theirs():
     assert found.mean_rank == {"ppl": 1.25, "zlib": 1.75, "min_k": 3}
 
 
-def test_detectors_of_one_rank_sum_tie_however_it_is_divided_among_the_members():
-    """Members above 40 of 60 non-members each; or half of them above 39 and half above 41, whose floats sum to less."""
-    apart = at_auc(40) + np.where(LABELS == 1, np.tile([-1, 1], N), 0)
-    blocks = [block({"ppl": at_auc(40), "zlib": apart, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
+def test_detectors_of_one_order_tie():
+    blocks = [block({"ppl": at_auc(40), "zlib": at_auc(40) / 7, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
     assert rank(blocks).mean_rank == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
     overall = PAGE["overall_table"](blocks, PAGE["results_of"]("all", blocks))
     assert overall["first, of 2 blocks"].to_dict() == {
@@ -88,7 +99,7 @@ def test_detectors_of_one_rank_sum_tie_however_it_is_divided_among_the_members()
 
 def test_a_detector_that_some_blocks_lack_is_left_out_and_named():
     full = blocks_at((50, 40, 30), (50, 40, 30))
-    lacking = replace(full[0], n_words=9, scores={"ppl": at_auc(30), "zlib": at_auc(20)})
+    lacking = block({"ppl": at_auc(30), "zlib": at_auc(20)}, n_words=9)
     found = rank([*full, lacking])
     assert list(found.mean_rank) == ["ppl", "zlib"]
     assert ranking.applicable([*full, lacking]) == (["ppl", "zlib"], {"min_k": 1})
@@ -145,7 +156,7 @@ def test_the_interval_covers_the_truth_where_blocks_share_texts_and_seeds(spread
     rng, variance = np.random.default_rng(1), 2 * 0.36 + 0.53**2
     high, low = (norm.cdf(mean / np.sqrt(2 * variance + spread**2)) for mean in (0.8, 0.6))
     covered = naive = 0
-    for _ in range(n := 120):
+    for _ in range(n := 80):
         blocks = simulated(rng, spread)
         interval = difference(average(blocks), "ppl", "surp")
         covered += interval.low <= high - low <= interval.high
@@ -168,29 +179,46 @@ def test_the_variance_over_texts_is_that_of_a_bootstrap_with_the_same_texts_in_a
         members, own, others = (rng.integers(N, size=N) for _ in range(3))
         taken = {"b": np.concatenate([members, N + own]), "c": np.concatenate([members, N + others])}
         differences = [
-            auc(LABELS, b.scores["ppl"][taken[b.benchmark]]) - auc(LABELS, b.scores["surp"][taken[b.benchmark]])
+            auc(LABELS, b.scores["ppl"][0][taken[b.benchmark]]) - auc(LABELS, b.scores["surp"][0][taken[b.benchmark]])
             for b in blocks
         ]
         draws.append(np.mean(differences))
     assert (interval.high - interval.low) / 2 / 1.96 == pytest.approx(np.std(draws), rel=0.14)
 
 
-def test_one_block_has_delongs_interval_and_seeds_of_one_cell_those_of_the_claims():
+def test_one_cell_has_the_interval_of_the_claims_for_one_seed_and_for_several():
     rng = np.random.default_rng(3)
-    [first] = [b for b in simulated(rng, 0, n_seeds=1) if b.cell == ("m", "b", 1)]
-    averaged = average([first])
-    delong = auc_interval(LABELS, first.scores["ppl"])
-    assert mean_auc(averaged, "ppl").low == pytest.approx(delong.low)
-    assert mean_auc(averaged, "ppl").estimate == pytest.approx(delong.estimate)
-    paired, found = (
-        compare_auc(LABELS, first.scores["ppl"], first.scores["surp"]).difference,
-        difference(averaged, "ppl", "surp"),
+    for n_seeds, spread in ((1, 0), (3, 0.3)):
+        of_cell = [b for b in simulated(rng, spread, n_seeds=n_seeds) if b.cell == ("m", "b", 1)]
+        a, b = ([judged(x, name) for x in of_cell] for name in ("ppl", "surp"))
+        known, found = compare_auc_over_seeds(LABELS, a, b).difference, difference(average(of_cell), "ppl", "surp")
+        assert (found.low, found.estimate, found.high) == pytest.approx((known.low, known.estimate, known.high))
+        assert mean_auc(average(of_cell), "ppl").estimate == pytest.approx(np.mean([x.auc["ppl"] for x in of_cell]))
+
+
+def test_an_auc_is_of_the_texts_that_nothing_was_chosen_on():
+    """A detector whose every fold is perfect where it chose, and wrong elsewhere."""
+    wrong = block({"ppl": at_auc(40)})
+    tuned = np.tile(-LABELS.astype(float), (5, 1))
+    for of_fold, test_idx in zip(tuned, wrong.judged, strict=True):
+        chosen_on = np.setdiff1d(np.arange(2 * N), test_idx)
+        assert len(chosen_on) == 2 * N / 5
+        of_fold[chosen_on] = LABELS[chosen_on]
+    found = replace(wrong, scores=wrong.scores | {"surp": tuned})
+    assert found.auc["surp"] == 0 and found.auc["ppl"] == pytest.approx(40 / 60)
+    assert found.placements["surp"] == pytest.approx(np.zeros(2 * N))
+
+
+def test_what_a_fifth_chose_adds_to_the_interval():
+    """The same scores, or those of two candidates in turn: the folds then differ by more than their texts."""
+    rng = np.random.default_rng(8)
+    ppl, good, bad = (rng.normal(size=2 * N) + gain * LABELS for gain in (1, 1.4, 0.2))
+    same, apart = (
+        replace(b := block({"ppl": ppl}), scores=b.scores | {"surp": np.stack(of)})
+        for of in ([good] * 5, [good, bad, good, bad, good])
     )
-    assert (found.low, found.estimate, found.high) == pytest.approx((paired.low, paired.estimate, paired.high))
-    of_cell = [b for b in simulated(rng, 0.3) if b.cell == ("m", "b", 1)]
-    a, b = ([x.scores[name] for x in of_cell] for name in ("ppl", "surp"))
-    known, found = compare_auc_over_seeds(LABELS, a, b).difference, difference(average(of_cell), "ppl", "surp")
-    assert found.low == pytest.approx(known.low) and found.high == pytest.approx(known.high)
+    narrow, wide = (difference(average([b]), "surp", "ppl") for b in (same, apart))
+    assert wide.high - wide.low > 1.2 * (narrow.high - narrow.low)
 
 
 def test_a_detector_does_not_differ_from_itself():
@@ -241,7 +269,7 @@ def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
     assert PAGE["lead_of"]([block(scores)])["not told from the best"] == DETECTORS[names[1]].label
     places, bars = PAGE["line_of_aucs"]([block(scores)])
     assert list(places) == names and bars == [tuple(names[:2])]
-    single = compare_auc(LABELS, *(scores[name] for name in names[:2])).difference
+    single = difference(average([block(scores)]), *names[:2])
     lead = differences[names[0], names[1]]
     assert lead.estimate == pytest.approx(single.estimate)
     assert lead.low < single.low, "simultaneous over three pairs"
@@ -336,10 +364,21 @@ def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
     assert [(b.n_words, b.condition) for b in gathered.blocks] == [(3, OWN), (5, OWN), (3, SHIFTED), (5, SHIFTED)]
     assert [line.partition(",")[2] for line in gathered.left_out] == [" 400 words: 16 of 16 texts are shorter"] * 2
     first = gathered.blocks[0]
-    assert set(first.scores) == set(DETECTORS) - {"dc_pdd", "neighbor"}
+    assert set(first.detectors) == set(DETECTORS) - {"dc_pdd", "neighbor"}
     inputs, _ = cut_inputs(load_inputs(of_page[0][0]), 3)
-    np.testing.assert_allclose(first.scores["min_k"], scores_of(inputs, "min_k"))
-    assert first.auc["min_k"] == pytest.approx(auc(inputs.labels, scores_of(inputs, "min_k")))
+    np.testing.assert_allclose(first.scores["ppl"], np.tile(scores_of(inputs, "ppl"), (5, 1)))
+    assert set(first.chosen) == {"min_k", "min_k++", "surp"} == {n for n in DETECTORS if n + AT_DEFAULT in first.scores}
+    for name, options in first.chosen.items():
+        fixed = np.tile(scores_of(inputs, name), (5, 1))
+        np.testing.assert_allclose(first.scores[name + AT_DEFAULT], fixed)
+        grid = score_grid(inputs, name)
+        for f, test_idx in enumerate(first.judged):
+            chosen_on = np.setdiff1d(np.arange(len(inputs.labels)), test_idx)
+            best = grid.best(inputs.labels, chosen_on)
+            assert options[f] == grid.options[best]
+            np.testing.assert_allclose(first.scores[name][f], grid.scores[best])
+            expected = auc(inputs.labels[test_idx], grid.scores[best][test_idx])
+            assert first.auc_by_fold[name][f] == pytest.approx(expected)
     shared = np.intersect1d(first.texts, gathered.blocks[2].texts)
     assert len(shared) == 8, "the members, known by their whole texts"
 
@@ -354,14 +393,14 @@ def test_texts_that_are_no_longer_than_the_length_are_taken_as_they_are(of_page)
 
 @pytest.fixture
 def recorded_file(of_page, tmp_path, monkeypatch):
-    """Seeds 1 and 2 as recorded; a folder has one seed only, so that theirs are the same model's."""
+    """Seeds 0, 1 and 2 as recorded; a folder has one seed only, so that theirs are the same model's."""
     target = of_page[0][0]
     parameters = {"models": target.model, "benchmarks": target.benchmark, "references": target.reference}
     parameters |= {"corpora": "-", "shifted": of_page[1][0].benchmark, "lengths": "3, 5"}
     monkeypatch.setattr(ranking, "load_profile", lambda: _profile(parameters))
     monkeypatch.setattr(ranking, "of_seed", lambda model, seed: model)
     path = tmp_path / "ranking.parquet"
-    ranking.record([1, 2], path)
+    ranking.record([0, 1, 2], path)
     return path
 
 
@@ -379,6 +418,27 @@ def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs(of_page, recorded_
         for name in b.scores:
             assert b.auc[name] == pytest.approx(live[b.cell].auc[name], abs=1e-12)
     assert recorded.read_provenance(recorded_file)["torch"]
+    assert gathered.recorded_apart == pytest.approx(0, abs=1e-12), "seed 0, which is compared and not counted twice"
+
+
+def test_a_recorded_seed_0_says_how_far_this_builds_lies_from_it(of_page, recorded_file):
+    rows = recorded.read_rows(recorded_file)
+    [row] = [row for row in rows if (row["seed"], row["n_words"], row["benchmark"]) == (0, 3, of_page[0][0].benchmark)]
+    [ranks] = row["ranks"][row["detectors"].index("ppl")]
+    row["ranks"][row["detectors"].index("ppl")] = [[max(ranks) + 1 - rank for rank in ranks]]
+    recorded.write_rows(recorded_file, rows)
+    gathered = ranking.gather(of_page, [3], recorded_file)
+    auc_of_ppl = next(b for b in gathered.blocks if b.condition == OWN).auc["ppl"]
+    assert gathered.recorded_apart == pytest.approx(abs(1 - 2 * auc_of_ppl)) and gathered.recorded_apart > 0
+    assert ranking.gather(of_page, [3], Path("none")).recorded_apart is None
+
+
+def test_what_other_code_recorded_is_left_out_and_said_once(of_page, recorded_file, monkeypatch):
+    monkeypatch.setattr(ranking, "scores_code", lambda: "another")
+    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    assert {b.seed for b in gathered.blocks} == {0} and gathered.recorded_apart is None
+    [line] = gathered.left_out
+    assert line.startswith("12 recorded blocks (seeds 0, 1, 2): another version of the code")
 
 
 def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(of_page, recorded_file, monkeypatch):
@@ -391,10 +451,10 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
     with monkeypatch.context() as patch:
         patch.setattr(ranking, "hash_texts", lambda texts: "others")
         gathered = ranking.gather(of_page, [3], recorded_file)
-    assert sum("recorded for other texts" in line for line in gathered.left_out) == 4
+    assert sum("recorded for other texts" in line for line in gathered.left_out) == 6
     page_without = [(target.but(reference=None), condition) for target, condition in of_page]
     gathered = ranking.gather(page_without, [3], recorded_file)
-    assert sum("recorded for another test" in line for line in gathered.left_out) == 4, "other detectors apply"
+    assert sum("recorded for another test" in line for line in gathered.left_out) == 6, "other detectors apply"
 
 
 def test_one_command_records_both_files(monkeypatch):

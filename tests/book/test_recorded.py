@@ -20,7 +20,7 @@ from mialib.detectors import DETECTORS, detect
 from mialib.lab.corpora import lab_card
 from mialib.lab.models import lab_recipe
 from mialib.metrics import auc, auc_interval
-from mialib.store import ROOT, code_hash
+from mialib.store import ROOT, code_hash, import_closure
 from mialib.token_stats import COLUMNS, TokenRow, TokenStats
 
 WORDS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor", "field", "tower"]
@@ -339,3 +339,12 @@ def test_the_page_shows_what_is_recorded_beside_the_live_ladder(tmp_path, everyt
     table = functions_of("recorded_ladder")["recordings_table"](recorded.load_recordings(everything))
     assert list(table.index) == ["lab/small@0", "lab/small@1", "lab/repeats@0"]
     assert set(COLUMNS) - set(recorded.STATISTICS) == {"token_ids"}
+
+
+def test_recorded_scores_are_matched_by_the_code_that_computes_them_and_no_other():
+    modules = (*recorded.SCORED_BY, *recorded.PROBED_BY)
+    closure = set().union(*(import_closure(module, recorded.OTHER_MODELS) for module in modules))
+    assert {"scoring", "kernels", "detectors", "model_selection", "lab.training", "lab.corpora"} <= closure
+    assert {"attacks.probe", "attacks.activations", "attacks.unseen", "passes.inputs"} <= closure
+    assert not [module for module in closure if module.split(".")[0] in ("book", "commands", "builders")]
+    assert not closure & set(recorded.OTHER_MODELS)

@@ -535,6 +535,6 @@ def test_any_grid_is_the_detector_point_by_point(of_many_lengths, detector, grid
 
 
 def test_the_grids_are_the_papers():
-    assert {name for name, known in DETECTORS.items() if known.grid} == {"surp", "min_k"}
+    assert {name for name, known in DETECTORS.items() if known.grid} == {"surp", "min_k", "min_k++"}
     assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
     assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]

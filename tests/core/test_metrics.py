@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binom, bootstrap, norm, rankdata, t
 from sklearn.metrics import roc_auc_score
 
-from mialib import auc, auc_interval, compare_auc, roc, tpr_at_fpr, tpr_at_fpr_interval
+from mialib import auc, auc_interval, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.metrics import (
     Interval,
     aucs,
@@ -480,6 +480,15 @@ def test_the_paired_difference_of_tprs():
     assert reverse.difference.high == pytest.approx(-found.difference.low) and reverse.p_value == found.p_value
     same = compare_tpr_at_fpr(labels, a, a)
     assert same.difference == Interval(0, 0, 0) and same.p_value == 1
+
+
+def test_placements_of_several_detectors_are_those_of_each():
+    rng = np.random.default_rng(5)
+    members, non_members = rng.integers(0, 6, size=(3, 2, 7)), rng.integers(0, 6, size=(3, 2, 9))
+    at_once = metrics.placements(members, non_members)
+    for i in np.ndindex(3, 2):
+        for of_all, of_one in zip(at_once, metrics.placements(members[i], non_members[i]), strict=True):
+            np.testing.assert_array_equal(of_all[i], of_one)
 
 
 # --- over seeds ---

@@ -84,6 +84,17 @@ def test_five_folds_choose_on_each_text_once():
         assert MANY[val_idx].mean() == pytest.approx(MANY.mean(), abs=0.05)
 
 
+def test_each_fifth_chooses_for_itself():
+    """A candidate for each fifth, which is perfect there and wrong elsewhere."""
+    found = [val_idx for val_idx, _ in model_selection.folds(MANY)]
+    scores = [np.where(np.isin(np.arange(120), val_idx), MANY, -MANY) for val_idx in found]
+    candidates = candidates_of(*scores)
+    chosen = candidates.by_fold(MANY)
+    assert chosen.options == candidates.options and chosen.scores.tolist() == candidates.scores.tolist()
+    alone = candidates_of(scores[0]).by_fold(MANY)
+    assert alone.options == candidates.options[:1] * 5 and alone.scores.shape == (5, 120)
+
+
 def test_what_is_chosen_on_one_half_says_nothing_of_the_other(scores):
     val_idx, test_idx = stratified_split(LABELS, 0.5)
     perfect_there = scores.copy()
