@@ -39,7 +39,6 @@ from mialib.store import DATA, code_hash, hash_of, version
 CLAIMS_FILE = DATA / "claims.yml"
 CHANCE = "chance"
 PROBE = "probe"
-APART_FROM_SCORES = ("lab", "catalog", "shared", "store", "benchmarks", "blind")
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "jieba")
 
 
@@ -261,7 +260,6 @@ class SeedScores:
     seed: int
     scores: FloatArray  # (1 + len(against), F, N); F folds to choose on, 1 without; NaN for a fold's own texts
     texts: str  # a hash of the benchmark's revision, the texts' labels and the folds
-    code: str = ""  # a hash of the code that computed them
 
 
 def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[NDArray[np.int8], SeedScores]:
@@ -285,15 +283,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[
         for f, (val_idx, test_idx) in enumerate(runs):
             scores[i, f, test_idx] = candidates.scores[candidates.best(labels, val_idx), test_idx]
     made_of = hash_of([benchmark.revision, labels.tolist(), [test_idx.tolist() for _, test_idx in runs]])
-    return labels, SeedScores(seed, scores, made_of, scores_code())
-
-
-def scores_code() -> str:
-    """A hash of the code that trains, scores and chooses, which a recorded seed must have been computed by.
-
-    What gathers texts, finds models and keeps files is left out: texts and recipes are matched themselves.
-    """
-    return code_hash("book.claim_tests", "lab.training", apart=APART_FROM_SCORES)
+    return labels, SeedScores(seed, scores, made_of)
 
 
 def scores_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> tuple[NDArray[np.int8], SeedScores]:
@@ -304,7 +294,7 @@ def scores_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> tupl
         return {"labels": labels, "scores": scored.scores, "texts": np.array(scored.texts)}
 
     kept = keep("claims", make, ARRAYS, **determined_by(claims, claim, setting, seed))
-    return kept["labels"], SeedScores(seed, kept["scores"], str(kept["texts"]), scores_code())
+    return kept["labels"], SeedScores(seed, kept["scores"], str(kept["texts"]))
 
 
 def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> dict[str, Any]:

@@ -29,10 +29,9 @@ from mialib.book.claim_tests import (
     SeedScores,
     determined_by,
     load_claims,
-    scores_code,
     scores_of,
 )
-from mialib.book.recorded import read_rows, write_rows
+from mialib.book.recorded import read_rows, scores_code, write_rows
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, verdict
 from mialib.metrics import Comparison, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
@@ -139,26 +138,23 @@ def seeds_of(
     """A test's labels, the scores of the live seed and of the recorded ones, and which recorded ones are left out."""
     labels, live = scores_of(claims, claim, setting)
     seeds, left_out = [live], []
-    for seed, test in load_recorded(claim.id, setting, recorded):
-        if why := _unlike(claims, claim, setting, live, seed, test):
+    for seed, test, code in load_recorded(claim.id, setting, recorded):
+        if test != claims.test_hash(claim, setting):
+            why = "another test"
+        else:
+            why = "other texts" if seed.texts != live.texts else "another version of the code" * (code != _code())
+        if why:
             left_out.append(f"seed {seed.seed}: recorded for {why}")
         elif seed.seed != live.seed:
             seeds.append(seed)
     return labels, seeds, left_out
 
 
-def _unlike(claims: Claims, claim: Claim, setting: str, live: SeedScores, seed: SeedScores, test: str) -> str:
-    """What a recorded seed was recorded for, where that is not what this build judges."""
-    if test != claims.test_hash(claim, setting):
-        return "another test"
-    return "other texts" if seed.texts != live.texts else "another version of the code" * (seed.code != live.code)
-
-
 def _moved(
     claims: Claims, claim: Claim, setting: str, labels: NDArray[np.int8], live: SeedScores, path: Path
 ) -> float | None:
     """How far the AUCs of the live seed lie from those that were recorded of it, on another machine perhaps."""
-    own = [s for s, test in load_recorded(claim.id, setting, path) if s.seed == live.seed]
+    own = [s for s, *_ in load_recorded(claim.id, setting, path) if s.seed == live.seed]
     if not own or own[0].scores.shape != live.scores.shape:
         return None
     as_recorded = live.scores.astype(np.float32).astype(np.float64)
@@ -199,13 +195,21 @@ def record(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) -> 
             of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}
             # A list of lists of arrays: parquet has no arrays of three dimensions.
             scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]
-            rows.append(of_test | {"texts": scored.texts, "code": scores_code(), "scores": scores})
+            rows.append(of_test | {"texts": scored.texts, "code": _code(), "scores": scores})
     write_rows(path, rows)
 
 
-def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, str]]:
-    """Recorded scores of a claim, by its id, in a setting, each with the hash of the test that it is of."""
+def _code() -> str:
+    return scores_code("book.claim_tests")
+
+
+def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, str, str]]:
+    """Recorded scores of a claim, by its id, in a setting, each with the hashes of its test and of its code."""
     return [
-        (SeedScores(row["seed"], np.array(row["scores"], np.float64), row["texts"], row.get("code", "")), row["test"])
+        (
+            SeedScores(row["seed"], np.array(row["scores"], np.float64), row["texts"]),
+            row["test"],
+            row.get("code", ""),  # a file of before it was recorded has none
+        )
         for row in read_rows(path, claim=claim, setting=setting)
     ]

@@ -32,15 +32,7 @@ from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
 from mialib.model_selection import Indices, folds
-from mialib.passes.inputs import (
-    Inputs,
-    Target,
-    cut_inputs,
-    load_inputs,
-    score_all,
-    score_grid,
-    split_lengths,
-)
+from mialib.passes.inputs import Inputs, Target, cut_inputs, load_inputs, score_all, score_grid, split_lengths
 from mialib.store import DATA, hash_of, hash_texts
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
@@ -216,7 +208,7 @@ def record(seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
 
     Seed 0 is the one that a build trains itself: its rows say how far another machine's is from the recorded one.
     """
-    given, rows, code = load_profile().notebooks[PAGE].parameters, [], scores_code()
+    given, rows, code = load_profile().notebooks[PAGE].parameters, [], _code()
     names = ("models", "benchmarks", "references", "corpora", "shifted")
     for seed in seeds:
         for target, condition in columns(*(given[name] for name in names)):
@@ -230,6 +222,10 @@ def record(seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
                 ranks, of_fold = zip(*map(_distinct_ranks, block.scores.values()), strict=True)
                 rows.append(row | {"code": code, "detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold})
     write_rows(path, rows)
+
+
+def _code() -> str:
+    return scores_code("passes.inputs", "model_selection")
 
 
 def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArray[np.uint8]]:
@@ -253,7 +249,7 @@ def _recorded_blocks(
         if (cell := (row["model"], row["benchmark"], row["n_words"])) not in live:
             continue
         block, made, texts = live[cell]
-        if row.get("code") != scores_code():  # a file from before it was recorded has none
+        if row.get("code") != _code():  # a file from before it was recorded has none
             of_other_code.append(row["seed"])
         elif (row["made_for"], row["texts"]) == (made, texts):
             pairs = zip(row["ranks"], row["of_fold"], strict=True)

@@ -43,10 +43,8 @@ RECORDED = DATA / "recorded" / "lab"
 STATISTICS = ("log_prob", "entropy", "log_prob_var")  # of a token, that are recorded
 NO_IDS = "token ids are not recorded, since texts could be read from them"
 DETECTED = [name for name, known in DETECTORS.items() if not known.needs and set(known.reads) <= set(STATISTICS)]
-# What computes a recorded score, from texts to models to scores; and of what it imports, what only other models take.
-SCORED_BY = ("passes.inputs", "model_selection", "lab.training")
-PROBED_BY = ("attacks.activations", "attacks.probe", "attacks.unseen")
-OTHER_MODELS = ("catalog.api", "catalog.hub", "catalog.replies", "catalog.retries")
+# What gathers texts, finds models and keeps files: recorded scores are matched by their texts and recipes themselves.
+GATHERING = ("lab", "catalog", "shared", "store", "benchmarks", "blind")
 # Of a model's time: training is estimated, loading, scoring and writing are not.
 SPARE_SHARE, SPARE_SECONDS = 1.2, 15.0
 
@@ -88,12 +86,12 @@ def describe_rows(path: Path) -> str:
     return f"The recorded seeds were computed with {made_with}." if made_with else "No further seeds are recorded."
 
 
-def scores_code() -> str:
-    """A hash of the code that computes recorded scores: corpora, training, scoring, detectors, choosing, probe.
+def scores_code(*modules: str) -> str:
+    """A hash of the code that trains the lab's models and, in these modules, scores: recorded seeds are matched by it.
 
-    No page, table or figure is part of it, and nothing that only models of the hub or behind an API take.
+    No page, table or figure is part of it.
     """
-    return code_hash(*SCORED_BY, *PROBED_BY, apart=OTHER_MODELS)
+    return code_hash(*modules, "scoring", "lab.training", apart=GATHERING)
 
 
 def _made_with() -> dict[str, str]:

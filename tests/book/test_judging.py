@@ -427,17 +427,17 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     monkeypatch.setattr(judging, "scores_of", lambda c, claim, setting, seed=0: (labels, replace(live, seed=seed)))
     path = tmp_path / "recorded.parquet"
     record(claims, [0, 1, 2], path)
-    [_, (first, test), (second, _)] = load_recorded("x", "here", path)
+    [_, (first, test, code), (second, *_)] = load_recorded("x", "here", path)
     assert (first.seed, second.seed) == (1, 2) and test == claims.test_hash(claims.claims[0], "here")
-    assert first.code == claim_tests.scores_code()
+    assert code == judging._code()
     np.testing.assert_allclose(first.scores, live.scores, rtol=1e-6)
     assert not load_recorded("x", "there", path) and not load_recorded("x", "here", tmp_path / "none.parquet")
     [judgement] = judging.judge_all(claims, path)
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
     assert judgement.moved == 0 and "AUCs of its 1 tests differ by at most 0" in summary([judgement])
     with monkeypatch.context() as patch:
-        patch.setattr(judging, "scores_of", lambda *_: (labels, replace(live, code="older")))
-        patch.setattr(judging, "determined_by", lambda *_: {"code": "older"})
+        patch.setattr(judging, "_code", lambda: "a newer one")
+        patch.setattr(judging, "determined_by", lambda *_: {"code": "a newer one"})
         [other] = judging.judge_all(claims, path)
     assert other.seeds == (0,) and other.left_out[1] == "seed 1: recorded for another version of the code"
 

@@ -434,7 +434,7 @@ def test_a_recorded_seed_0_says_how_far_this_builds_lies_from_it(of_page, record
 
 
 def test_what_other_code_recorded_is_left_out_and_said_once(of_page, recorded_file, monkeypatch):
-    monkeypatch.setattr(ranking, "scores_code", lambda: "another")
+    monkeypatch.setattr(ranking, "_code", lambda: "another")
     gathered = ranking.gather(of_page, [3, 5], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0} and gathered.recorded_apart is None
     [line] = gathered.left_out

@@ -341,10 +341,16 @@ def test_the_page_shows_what_is_recorded_beside_the_live_ladder(tmp_path, everyt
     assert set(COLUMNS) - set(recorded.STATISTICS) == {"token_ids"}
 
 
-def test_recorded_scores_are_matched_by_the_code_that_computes_them_and_no_other():
-    modules = (*recorded.SCORED_BY, *recorded.PROBED_BY)
-    closure = set().union(*(import_closure(module, recorded.OTHER_MODELS) for module in modules))
-    assert {"scoring", "kernels", "detectors", "model_selection", "lab.training", "lab.corpora"} <= closure
-    assert {"attacks.probe", "attacks.activations", "attacks.unseen", "passes.inputs"} <= closure
-    assert not [module for module in closure if module.split(".")[0] in ("book", "commands", "builders")]
-    assert not closure & set(recorded.OTHER_MODELS)
+@pytest.mark.parametrize(
+    ("roots", "of_the_book"),
+    [
+        (("passes.inputs", "model_selection"), set()),  # of the ranking
+        (("book.claim_tests",), {"book.claim_tests", "book.intervals"}),
+    ],
+)
+def test_recorded_scores_are_matched_by_the_code_that_computes_them_and_no_other(roots, of_the_book):
+    every = (*roots, "scoring", "lab.training")
+    closure = set().union(*(import_closure(module, recorded.GATHERING) for module in every))
+    assert {"scoring", "kernels", "detectors", "model_selection", "lab.training", "passes.inputs"} <= closure
+    assert {module for module in closure if module.split(".")[0] in ("book", "commands", "builders")} == of_the_book
+    assert recorded.scores_code(*roots) == code_hash(*every, apart=recorded.GATHERING)
