@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
-from mialib.catalog.retries import retry_after, retrying
+from mialib.catalog.retries import EndlessError, bounded, retry_after, retrying
 from mialib.shared.kept import JSON, keep
 from mialib.store import mialib_version
 from mialib.text import excerpt
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60
 LOGGED_EVERY = 50  # pages
+DECODED = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body as it was sent
 
 
 class Service(NamedTuple):
@@ -97,20 +98,25 @@ class Fetcher:
         if self._n_fetched % LOGGED_EVERY == 0:
             logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text}
+        return {"url": url, "fetched": now} | reply
 
-    def _download(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> httpx.Response:
+    def _download(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> dict[str, Any]:
+        """A reply's status and text."""
         host = httpx.URL(url).host
 
-        def once() -> httpx.Response:
+        def once() -> dict[str, Any]:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
             try:
-                reply = self._client.get(url)
+                with self._client.stream("GET", url) as stream:
+                    body = b"".join(bounded(stream.iter_bytes(), url))
             finally:
                 self._free_at[host] = time.monotonic() + gap_seconds
+            # The same reply with its body: what is decoded says so no more.
+            headers = [(name, value) for name, value in stream.headers.multi_items() if name not in DECODED]
+            reply = httpx.Response(stream.status_code, headers=headers, content=body, request=stream.request)
             if reply.status_code not in (404, 410):
                 parse(reply.raise_for_status().text)
-            return reply
+            return {"status": reply.status_code, "text": reply.text}
 
         try:
             return retrying()(once)
@@ -118,6 +124,8 @@ class Fetcher:
             asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
             said = f"answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
             raise ConnectionError(f"{url} {said}; what was fetched is kept, a later run goes on from it") from None
+        except EndlessError as error:
+            raise ConnectionError(f"{error}; what was fetched is kept, a later run goes on from it") from None
         except httpx.HTTPError as error:
             said = f"{type(error).__name__} ({error})"
             raise ConnectionError(f"{url}: {said}; what was fetched is kept, a later run goes on from it") from None

@@ -18,15 +18,17 @@ import logging
 import math
 import os
 import re
+import socket
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import getproxies
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +38,7 @@ from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import API, lacks, tokenizer_of
 from mialib.catalog.replies import append_line, line_of, read_lines
+from mialib.catalog.retries import REPLY_SECONDS, EndlessError, bounded
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.store import atomic_path, code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
@@ -49,7 +52,9 @@ logger = logging.getLogger(__name__)
 
 OPENAI_URL = "https://api.openai.com/v1"  # where the client asks by default
 AT_ONCE = 8  # requests under way
-RETRIES = 6  # of one request, by the client: it waits half a second, then longer, or as long as Retry-After says
+RETRIES = 4  # of one request, by the client: it waits half a second, then longer, or as long as Retry-After says
+CONNECT_SECONDS = 10
+PORTS = {"http": 80, "https": 443}
 BYTES_A_TOKEN = 4  # a guess, for English
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
@@ -154,6 +159,7 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
             missing.setdefault(name, i)
     if missing:
         _check_key(model)
+        _check_address()
         logger.info("%s", _estimate(model, texts, list(missing.values()), prompts))
         try:
             _ask_all(model, texts, missing, prompts, replies)
@@ -326,9 +332,54 @@ def _client(model: ApiModel) -> openai.OpenAI:
     import openai
 
     per_minute = _number("MIALIB_API_REQUESTS_PER_MINUTE")
-    hooks = {"request": [_pacer(60 / per_minute)]} if per_minute else {}
+    hooks = {
+        "request": [_say_retry, *([_pacer(60 / per_minute)] if per_minute else [])],
+        "response": [_bound],
+    }
     http = openai.DefaultHttpxClient(event_hooks=hooks, follow_redirects=False)  # texts go to the named host alone
-    return openai.OpenAI(api_key=api_key(), base_url=_url(), max_retries=RETRIES, http_client=http)
+    return openai.OpenAI(
+        api_key=api_key(),
+        base_url=_url(),
+        max_retries=RETRIES,
+        timeout=REPLY_SECONDS,
+        http_client=http,
+        default_headers={"Accept-Encoding": "identity"},  # so that a reply is as large as what is sent
+    )
+
+
+def _say_retry(request: Any) -> None:
+    """Tell of a request that is made again, which the client does in silence."""
+    if (n := int(request.headers.get("x-stainless-retry-count", 0))) > 0:
+        logger.warning("%s did not answer; asked again, %d of %d times", endpoint(), n, RETRIES)
+
+
+def _bound(response: Any) -> None:
+    """Let a reply be read as far as `bounded` allows; EndlessError for one that is compressed, unasked."""
+    import httpx2
+
+    class Bounded(httpx2.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            return bounded(sent, endpoint())
+
+        def close(self) -> None:
+            sent.close()
+
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise EndlessError(f"{endpoint()} sends a compressed reply, which was not asked for")
+    sent, response.stream = response.stream, Bounded()
+
+
+def _check_address() -> None:
+    """ValueError or Unavailable where nothing can listen at the endpoint, before the client tries again and again."""
+    url = urlsplit(_url())
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError(f"OPENAI_BASE_URL: an address with http:// or https:// is expected, got {endpoint()!r}")
+    if {url.scheme, "all"} & getproxies().keys():
+        return  # the proxy knows
+    try:
+        socket.create_connection((url.hostname, url.port or PORTS[url.scheme]), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise Unavailable(f"{endpoint()} can't be reached ({error}); check OPENAI_BASE_URL and the network") from None
 
 
 def _pacer(seconds: float) -> Callable[[Any], None]:

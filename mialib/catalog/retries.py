@@ -1,20 +1,50 @@
-"""Asking a web service again, later and later, where that may help."""
+"""Asking a web service: again, later and later, where that may help, and never without end."""
 
 from __future__ import annotations
 
 import logging
 import socket
+import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_exponential_jitter,
+)
 
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6
 WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
 MAX_RETRY_AFTER_SECONDS = 600  # a service that asks for more is left alone
+MAX_SECONDS = 1800  # after which nothing is asked for again
+REPLY_BYTES, REPLY_SECONDS = 64 * 2**20, 120  # that one reply may have and take
+
+
+class EndlessError(ConnectionError):
+    """A reply that is too large or too slow to be waited for."""
+
+
+def bounded(chunks: Iterable[bytes], sender: str) -> Iterator[bytes]:
+    """A reply's chunks as they come; EndlessError as soon as they are too many or take too long.
+
+    A compressed reply counts as it is once decompressed: a few kilobytes may hold gigabytes.
+    """
+    until, n_bytes = time.monotonic() + REPLY_SECONDS, 0
+    for chunk in chunks:
+        n_bytes += len(chunk)
+        if n_bytes > REPLY_BYTES:
+            raise EndlessError(f"{sender} sends more than {REPLY_BYTES / 2**20:g} MiB in one reply")
+        if time.monotonic() > until:
+            raise EndlessError(f"{sender} has sent {n_bytes} bytes in {REPLY_SECONDS:g} s, and no end")
+        yield chunk
 
 
 def retrying() -> Retrying:
@@ -26,7 +56,7 @@ def retrying() -> Retrying:
     return Retrying(
         retry=retry_if_exception(_may_help),
         wait=lambda state: max(WAIT(state), retry_after(state.outcome.exception())),
-        stop=stop_after_attempt(MAX_ATTEMPTS),
+        stop=stop_after_attempt(MAX_ATTEMPTS) | stop_after_delay(MAX_SECONDS),
         before_sleep=_log,
         reraise=True,
     )

@@ -1,5 +1,6 @@
 """Fresh benchmarks, built through a real local server that speaks the four services' formats."""
 
+import gzip
 import json
 import re
 import sys
@@ -9,6 +10,7 @@ from email.utils import format_datetime
 from itertools import pairwise
 from urllib.parse import quote_plus
 
+import httpx
 import pytest
 import web
 from tenacity import wait_none
@@ -593,6 +595,24 @@ def test_retry_after_is_honoured(serve, status, as_date):
     server = serve("gutenberg", answer)
     assert fetcher().get("gutenberg", "/book") == "now"
     assert 0.9 <= gaps(server)[0] < 3
+
+
+def test_a_page_without_end_is_asked_for_once_and_told(serve, monkeypatch):
+    monkeypatch.setattr(retries, "REPLY_BYTES", 1000)
+    server = serve("gutenberg", lambda path, query: "x" * (2000 if path == "/long" else 900))
+    with pytest.raises(ConnectionError, match=r"/long sends more than .* MiB in one reply; what was fetched is kept"):
+        fetcher().get("gutenberg", "/long")
+    assert len(server.requests) == 1
+    assert len(fetcher().get("gutenberg", "/short")) == 900
+
+
+def test_a_compressed_reply_counts_as_it_is_decompressed(monkeypatch):
+    monkeypatch.setattr(retries, "REPLY_BYTES", 10**6)
+    bomb = gzip.compress(b"0" * 10**7)
+    assert len(bomb) < 20_000
+    reply = httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(bomb))
+    with pytest.raises(retries.EndlessError, match="a host sends more than"):
+        list(retries.bounded(reply.iter_bytes(), "a host"))
 
 
 def test_a_service_that_asks_for_too_long_a_wait_or_refuses_is_left_alone(serve):

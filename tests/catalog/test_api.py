@@ -1,6 +1,7 @@
 """Models behind an API: a real server on localhost that speaks the protocol and runs a tiny model."""
 
 import base64
+import contextlib
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ import mialib
 from mialib import TokenStats
 from mialib.book.results import measure
 from mialib.book.tables import what_ran
-from mialib.catalog import api
+from mialib.catalog import api, retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.registry import lacks
 from mialib.catalog.replies import line_of, read_lines
@@ -677,6 +678,62 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatien
     assert "\n" not in str(caught.value)
     assert "are kept" not in str(caught.value), "there is nothing to go on from"
     assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
+
+
+def sends(handler, chunk, n, seconds=0.0, **headers):
+    """A reply in `n` chunks that does not say where it ends."""
+    handler.send_response(200)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.close_connection = True
+    with contextlib.suppress(OSError):  # whoever asked has gone
+        for _ in range(n):
+            handler.wfile.write(chunk)
+            time.sleep(seconds)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda handler: sends(handler, b" " * 65536, 200), "sends more than 1 MiB in one reply"),
+        (lambda handler: sends(handler, b" ", 40, 0.1), r"has sent \d+ bytes in 0.5 s, and no end"),
+        (lambda handler: sends(handler, b"\x1f\x8b", 1, Content_Encoding="gzip"), "a compressed reply"),
+    ],
+)
+def test_a_reply_without_end_is_not_waited_for(server, impatient, monkeypatch, answer, message):
+    monkeypatch.setattr(retries, "REPLY_BYTES", 2**20)
+    monkeypatch.setattr(retries, "REPLY_SECONDS", 0.5)
+    server.before = lambda handler, body: answer(handler)
+    with pytest.raises(Unavailable, match=message):
+        score_or_load("api:tiny", SENTENCES[:1])
+
+
+def test_each_retry_is_told(server, monkeypatch, caplog):
+    monkeypatch.setattr(api, "RETRIES", 1)
+    failed = []
+    server.before = lambda handler, body: not failed and (failed.append(1) or handler.refuse(500, "busy"))
+    score_or_load("api:tiny", SENTENCES[:1])
+    assert [r.message for r in caplog.records if "asked again" in r.message] == [
+        f"{server.url} did not answer; asked again, 1 of 1 times"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "message"),
+    [
+        ("http://127.0.0.1:1/v1", Unavailable, r"http://127.0.0.1:1/v1 can't be reached \(.*refused"),
+        ("htp://127.0.0.1/v1", ValueError, "an address with http:// or https:// is expected, got 'htp://127.0.0.1/v1'"),
+        ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL: an address with http"),
+    ],
+)
+def test_a_wrong_address_fails_at_once(server, monkeypatch, url, kind, message):
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    began = time.monotonic()
+    with pytest.raises(kind, match=message):
+        score_or_load("api:tiny", SENTENCES[:1])
+    assert time.monotonic() - began < 3
 
 
 def assert_key_is_nowhere(*outputs):
