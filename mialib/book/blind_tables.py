@@ -21,7 +21,7 @@ from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND, N_FOLDS, TooFewTexts
 from mialib.book.intervals import at_level
 from mialib.book.published import best_printed
-from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, save
+from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, needs_more, save
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.metrics import Interval
@@ -61,7 +61,7 @@ def measure(
                 why = ALL_ALIKE  # as where no text mentions a year
             elif document is not None and metric != "auc":
                 why = "not of snippets"  # no interval of it allows for documents
-            else:
+            elif not (why := needs_more(metric, labels)):
                 interval = widen(interval_of(metric, labels, values, document))
             row = PREFIX + BLIND[kind].label
             results.append(Result.of(row=row, column=column, metric=metric, interval=interval, why=why))

@@ -29,7 +29,8 @@ def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: f
 def at_level(interval: Interval, level: float) -> Interval:
     """The same interval at another level: each half scaled by the ratio of the two normal quantiles, not clipped.
 
-    Exact for an interval that is normal, else an approximation: close for an `auc_interval` away from 0 and 1.
+    Exact for an interval that is normal, else an approximation: of an `auc_interval` at 99% it makes each half about 4%
+    too short with 20 texts of a class, and 1% with 100.
     ValueError for a level outside (0, 1).
     """
     from scipy.stats import norm

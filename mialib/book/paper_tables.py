@@ -141,7 +141,7 @@ def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Colum
 
 
 def _not_run(result: Result) -> Result:
-    return replace(result, why=NOT_RUN if result.published is not None else "")
+    return replace(result, why=result.why or (NOT_RUN if result.published is not None else ""))
 
 
 def _load(column: Column) -> tuple[Inputs, list[str]]:

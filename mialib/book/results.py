@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.book.intervals import document_auc_interval
 from mialib.detectors import DETECTORS
-from mialib.metrics import Comparison, Interval, auc_interval, compare_auc, compare_tpr_at_fpr, tpr_at_fpr_interval
+from mialib.metrics import (
+    Comparison,
+    Interval,
+    auc_interval,
+    compare_auc,
+    compare_tpr_at_fpr,
+    non_members_needed,
+    tpr_at_fpr_interval,
+)
 from mialib.passes.inputs import Inputs
 from mialib.store import home, mialib_version, version, write_json
 
@@ -38,7 +46,7 @@ class Result:
     published_column: str | None = None
     marker: str = ""  # "*" where ours is significantly better than what the page's star compares it with
     published_marker: str = ""  # the paper's own
-    why: str = ""  # what to say where ours is None and that is not for want of a meaning: "not run"
+    why: str = ""  # what to say where ours is None and that is not for want of a meaning: "not run", "needs 100"
 
     @classmethod
     def of(cls, *, interval: Interval | None, **fields: Any) -> Result:
@@ -57,13 +65,15 @@ class Result:
 
 
 # The metrics of a results table; each takes labels and scores and gives an interval.
+FPRS = {"tpr_at_5_fpr": 0.05, "tpr_at_1_fpr": 0.01, "tpr_at_10_fpr": 0.1}
 METRICS: dict[str, Callable[..., Interval]] = {
     "auc": auc_interval,
-    "tpr_at_5_fpr": tpr_at_fpr_interval,
-    "tpr_at_1_fpr": partial(tpr_at_fpr_interval, fpr=0.01),
-    "tpr_at_10_fpr": partial(tpr_at_fpr_interval, fpr=0.1),
+    **{name: partial(tpr_at_fpr_interval, fpr=fpr) for name, fpr in FPRS.items()},
 }
-COMPARISONS = {"auc": compare_auc, "tpr_at_5_fpr": compare_tpr_at_fpr}
+COMPARISONS = {
+    "auc": compare_auc,
+    **{name: partial(compare_tpr_at_fpr, fpr=fpr) for name, fpr in FPRS.items()},
+}
 BOTH = ("auc", "tpr_at_5_fpr")
 SIGNIFICANT = 0.05
 SMALLEST = 0.01  # difference of two AUCs or TPRs that matters
@@ -95,14 +105,15 @@ def measure(
     another (`auc_held_out`). `document` (N,) is what each text is a snippet of: an AUC's interval then draws documents.
     `printed` holds the published value and marker by metric and row (`published.printed`), of `published_column`.
     `star` is a detector and the one that it is compared with: its cells are marked where it is significantly better
-    (paired, two-sided p <= 0.05).
+    (paired, two-sided p <= 0.05). A TPR that the non-members are too few for says how many it needs.
     """
     results = []
     for metric in metrics:
+        needs = needs_more(metric, labels)
         beside = (printed or {}).get(metric, {})
         for name, values in scores.items():
             value, published_marker = beside.get(label_of(name), (None, ""))
-            interval = None if values is None else interval_of(metric, labels, values, document)
+            interval = None if values is None or needs else interval_of(metric, labels, values, document)
             results.append(
                 Result.of(
                     row=label_of(name),
@@ -113,9 +124,20 @@ def measure(
                     published_column=published_column,
                     marker="*" if star and name == star[0] and _is_better(labels, scores, *star, metric) else "",
                     published_marker=published_marker,
+                    why="" if values is None else needs,
                 )
             )
     return results
+
+
+def too_few(n: int, needed: int) -> str:
+    """What a table says in place of a number that n non-members are too few for: "needs 100"; else nothing."""
+    return f"needs {needed}" if n < needed else ""
+
+
+def needs_more(metric: str, labels: ArrayLike) -> str:
+    """`too_few` for a metric of texts with these labels: a TPR at 1% FPR needs 100 non-members, an AUC one."""
+    return too_few(int(np.equal(labels, 0).sum()), non_members_needed(FPRS[metric])) if metric in FPRS else ""
 
 
 def interval_of(metric: str, labels: ArrayLike, scores: ArrayLike, document: NDArray[np.int64] | None) -> Interval:
@@ -130,8 +152,8 @@ def interval_of(metric: str, labels: ArrayLike, scores: ArrayLike, document: NDA
 def compare(
     labels: ArrayLike, scores: Mapping[str, ArrayLike | None], name: str, other: str, metric: str = "auc"
 ) -> Comparison | None:
-    """One detector's metric minus another's on the same texts, None where either is not applicable."""
-    if scores.get(name) is None or scores.get(other) is None:
+    """One detector's metric minus another's on the same texts; None where either is not applicable or texts are few."""
+    if scores.get(name) is None or scores.get(other) is None or needs_more(metric, labels):
         return None
     return COMPARISONS[metric](labels, scores[name], scores[other])
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.book.results import Result, label_of
+from mialib.book.results import Result, label_of, needs_more
 from mialib.catalog.registry import is_api
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import (
@@ -240,6 +240,7 @@ class Finding:
     aucs: tuple[Interval, Interval] | None = None  # ours, other
     auc: Interval | None = None  # other minus ours
     tpr: Interval | None = None
+    tpr_needs: str = ""  # what to say in its place where the non-members are too few for one
     places: tuple[int, int] | None = None  # among the detectors, 1 is the highest; by TPR where the rule differs
     n_detectors: int = 0
     tau: float | None = None  # Kendall's, of the two orders
@@ -252,7 +253,9 @@ class Finding:
     @property
     def moved(self) -> tuple[float, float]:
         """How far AUC and TPR move."""
-        return (abs(self.auc.estimate), abs(self.tpr.estimate)) if self.auc else (-1.0, -1.0)
+        if not self.auc:
+            return -1.0, -1.0
+        return abs(self.auc.estimate), abs(self.tpr.estimate) if self.tpr else 0.0
 
 
 def measure(setup: Setup, reading: Reading) -> list[Finding]:
@@ -287,7 +290,7 @@ def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> 
 def _compare(blank: Finding, texts: Texts, other: FloatArray, orders: Sequence[Mapping[str, float]]) -> Finding:
     from scipy.stats import kendalltau
 
-    name, labels, ours = blank.detector, texts.labels, texts.ours[blank.detector]
+    name, labels, ours, rule = blank.detector, texts.labels, texts.ours[blank.detector], blank.reading.rule
     scored = ~np.isnan(other)
     many = len(orders[0]) > 1
     return replace(
@@ -297,7 +300,8 @@ def _compare(blank: Finding, texts: Texts, other: FloatArray, orders: Sequence[M
         n_dropped=int(np.sum(~scored)),
         aucs=(auc_interval(labels, ours), auc_interval(labels[scored], other[scored])),
         auc=compare_aucs(labels, other, ours),
-        tpr=compare_tprs(labels, other, ours, blank.reading.rule),
+        tpr=None if (needs := needs_more("tpr_at_5_fpr", labels)) else compare_tprs(labels, other, ours, rule),
+        tpr_needs=needs,
         places=tuple(1 + sum(height > order[name] for height in order.values()) for order in orders),
         n_detectors=len(orders[0]),
         tau=float(kendalltau(*(list(order.values()) for order in orders)).statistic) if many else None,
@@ -315,7 +319,9 @@ def most_moved(findings: Iterable[Finding]) -> list[Finding]:
 def as_results(findings: Iterable[Finding]) -> list[Result]:
     """Every finding as results: what each reading adds to AUC and TPR of each detector, and both AUCs."""
     return [
-        Result.of(row=f"{f.reading} ({f.label})", column=f.column, metric=metric, interval=interval, why=f.why)
+        Result.of(
+            row=f"{f.reading} ({f.label})", column=f.column, metric=metric, interval=interval, why=f.why or f.tpr_needs
+        )
         for f in findings
         for metric, interval in {
             "auc_difference": f.auc,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mialib.benchmarks import LABEL_COLUMN, check_labels, load_texts, read_rows, texts_of
-from mialib.calibration import Decision, decide, p_values, set_p_value
+from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
 from mialib.catalog.models import check_loadable
 from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, get_detector
@@ -118,10 +118,10 @@ def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
     known = load_non_members(path)
     if same := set(known) & set(texts):
         raise ValueError(f"{path}: {len(same)} of its texts are among those to score; give others")
-    if 1 / (len(known) + 1) > fpr:
+    if len(known) < (needed := n_needed(fpr)):
         raise ValueError(
             f"{path} holds {len(known)} texts; the smallest p-value is then {1 / (len(known) + 1):.3g}, and "
-            f"nothing could be called a member at --fpr {fpr:g}: give more known non-members"
+            f"nothing could be called a member at --fpr {fpr:g}, which needs {needed} known non-members"
         )
     return known
 

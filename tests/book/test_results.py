@@ -8,7 +8,7 @@ import pytest
 from mialib.book import results, tables
 from mialib.book.intervals import document_auc_interval
 from mialib.book.published import printed
-from mialib.book.results import compare, measure, save
+from mialib.book.results import compare, measure, needs_more, save
 from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import score_all
 
@@ -62,6 +62,18 @@ def test_a_star_marks_what_is_significantly_better_in_its_own_row_alone(scores):
     comparison = compare(LABELS, scores, "min_k", "ppl")
     assert comparison.p_value <= 0.05 and comparison.difference.low > 0
     assert compare(LABELS, scores, "min_k", "ref") is None
+
+
+def test_a_tpr_of_too_few_non_members_says_how_many_it_needs(scores):
+    few = {"min_k": scores["min_k"][:39], "ppl": scores["ppl"][:39], "ref": None}
+    found = measure(LABELS[:39], few, "c", ["auc", "tpr_at_5_fpr", "tpr_at_10_fpr"], star=("min_k", "ppl"))
+    by_metric = [[str(r) for r in found if r.metric == metric] for metric in ("tpr_at_5_fpr", "tpr_at_10_fpr")]
+    assert by_metric[0] == ["needs 20", "needs 20", "–"]
+    assert by_metric[1][0].startswith(f"{tpr_at_fpr(LABELS[:39], few['min_k'], 0.1):.3f} [") and by_metric[1][2] == "–"
+    assert "needs 20" in tables.results_table(found, "tpr_at_5_fpr").to_string()
+    assert compare(LABELS[:39], few, "min_k", "ppl", "tpr_at_5_fpr") is None
+    assert compare(LABELS, scores, "min_k", "ppl", "tpr_at_5_fpr") is not None
+    assert needs_more("tpr_at_1_fpr", LABELS) == "needs 100" and needs_more("tpr_at_5_fpr", LABELS[:40]) == ""
 
 
 def test_an_auc_of_snippets_draws_whole_documents(scores):
