@@ -172,7 +172,8 @@ class Scorer:
         check_texts(texts, "texts to score")
         rows: list[TokenRow | None] = [None] * len(texts)
         n_cut = np.zeros(len(texts), np.int64)
-        with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=not progress) as bar:
+        # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.
+        with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=None if progress else True) as bar:
             for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts):
                 for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
                     for at, row in zip(batch, self.score_batch([token_ids[i] for i in batch]), strict=True):

@@ -134,6 +134,26 @@ def taken(module, name):
     return import_module(f"{module}.{name}")
 
 
+# Pages that need not say whether their benchmarks leak, and why.
+WITHOUT_LEAK_NOTE = {
+    "blind_benchmarks": "is about nothing else",
+    "lab": "shows every blind baseline",
+    "probe_table_1": "its AUC is of a blind classifier, and not of members",
+    "two_sources": "prints the papers' numbers alone",
+    "dc_pdd_table_1": "prints no AUC",
+    "registry": "prints no AUC",
+    "speed": "prints no AUC",
+}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_page_that_prints_an_auc_says_whether_its_benchmarks_leak(path):
+    shown = [tree.body[-1] for cell in code_cells(path) if (tree := ast.parse(cell.source)).body]
+    calls = [node for end in shown for node in ast.walk(end) if isinstance(node, ast.Call)]
+    says = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)} & {"leak_note", "summarize"}
+    assert len(says) == (path.stem not in WITHOUT_LEAK_NOTE), "once, as a cell's output, or a reason why not"
+
+
 def draws(tree):
     """Whether a cell calls a function of `figures` outside of what it defines."""
     nodes = [node for top in tree.body if not isinstance(top, ast.FunctionDef) for node in ast.walk(top)]

@@ -90,9 +90,8 @@ def make_neighbors(
     spaced, unspaced = _vocabularies(model, tokenizer, language)
     context = _context(model, tokenizer)
     neighbors, n_long = [], 0
-    for i, text in enumerate(
-        tqdm(texts, unit="text", desc=f"neighbors by {masked_lm}", mininterval=5, disable=not progress)
-    ):
+    bar = tqdm(texts, unit="text", desc=f"neighbors by {masked_lm}", disable=None if progress else True)
+    for i, text in enumerate(bar):
         spans = _draw(_word_cores(text, language), n_neighbors, seed, text)
         vocabulary_of = [spaced if text[:start].endswith(" ") else unspaced for start, _ in spans]
         rows = _masked_rows(text, spans, tokenizer, context)
@@ -134,7 +133,8 @@ def neighbor_log_probs(
     if len(counts) > 1:
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
     means = np.empty((len(neighbors), max(counts, default=0)))
-    bar = tqdm(neighbors, unit="text", desc=f"{scorer.loaded.name} on neighbors", mininterval=5, disable=not progress)
+    what = f"{scorer.loaded.name} on neighbors"
+    bar = tqdm(neighbors, unit="text", desc=what, disable=None if progress else True)  # None: in a terminal alone
     for i, (own, of_text) in enumerate(zip(stats, bar, strict=True)):
         # A text's neighbors are of almost one length, so a batch of them has next to no padding.
         means[i] = [log_prob.mean(dtype=np.float64) for log_prob in log_probs_of_variants(scorer, own, of_text)]

@@ -84,7 +84,12 @@ def _beats(result: Result, detected: Iterable[Result]) -> bool:
     beside = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
     if result.ours is None or beside is None:
         return False
-    return result.ours > beside.ours and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
+    return result.ours > beside.ours and _is_sure(result)
+
+
+def _is_sure(result: Result) -> bool:
+    """Whether a baseline is surely above chance, as one of several that are looked at."""
+    return result.ours is not None and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
 
 
 def highest(results: Iterable[Result]) -> Result | None:
@@ -93,28 +98,63 @@ def highest(results: Iterable[Result]) -> Result | None:
 
 
 def summarize(detected: Iterable[Result], baselines: Iterable[Result], metric: str = "auc") -> str:
-    """In how many columns a blind baseline beats the best detector, and by how much, in Markdown."""
+    """In how many columns a blind baseline beats the best detector, and where one tells members without beating it, in
+    Markdown.
+    """
     detected, baselines = ([r for r in of if r.metric == metric] for of in (detected, baselines))
     columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
     if not columns:
         return "No blind baseline could be fitted: there are too few texts."
-    lines = []
+    beaten, told = [], []
     for name in columns:
-        if blind := highest(r for r in baselines if r.column == name and r.marker == LEAKS):
-            best = highest(r for r in detected if r.column == name)
-            says = f"{name_of(blind)} {blind.interval}, the best detector {best.row} {best.interval}"
-            lines.append(f"- `{name}`: {says}")
-    if not lines:
+        best, of_column = highest(r for r in detected if r.column == name), [r for r in baselines if r.column == name]
+        marked = highest(r for r in of_column if r.marker == LEAKS)
+        if blind := marked or highest(filter(_is_sure, of_column)):
+            of_best = f", the best detector {best.row} {best.interval}" if best else ""
+            (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
+    if beaten:
+        said = (
+            f"{LEAKS} **In {len(beaten)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
+            "detector.** What a detector measures there need not be membership (estimates are compared; the intervals "
+            "say how sure each is):\n\n" + "\n".join(beaten)
+        )
+    else:
         blind = highest(baselines)
-        return (
+        said = (
             f"**In none of the {len(columns)} columns does a blind baseline both beat every detector and lie surely "
             f"above chance.** The highest is {name_of(blind)} with {blind.interval} (`{blind.column}`)."
         )
-    return (
-        f"{LEAKS} **In {len(lines)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
-        "detector.** What a detector measures there need not be membership (estimates are compared; the intervals say "
-        "how sure each is):\n\n" + "\n".join(lines)
-    )
+    if told:
+        said += (
+            f"\n\n**In {len(told)} of {len(columns)} columns a blind baseline is surely above chance, though not above "
+            "every detector.** The texts alone tell members there, so an AUC says little of membership:"
+            "\n\n" + "\n".join(told)
+        )
+    return said
+
+
+def leak_note(names: Iterable[str]) -> str:
+    """Whether the members of each benchmark, by name or file, can be told without any model, in Markdown.
+
+    It is of whole texts, whatever a page cuts them to: a property of the benchmark, computed once and kept.
+    """
+    lines = []
+    for name in dict.fromkeys(names):
+        baselines = measure(load_benchmark(name), name, ["auc"])
+        if (best := highest(baselines)) is None:
+            said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
+        elif blind := highest(filter(_is_sure, baselines)):
+            said = (
+                f"**`{name}` leaks**: {name_of(blind)}, which sees the texts and no model, tells its members with an "
+                f"AUC of {blind.interval}. So an AUC on it says little of membership."
+            )
+        else:
+            said = (
+                f"`{name}`: none of {len(baselines)} baselines that see the texts and no model tells its members "
+                f"surely; the highest AUC is {best.interval} ({name_of(best)})."
+            )
+        lines.append(f"- {said}")
+    return "\n".join(lines)
 
 
 def explain_below(results: Iterable[Result]) -> str:

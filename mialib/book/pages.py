@@ -1,4 +1,4 @@
-"""What every page calls: its parameters as lists and targets, and its columns as inputs."""
+"""What every page calls: its parameters as lists and targets, its columns as inputs, and whether a benchmark leaks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from IPython.display import Markdown
 
+from mialib.book import blind_tables
 from mialib.passes.inputs import Inputs, Target, load_inputs
 
 
@@ -90,3 +92,8 @@ def check_same_members(columns: Sequence[Inputs]) -> None:
                 f"({len(first - members)} of the first's {len(first)} are not in the second); "
                 "give the same members with other non-members"
             )
+
+
+def leak_note(benchmarks: Any) -> Markdown:
+    """A sentence for each of a page's benchmarks: whether baselines that see no model tell its members."""
+    return Markdown(blind_tables.leak_note(as_list(benchmarks)))

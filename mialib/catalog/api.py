@@ -292,7 +292,7 @@ def _ask_all(
             append_line(replies, {"text": name, "model": reply.model, "log_prob": log_prob})
 
     first, *others = missing
-    with _client(model) as client, tqdm(total=len(missing), unit="text", desc=model.name) as bar:
+    with _client(model) as client, tqdm(total=len(missing), unit="text", desc=model.name, disable=None) as bar:
         max_tokens = 0
         try:
             ask(first, max_tokens)

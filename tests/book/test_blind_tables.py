@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND
-from mialib.book import blind_tables
+from mialib.book import blind_tables, pages
 from mialib.book.intervals import at_level
 from mialib.book.published import best_printed, load_published
 from mialib.book.results import Result, load_results
@@ -106,6 +106,14 @@ def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chan
     assert "In 1 of 1 columns" in said and "compressed size 0.700" in said and "tf-idf" not in said
 
 
+def test_a_baseline_that_tells_members_is_named_though_a_detector_is_higher():
+    found = [detected(1.0, "fair"), detected(1.0, "leaking")]
+    said = blind_tables.summarize(found, blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING}))
+    assert said.startswith("**In none of the 2 columns") and "`fair`" not in said
+    assert "**In 1 of 2 columns a blind baseline is surely above chance, though not above every detector.**" in said
+    assert "- `leaking`: " in said and "the best detector Zlib 1.000" in said
+
+
 def test_too_few_texts_are_said_and_no_error(caplog):
     baselines = blind_tables.baseline_results([detected(0.7)], {"b": benchmark(WORDS, WORDS, n=9)})
     assert {str(r) for r in baselines} == {"too few texts"}
@@ -122,6 +130,38 @@ def leaking_file(tmp_path):
     rows = zip(LEAKING.texts, LEAKING.labels.tolist(), ["a", "b"] * 40, strict=True)
     path.write_text("".join(json.dumps({"text": t, "label": y, "domain": d}) + "\n" for t, y, d in rows))
     return path
+
+
+def dated_file(path, years_of_members, years_of_others, n=40):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"text": f"{' '.join(rng.choice(WORDS, 10))} in {rng.integers(*years)} {i}", "label": label}
+        for i in range(n)
+        for label, years in ((1, years_of_members), (0, years_of_others))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path):
+    older = dated_file(tmp_path / "older.jsonl", (1980, 2010), (2015, 2024))
+    mixed = dated_file(tmp_path / "mixed.jsonl", (1980, 2024), (1980, 2024))
+    few = dated_file(tmp_path / "few.jsonl", (1980, 2010), (2015, 2024), n=4)
+    leaks, does_not, unknown = pages.leak_note(f"{older}, {mixed}, {older}, {few}").data.split("\n")
+    year = blind_tables.measure(load_benchmark(older), older, ["auc"], kinds=["year"])[0].interval
+    assert leaks == (
+        f"- **`{older}` leaks**: latest year, which sees the texts and no model, tells its members with an AUC of "
+        f"{year}. So an AUC on it says little of membership."
+    )
+    assert year.low > 0.5
+    assert does_not.startswith(f"- `{mixed}`: none of 5 baselines that see the texts and no model tells its members")
+    assert unknown == f"- `{few}`: there are too few texts for blind baselines, so whether it leaks is not known."
+
+
+def test_a_note_on_a_benchmark_is_computed_once(leaking_file, monkeypatch):
+    said = pages.leak_note(str(leaking_file)).data
+    monkeypatch.setattr("mialib.blind.blind_scores", None)
+    assert pages.leak_note([str(leaking_file)]).data == said and "leaks" in said
 
 
 def test_a_benchmark_with_domains_is_measured_whole_and_by_domain(leaking_file):

@@ -1,5 +1,6 @@
 """The strict notebook runner; and every notebook alone, with its defaults on the built lab and on another model."""
 
+import ast
 import json
 
 import matplotlib
@@ -12,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from mialib.book.notebooks import run_notebook
 from mialib.book.profile import Profile
 from mialib.book.results import load_results
-from mialib.store import ROOT
+from mialib.store import PACKAGE, ROOT
 
 matplotlib.use("Agg")
 
@@ -59,11 +60,20 @@ def test_notebook_takes_another_model_and_benchmark(path, tmp_path, tiny_model):
     )
 
 
+@pytest.fixture(scope="module")
+def home_of_all_pages(tmp_path_factory):
+    """One for all of them: the same texts under the same models, and their blind baselines, are computed once."""
+    return tmp_path_factory.mktemp("home")
+
+
 # The same without a kernel, every cell in this process: quick enough for each run. DC-PDD's are in their own file.
 @pytest.mark.parametrize(
     "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
 )
-def test_the_cells_of_a_page_run_on_another_model_and_benchmark(path, tmp_path, tiny_model):
+def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
+    path, tmp_path, tiny_model, home_of_all_pages, monkeypatch
+):
+    monkeypatch.setenv("MIALIB_HOME", str(home_of_all_pages))
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     scope = {}
     for cell in nbformat.read(path, as_version=4).cells:
@@ -95,6 +105,31 @@ def test_notebook_runs_with_the_profiles_parameters(tmp_path):
     run_notebook("page", profile_with(x=7), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
     assert "x is 7" in out.read_text()
     assert not (tmp_path / "failed.ipynb").exists()
+
+
+def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
+    score = f"import mialib; len(mialib.Scorer({inputs.target.model!r}).score({list(inputs.texts)!r}))"
+    write_notebook(tmp_path, score)
+    out = tmp_path / "out.ipynb"
+    run_notebook("page", profile_with(), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+    [output] = nbformat.read(out, as_version=4).cells[-1].outputs
+    assert output.data["text/plain"] == str(len(inputs.texts)), "nothing but the cell's value"
+
+
+def test_every_bar_is_for_terminals_alone():
+    bars = [
+        (path.relative_to(PACKAGE).as_posix(), [word.value for word in node.keywords if word.arg == "disable"])
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tqdm"
+    ]
+    assert len(bars) == 5
+    for path, given in bars:
+        if path == "lab/training.py":  # its code is part of every model's key; a job of the build draws its bar
+            continue
+        [disable] = given
+        constants = {node.value for node in ast.walk(disable) if isinstance(node, ast.Constant)}
+        assert None in constants and False not in constants, f"{path}: None shows a bar in a terminal alone"
 
 
 def test_a_parameter_that_the_notebook_lacks_is_an_error(tmp_path):
