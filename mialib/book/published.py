@@ -15,10 +15,12 @@ The file has one row per printed number and is keyed by its first five columns:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
+from mialib.book.results import DASH
+from mialib.book.tables import METRIC_LABELS
 from mialib.store import DATA
 
 if TYPE_CHECKING:
@@ -86,13 +88,30 @@ def printed_column(paper: str, item: str, column: str) -> str | None:
     return column if column in columns else None
 
 
-def printed_table(paper: str, item: str, model: str) -> pd.DataFrame:
-    """What a paper's table prints for one model: methods by benchmarks, or by domains, in its order."""
+def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = None) -> pd.DataFrame:
+    """All that a paper prints in a table, as text and in its order: "–" for a dash, stars as printed, shares in [0, 1].
+
+    A benchmark with a model, which most tables print as a column, is a row here, so that every table fits a page.
+    `beside` names the rows that stand beside ours on the page; a last column then says which do and which do not.
+    """
     cells = load_published(paper, item)
-    cells = cells[cells["column"].str.endswith(f" / {model}")]
-    benchmarks = cells["column"].str.removesuffix(f" / {model}")
-    table = cells.assign(benchmark=benchmarks).pivot(index="row", columns="benchmark", values="value")
-    return table.loc[cells["row"].unique(), benchmarks.unique()].rename_axis(index=None, columns=f"published: {model}")
+    shown = [_as_printed(*cell) for cell in zip(cells["metric"], cells["value"], cells["marker"], strict=True)]
+    table = cells.assign(shown=shown).pivot(index="row", columns="column", values="shown")
+    table = table.loc[cells["row"].unique(), cells["column"].unique()]
+    if cells["column"].str.contains(" / ").any():
+        table = table.T
+    if beside is not None:
+        here = set(beside)
+        table["ours"] = ["above" if name in here else "published only" for name in table.index]
+    metrics = cells["metric"].unique()
+    heading = f"published {METRIC_LABELS[metrics[0]]}" if metrics[0] in METRIC_LABELS else "published"
+    return table.rename_axis(index=None, columns=heading)
+
+
+def _as_printed(metric: str, value: float, marker: str) -> str:
+    if isnan(value):
+        return DASH
+    return format(value, {"mean_tokens": ".1f"}.get(metric, ".3f" if metric in METRIC_LABELS else ",g")) + marker
 
 
 def _along(paper: str, item: str, name: str, metric: str) -> dict[str, tuple[float | None, str]]:

@@ -4,8 +4,8 @@ Metrics, by what their values are:
 
 - in [0, 1]: `auc`, `tpr_at_5_fpr`, `tpr_at_1_fpr`
 - in percent, as printed: `auc_percent` (an AUC), `auc_gain_percent` and `tpr_at_5_fpr_gain_percent` (what a
-  paper's prose calls an improvement: a difference in points in DC-PDD, relative to the best baseline in SURP;
-  Min-K% Prob's introduction does not say which)
+  paper's prose calls an improvement: a difference in points in DC-PDD and the probe paper, relative to the best
+  baseline in SURP; Min-K% Prob's introduction does not say which)
 - counts: `examples`, `words`, `neighbors` (of each text), `duplication_count` (how often a set was trained on)
 - `mean_tokens`: tokens a text
 - settings: `best_a`, `best_k`, `best_entropy_threshold`, `best_reference_gb`, `best_epochs`, `best_training_texts`,
@@ -17,11 +17,12 @@ import csv
 
 import pandas as pd
 import pytest
-from page_code import page_of
+from page_code import NOTEBOOKS, page_of
 
 from mialib.book import published
-from mialib.book.published import load_published, published_along
-from mialib.book.results import load_results
+from mialib.book.published import load_published, printed_table, published_along
+from mialib.book.results import DASH, load_results
+from mialib.catalog.benchmarks import load_benchmark
 
 KEY = ["paper", "item", "row", "column", "metric"]
 
@@ -47,7 +48,7 @@ CELLS = {
     ("probe", "table-4"): 14,  # 7 methods x 2 tasks
     ("probe", "figure-2"): 3,  # the model sizes on its axis; neither curve has a number in words
     ("probe", "figure-3"): 5,  # the training data sizes on its axis
-    ("probe", "text"): 16,
+    ("probe", "text"): 17,
 }
 
 UNIT_METRICS = {"auc", "tpr_at_5_fpr", "tpr_at_1_fpr"}
@@ -127,6 +128,7 @@ SPOT_CHECKS = [
     ("probe", "text", "Probe", "all benchmarks", "best_epochs", 2),
     ("probe", "text", "Probe w. Synthetic Data", "ArxivMIA / TinyLLaMA-1.1B", "best_training_texts", 200),
     ("probe", "text", "Neighbor Attack", "all benchmarks", "neighbors", 100),
+    ("probe", "text", "Probe", "ArxivMIA-CS over ArxivMIA-Math", "auc_gain_percent", 10),
 ]
 
 
@@ -342,3 +344,95 @@ def test_what_two_papers_print_is_kept_as_results(tmp_path, page):
     results = load_results(tmp_path / "results.json")
     [cell] = [r for r in results if r.row == "Small Ref" and r.column == "LLaMA-13B, DC-PDD, 128 words"]
     assert cell.published == 0.658 and cell.ours is None
+
+
+# --- one paper that says two things ---
+
+
+def test_each_stated_gain_is_held_against_its_papers_table(page):
+    checked = page["checked"].set_index(["paper", "on", "gain of"])
+    assert len(checked) == len(page["stated"]) == 6 + 5 + 1 + 1
+    differ = checked[checked["the same?"] == "**no**"]["by its table"].to_dict()
+    assert differ == {
+        ("DC-PDD", "PatentMIA", "DC-PDD over Min-K% Prob, TPR at 5% FPR"): "9.4, 10.8",
+        ("SURP", "Dolma-Book-middle", "SURP, AUC"): "3.6, 5.4",
+        ("Probing", "ArxivMIA-CS over ArxivMIA-Math", "Probe, AUC"): "10.3, 7.6, 9.9, 7.6",
+    }
+    [unknown] = checked.index[checked["the same?"] == "no table at hand"]
+    assert unknown[0] == "Min-K% Prob"
+    assert checked.loc[("DC-PDD", "PatentMIA", "DC-PDD over Min-K% Prob, AUC"), "the same?"] == "yes, their mean"
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [(5.4, "yes, their mean"), (5.6, "yes, the largest"), (5.2, "**no**"), (5.49, "**no**")],
+)
+def test_a_stated_gain_is_the_mean_or_the_largest_or_neither(page, stated, expected):
+    assert page["agreement"](stated, pd.Series([5.6, 5.2])) == expected
+    assert page["agreement"](5.4, pd.Series([5.44])) == "yes"
+
+
+def test_what_the_tables_say_of_the_papers_sentences_by_hand(page):
+    said = {sentence[:20]: finding for _, sentence, finding in page["by_sentence"]}
+    found = list(said.values())
+    assert len(said) == len(page["by_sentence"]) == 10
+    assert "5 of 7 columns by AUC and 5 of 7 by TPR; with Llama-13B, OPT-6.7B" in found[0]
+    assert "AUC 0.657 against 0.643, TPR 0.211 against 0.170" in found[1]
+    assert "-0.05 points" in found[2], "0.3, 0.3, -1.8 and 1.0"
+    assert "3.7 points above Min-K% Prob instead of 8.6, and 0.5 above Lowercase instead of 5.4" in found[3]
+    assert "12 of 12 columns of Table 1, 4 of 6 of Table 2 and 21 of 28 of Table 3" in found[4]
+    assert "Zlib 0.899, Lower 0.881, SURP 0.874" in found[5]
+    assert "in 6 of 11 pairs" in found[6]
+    assert "0.2 points (Probe w. Real Data, ArxivMIA-Math / OpenLLaMA-13B)" in found[7] and "by 0.4" in found[7]
+    assert "9 of 15 pairs" in found[8]
+    assert "0.1605 to 0.1595" in found[9] and "0.1505" in found[9] and "0.110, the probes 0.132 and 0.123" in found[9]
+
+
+def test_the_pages_counts_of_the_public_files_are_theirs(published_copy):
+    text = (NOTEBOOKS / "two_sources.ipynb").read_text(encoding="utf-8")
+    counted = [("387 of 776", 32), ("284 of 542", 64), ("139 of 250", 128), ("51 of 82", 256)]
+    for said, length in counted:
+        labels = load_benchmark(f"wikimia-{length}").labels
+        assert said in text and said == f"{labels.sum()} of {len(labels)}"
+    arxiv = load_benchmark("arxiv_mia")
+    n_words = pd.Series([len(body.split()) for body in arxiv.texts])
+    means = [n_words.mean(), *n_words.groupby(list(arxiv.domains)).mean()[["cs", "math"]]]
+    assert [f"{mean:.2f}" in text for mean in means] == [True] * 3
+    tokens = load_published("probe", "table-1").query("metric == 'mean_tokens'")["value"].tolist()
+    assert [round(mean, 1) for mean in means] == tokens[1:]
+
+
+# --- a whole printed table ---
+
+
+def test_a_printed_table_is_all_that_the_paper_prints_as_it_prints_it():
+    found = printed_table("dc-pdd", "table-2")
+    assert found.shape == (7, 7) and list(found.columns)[-1] == "DC-PDD" and found.index[0] == "BookMIA / GPT-3"
+    assert found.loc["WikiMIA / GPT-NeoX-20B", "DC-PDD"] == "0.766*"
+    assert (found == DASH).sum().sum() == 4
+    assert printed_table("surp", "table-3").shape == (28, 7)
+    assert list(printed_table("probe", "table-3").loc["Avg."])[-2:] == ["0.118", "0.114"]
+    assert printed_table("probe", "table-1").loc["WikiMIA", ["Avg. Tokens", "Real"]].tolist() == ["32.0", "100*"]
+    assert printed_table("dc-pdd", "table-5").loc["BookMIA / GPT-3", "10"] == "0.725"
+
+
+@pytest.mark.parametrize(("paper", "n_tables"), [("dc-pdd", 5), ("surp", 3), ("probe", 4)])
+def test_every_printed_cell_is_in_a_printed_table(paper, n_tables):
+    for number in range(1, n_tables + 1):
+        cells = load_published(paper, f"table-{number}")
+        found = printed_table(paper, f"table-{number}")
+        assert found.size == len(cells) and found.shape[1] <= 8 and not found.isna().any(axis=None)
+        turned = found if set(found.index) == set(cells["row"]) else found.T
+        for cell in cells.itertuples():
+            printed = turned.loc[cell.row, cell.column].rstrip("*").replace(",", "")
+            assert printed == DASH if pd.isna(cell.value) else float(printed) == cell.value
+
+
+def test_a_printed_table_says_which_of_its_rows_stand_beside_ours():
+    found = printed_table("dc-pdd", "table-5", [None, "PatentMIA / Qwen1.5-14B"])["ours"]
+    assert found.to_dict() == {
+        "PatentMIA / Baichuan-13B": "published only",
+        "PatentMIA / Qwen1.5-14B": "above",
+        "BookMIA / GPT-3": "published only",
+    }
+    assert set(printed_table("surp", "table-1", [])["ours"]) == {"published only"}

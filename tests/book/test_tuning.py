@@ -9,7 +9,7 @@ from page_code import functions_of, method_of
 
 from mialib.book import tuning
 from mialib.book.intervals import document_auc_interval
-from mialib.book.published import load_published, printed_column, printed_table, published_along
+from mialib.book.published import load_published, printed_column, published_along
 from mialib.book.results import compare
 from mialib.book.tables import describe_options
 from mialib.book.tuning import Gap, TunedTwoWays, choice_table, gap, tune_two_ways
@@ -70,13 +70,6 @@ def test_one_candidate_leaves_no_gap():
 def test_the_methods_are_the_rows_of_the_papers_tables():
     rows = [row for i in (1, 2, 3) for row in load_published("surp", f"table-{i}")["row"]]
     assert set(rows) == set(tuning.METHODS.values())
-
-
-def test_a_printed_table_has_the_papers_numbers_in_its_order():
-    table = printed_table("surp", "table-1", "LLaMA-13B")
-    assert list(table.columns) == ["WikiMIA-32", "WikiMIA-128"] and list(table.index[:2]) == ["PPL", "Ref"]
-    for benchmark in table.columns:
-        assert table[benchmark].to_dict() == published_along("surp", "table-1", f"{benchmark} / LLaMA-13B", "auc")
 
 
 def test_no_number_stands_beside_a_column_that_the_paper_does_not_print(inputs):
