@@ -211,7 +211,7 @@ def test_the_book_has_every_page_and_no_broken_image():
 
 @needs_book
 def test_a_recorded_seed_is_what_this_code_makes_of_it(monkeypatch):
-    # Recorded seeds are matched by recipes and texts, not by code: an edit that leaves them behind shows here.
+    # Whatever they are matched by: what another machine or library computes otherwise shows here.
     monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
     monkeypatch.delenv("MIALIB_PROFILE", raising=False)
     given = load_profile().notebooks[ranking.PAGE].parameters

@@ -1,12 +1,13 @@
 """Hyperparameters chosen in two ways: on all texts, as the SURP paper does, and on a fifth that is not reported.
 
 The first way looks better than it is: the best of many on the texts that it is judged on is partly luck there. SURP's
-Tables 1 to 3 show both ways side by side, and `gap` measures how far they lie apart.
+Tables 1 to 3 show both ways side by side, and `gap` measures how far they lie apart. `tune_once` takes the second way
+for columns that differ in their non-members alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.book.published import printed, printed_column
 from mialib.book.results import Result, measure
 from mialib.book.tables import describe_options
+from mialib.detectors import DETECTORS
 from mialib.metrics import FloatArray, aucs
 from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split
-from mialib.passes.inputs import Inputs, score_grid, unavailable_reason
+from mialib.passes.inputs import Inputs, score_all, score_grid, unavailable_reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,3 +155,26 @@ def choice_table(columns: Mapping[str, TunedTwoWays], measured: Iterable[Result]
         for method, its_gap in tuned.gaps.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def tune_once(
+    columns: Sequence[Inputs], detectors: Sequence[str]
+) -> tuple[list[Inputs], list[dict[str, FloatArray]], dict[str, dict[str, float]]]:
+    """Columns with the same members, each detector's scores of them, and the hyperparameters that were chosen.
+
+    A detector that a paper tunes is chosen for on a random fifth of the first column's texts, and the choice serves all
+    columns. The fifth's texts are left out of each column, so that all are judged on the same members, none of which
+    was chosen on. Detectors that are not applicable have no scores.
+    """
+    first, chosen = columns[0], {}
+    val_idx, _ = stratified_split(first.labels, HELD_OUT)
+    for name in [name for name in detectors if DETECTORS[name].grid and not unavailable_reason(first, name)]:
+        candidates = score_grid(first, name)
+        chosen[name] = candidates.options[candidates.best(first.labels, val_idx)]
+    left_out = {first.texts[i] for i in val_idx}
+    judged = [
+        column.take([i for i, text in enumerate(column.texts) if text not in left_out], column.target.benchmark)
+        for column in columns
+    ]
+    scored = [score_all(column, detectors, **chosen) for column in judged]
+    return judged, [{name: of for name, of in scores.items() if of is not None} for scores in scored], chosen

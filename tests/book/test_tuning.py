@@ -12,7 +12,7 @@ from mialib.book.intervals import document_auc_interval
 from mialib.book.published import load_published, printed_column, published_along
 from mialib.book.results import compare
 from mialib.book.tables import describe_options
-from mialib.book.tuning import Gap, TunedTwoWays, choice_table, gap, tune_two_ways
+from mialib.book.tuning import Gap, TunedTwoWays, choice_table, gap, tune_once, tune_two_ways
 from mialib.detectors import DETECTORS, detect
 from mialib.metrics import auc, auc_interval, compare_auc
 from mialib.model_selection import HELD_OUT, Candidates, stratified_split
@@ -216,3 +216,25 @@ def test_no_document_is_both_chosen_on_and_judged():
     shared = set(document[val_idx].tolist()) & set(document[tuned.test_idx].tolist())
     assert not shared, "the snippets of one document are alike, so its other half is not unseen"
     assert isinstance(tuned.gaps["SURP"], Gap)
+
+
+# --- chosen once, for columns of the same members ---
+
+
+def test_what_is_chosen_on_a_fifth_serves_all_columns_and_no_column_holds_the_fifth(inputs):
+    some = np.flatnonzero((inputs.labels == 1) | (np.arange(60) < 30))  # all members, and half of the others
+    half = inputs.take(some, "half of the others")
+    (own, again), (scores, of_again), chosen = tune_once([inputs, half], ["ppl", "min_k", "surp", "ref"])
+    val_idx, test_idx = stratified_split(inputs.labels, HELD_OUT)
+    in_both = np.isin(test_idx, some)
+    assert own.texts == tuple(inputs.texts[i] for i in test_idx)
+    assert own.labels.tolist() == inputs.labels[test_idx].tolist()
+    assert again.texts == tuple(text for text, is_in in zip(own.texts, in_both, strict=True) if is_in)
+    assert set(scores) == set(of_again) == {"ppl", "min_k", "surp"} and set(chosen) == {"min_k", "surp"}
+    for name, options in chosen.items():
+        grid = score_grid(inputs, name)
+        assert options == grid.options[grid.best(inputs.labels, val_idx)]
+        whole = detect(name, inputs.stats, **options)
+        np.testing.assert_allclose(scores[name], whole[test_idx])
+        np.testing.assert_allclose(of_again[name], whole[test_idx][in_both])
+    np.testing.assert_allclose(scores["ppl"], detect("ppl", inputs.stats)[test_idx])
