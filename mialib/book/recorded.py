@@ -43,8 +43,9 @@ RECORDED = DATA / "recorded" / "lab"
 STATISTICS = ("log_prob", "entropy", "log_prob_var")  # of a token, that are recorded
 NO_IDS = "token ids are not recorded, since texts could be read from them"
 DETECTED = [name for name, known in DETECTORS.items() if not known.needs and set(known.reads) <= set(STATISTICS)]
-# What gathers texts, finds models and keeps files: recorded scores are matched by their texts and recipes themselves.
-GATHERING = ("lab", "catalog", "shared", "store", "benchmarks", "blind")
+# What gathers texts, finds models and keeps files, since recorded scores are matched by their texts and recipes
+# themselves; and the metrics, of which only an AUC takes part, to choose hyperparameters by.
+GATHERING = ("lab", "catalog", "shared", "store", "benchmarks", "blind", "metrics")
 # Of a model's time: training is estimated, loading, scoring and writing are not.
 SPARE_SHARE, SPARE_SECONDS = 1.2, 15.0
 
