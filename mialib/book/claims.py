@@ -14,7 +14,7 @@ from mialib.book.claim_tests import Change, Claim, Claims, Side
 from mialib.book.judging import WORST_FIRST, Judgement, judge_on
 from mialib.book.pages import as_list
 from mialib.book.results import DASH, Result, unbroken
-from mialib.book.tables import METRIC_LABELS, small, symbol
+from mialib.book.tables import METRIC_LABELS, shown, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Target
@@ -53,7 +53,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
             }
         )
-    return pd.DataFrame(rows).style.hide(axis="index")
+    return shown(pd.DataFrame(rows)).hide(axis="index")
 
 
 def ledger_table(judgements: Sequence[Judgement]) -> Styler:
@@ -75,7 +75,7 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
             "published": j.claim.published,
         }
         row = rows.setdefault(j.claim.id, stated)
-        row |= {name: "<br>".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
+        row |= {name: "\n".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
     return small(pd.DataFrame(rows.values())).hide(axis="index")
 
 
@@ -176,8 +176,8 @@ def _changed(claim: str, change: Change, before: Sequence[str] = (), after: Sequ
         "what changed": change.what,
         "why": change.why,
         "what had been seen": change.seen,
-        "verdict before": "<br>".join(before),
-        "verdict now": "<br>".join(after),
+        "verdict before": "\n".join(before),
+        "verdict now": "\n".join(after),
     }
 
 

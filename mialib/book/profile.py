@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from mialib.lab.recipes import Recipes, checked, profile_path
 from mialib.shared.schema import Strict, read_yaml
 
 PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]  # of no other folder
 
 
 class Page(Strict):
     """A page of the book: a Markdown file in `book/`, or a notebook in `notebooks/` with its parameters."""
 
-    page: str | None = None
-    notebook: str | None = None
-    name: str | None = None  # of a notebook's page, where one notebook makes several; each has a title too
+    page: FileName | None = None
+    notebook: FileName | None = None
+    name: FileName | None = None  # of a notebook's page, where one notebook makes several; each has a title too
     title: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 
@@ -51,7 +52,7 @@ class Profile(Recipes):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str
+    name: FileName
     landing: Page
     book: tuple[Chapter, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from textwrap import fill
 from typing import Any
@@ -108,10 +109,18 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
     )
 
 
+def shown(table: pd.DataFrame) -> Styler:
+    """A table with its cells and headings as they are: no HTML in them counts, a line break does."""
+    styled = table.style.format(escape="html")  # Styler escapes nothing by itself
+    for axis in ("index", "columns"):
+        styled = styled.format_index(escape="html", axis=axis)
+    return styled.set_properties(**{"white-space": "pre-line"})
+
+
 def small(table: pd.DataFrame) -> Styler:
-    """A wide table in small type."""
+    """`shown`, of a wide table, in small type."""
     props = "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"
-    return table.style.set_table_styles([{"selector": "td, th", "props": props}])
+    return shown(table).set_table_styles([{"selector": "td, th", "props": props}])
 
 
 def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:
@@ -126,9 +135,17 @@ def text_table(rows: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
 
 
 def quoted(texts: Mapping[str, str]) -> Markdown:
-    """Texts by name, as they are: nothing in them is taken for Markdown."""
-    blocks = [f"`{name}`\n\n~~~~text\n{fill(text, 76)}\n~~~~" for name, text in texts.items()]
+    """Texts by name, as they are: nothing in them is taken for Markdown, and none ends its own block."""
+    blocks = []
+    for name, text in texts.items():
+        fence = "~" * max(4, 1 + max(map(len, re.findall("~+", text)), default=0))
+        blocks.append(f"**{literal(name)}**\n\n{fence}text\n{fill(text, 76)}\n{fence}")
     return Markdown("\n\n".join(blocks) or "There are none.")
+
+
+def literal(text: str) -> str:
+    """Foreign text, such as an error's message, on one line of Markdown: all its characters stand for themselves."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:

@@ -41,8 +41,8 @@ def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_live_and_recorde
         name: cell.replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
         for name, cell in row.items()
     }
-    assert plain["recorded seeds: difference"] == f"here: {worst} (worst of 2)<br>there: – (worst of 2)"
-    assert plain["verdict"] == "here: supported<br>there: inconclusive" and row["claim"].endswith(f": {claim.claim}")
+    assert plain["recorded seeds: difference"] == f"here: {worst} (worst of 2)\nthere: – (worst of 2)"
+    assert plain["verdict"] == "here: supported\nthere: inconclusive" and row["claim"].endswith(f": {claim.claim}")
 
 
 def test_the_ledger_of_no_claims_is_empty():

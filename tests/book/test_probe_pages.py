@@ -296,5 +296,5 @@ def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_
 
 def test_quoted_texts_are_no_markdown():
     shown = tables.quoted({"a": "# no heading `x` [link](y) " + "word " * 40}).data
-    assert shown.startswith("`a`") and "~~~~text\n# no heading `x` [link](y)" in shown
+    assert shown.startswith("**a**") and "~~~~text\n# no heading `x` [link](y)" in shown
     assert max(map(len, shown.splitlines())) <= 76

@@ -16,6 +16,8 @@ SMALL = {"name": "small", "corpora": {}, "models": {}, "landing": {"page": "inde
         ({"landing": {"page": "index", "notebook": "index"}}, "either"),
         ({"landing": {"page": "index", "parameters": {"a": 1}}}, "only a notebook takes parameters"),
         ({"landing": {"notebook": "index", "name": "start"}}, "a `name` comes with a `title`"),
+        ({"landing": {"page": "../outside"}}, "landing.page"),
+        ({"landing": {"notebook": "index", "name": "in/another", "title": "t"}}, "landing.name"),
     ],
 )
 def test_a_wrong_profile_is_an_error_that_names_file_and_key(tmp_path, change, message):

@@ -1,8 +1,10 @@
 """Results as data: measured with their intervals, beside the printed numbers, saved, read back and shown."""
 
 import json
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mialib.book import results, tables
@@ -11,6 +13,7 @@ from mialib.book.published import printed
 from mialib.book.results import compare, measure, needs_more, save
 from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import score_all
+from mialib.store import ROOT
 
 LABELS = np.tile([1, 0], 30)
 
@@ -140,3 +143,34 @@ def test_the_text_of_one_seed_says_what_failed():
     text = results.one_seed_text("A beats B", {"here": failed, "there": None})
     assert "**fails** for here" in text and "not applicable for there" in text
     assert "supported" not in text
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a ~~~~~~ b\n~~~~\n<script>x</script>",
+    "[a](javascript:x)",
+    "`</code><b>`",
+    "$x$",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_foreign_text_stands_for_itself_wherever_a_page_shows_it(text):
+    from markdown_it import MarkdownIt
+
+    for markdown in (tables.quoted({text: text}).data, f"- **{tables.literal(text)}**"):
+        html = MarkdownIt().render(markdown)
+        assert "<script" not in html and "<b>" not in html and "href" not in html
+    quoted = MarkdownIt().parse(tables.quoted({"a": text}).data)
+    [block] = [token for token in quoted if token.type == "fence"]
+    assert block.content.split() == text.split(), "no text ends its own block"
+    for table in (tables.shown, tables.small):
+        html = table(pd.DataFrame({text: [text]}, index=[text])).to_html()
+        assert "<script" not in html and "</code>" not in html
+
+
+def test_tables_are_styled_in_one_place():
+    """A pandas Styler escapes nothing by itself; a DataFrame does."""
+    sources = [*(ROOT / "mialib" / "book").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    found = [path.name for path in sources if re.search(r"\.style\.(?!css)", path.read_text(encoding="utf-8"))]
+    assert found == ["tables.py"]
