@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import comb, sqrt
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     the smaller class. `mialib coverage` simulates how often the interval holds the true AUC.
     """
     from scipy.optimize import brentq
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     placed = placements(*split_scores(labels, scores))
     estimate, (m, n) = float(placed[0].mean()), map(len, placed)
@@ -120,11 +120,11 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     if n_misplaced:
         ratio = sum(map(_variance, placed)) / _exponential_variance(estimate, m, n)
         ratio = max(ratio, (n_misplaced * ratio + FEW) / (n_misplaced + FEW))
-    reach = t.ppf((1 + level) / 2, min(m, n) - 1) * np.sqrt(ratio)
+    reach = stdtrit(min(m, n) - 1, (1 + level) / 2) * sqrt(ratio)
 
     def lower_end(of: float) -> float:
         def excess(end: float) -> float:
-            return of - end - reach * np.sqrt(_exponential_variance(end, m, n))
+            return of - end - reach * sqrt(_exponential_variance(end, m, n))
 
         return float(brentq(excess, 0, of - 1e-12)) if of > 1e-9 else 0.0
 
@@ -264,22 +264,22 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     """The lowest threshold with at most a share `fpr` of the non-members (..., n) above it, shape (...).
 
-    A text is called a member if its score is *above* it. It is a non-member's score, or -inf for an FPR of 1. Scores
-    that are NaN are left out.
+    A text is called a member if its score is *above* it. It is a non-member's score, or -inf for an FPR of 1.
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"an FPR lies in [0, 1], got {fpr}")
-    n = np.count_nonzero(~np.isnan(non_members), axis=-1)
+    n = non_members.shape[-1]
     # How many of the n may be accepted; the tolerance keeps 0.05 * 1000 = 50 from rounding down to 49.
-    n_accepted = np.floor(fpr * n + 1e-9).astype(int)
-    ordered = np.sort(non_members, axis=-1)  # NaN at the end
-    at = np.take_along_axis(ordered, np.maximum(n - n_accepted - 1, 0)[..., None], axis=-1)[..., 0]
-    return np.where(n_accepted == n, -np.inf, at)
+    n_accepted = int(np.floor(fpr * n + 1e-9))
+    if n_accepted == n:
+        return np.full(non_members.shape[:-1], -np.inf)
+    return np.partition(non_members, n - n_accepted - 1, axis=-1)[..., n - n_accepted - 1]
 
 
 def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
     """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%."""
-    return float(_tprs(*split_scores(labels, scores), fpr))
+    members, non_members = split_scores(labels, scores)
+    return float((members > threshold_at_fpr(non_members, fpr)).mean())
 
 
 def non_members_needed(fpr: float) -> int:
@@ -296,13 +296,13 @@ def tpr_at_fpr_interval(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05,
     Where n is small the threshold may well lie above all n, and the lower end is 0. ValueError for fewer non-members
     than `non_members_needed`.
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr
 
     members, non_members = split_scores(labels, scores)
-    m, n, estimate = len(members), len(non_members), float(_tprs(members, non_members, fpr))
+    m, n, estimate = len(members), len(non_members), tpr_at_fpr(labels, scores, fpr)
     _check_enough(n, fpr)
     drawn = clopper_pearson(round(estimate * m), m, level)
-    fewest, most = binom.ppf([(1 - level) / 2, (1 + level) / 2], n, fpr).astype(int)
+    fewest, most = np.searchsorted(bdtr(np.arange(n), n, fpr), [(1 - level) / 2, (1 + level) / 2])
     ordered = np.concatenate([[-np.inf], np.sort(non_members), [np.inf]])
     lowest, highest = ((members > ordered[at]).mean() for at in (n + 1 - fewest, n - most))
     down, up = np.hypot(estimate - drawn.low, estimate - lowest), np.hypot(drawn.high - estimate, highest - estimate)
@@ -357,21 +357,22 @@ def _resampled_tprs(
 ) -> FloatArray:
     """TPRs (2, seeds, folds, 1 + resamples) of both sides: on the texts first, then on resamples that all share."""
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
-    rng, members, non_members = np.random.default_rng(seed), np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
-    drawn = [rng.choice(of_class, (n_resamples, len(of_class))) for of_class in (members, non_members)]
+    rng, sizes = np.random.default_rng(seed), [int((labels == label).sum()) for label in (1, 0)]
+    times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in sizes]
 
     def of(row: FloatArray) -> FloatArray:
-        _check_enough(len(split_scores(labels[~np.isnan(row)], row[~np.isnan(row)])[1]), fpr)
-        return np.append(_tprs(row[members], row[non_members], fpr), _tprs(row[drawn[0]], row[drawn[1]], fpr))
+        judged = ~np.isnan(row)
+        members, non_members = split_scores(labels[judged], row[judged])
+        _check_enough(len(non_members), fpr)
+        of_members, of_others = (t[:, judged[labels == label]] for t, label in zip(times, (1, 0), strict=True))
+        order = np.argsort(-non_members)
+        n_above = np.cumsum(of_others[:, order], axis=1)  # from the highest down
+        n_below = (n_above <= np.floor(fpr * n_above[:, -1:] + 1e-9)).sum(axis=1)  # a threshold lies below so many
+        thresholds = np.append(non_members[order], -np.inf)[n_below]
+        with np.errstate(invalid="ignore"):  # a resample may leave a fold no member: NaN
+            return ((members > thresholds[:, None]) * of_members).sum(axis=1) / of_members.sum(axis=1)
 
     return np.array([[[of(row) for row in pair[side]] for pair in runs] for side in (0, 1)])
-
-
-def _tprs(members: FloatArray, non_members: FloatArray, fpr: float) -> FloatArray:
-    """The TPR of members (..., m) and non-members (..., n), shape (...), without those that are NaN."""
-    above = members > threshold_at_fpr(non_members, fpr)[..., None]
-    with np.errstate(invalid="ignore"):  # a resample may leave a fold no member: NaN
-        return above.sum(axis=-1) / np.count_nonzero(~np.isnan(members), axis=-1)
 
 
 # --- a share ---

@@ -383,6 +383,29 @@ def bench(
         write_json(json_file, measured)
 
 
+@app.command()
+def coverage(
+    simulations: Annotated[
+        int | None, typer.Option(min=1, help="of each case; default 400, which take about five minutes")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="draws the scores")] = 0,
+    keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
+) -> None:
+    """How often the intervals hold the truth, and set p-values call what they should not: by simulation."""
+    from mialib.book import coverage as simulated
+    from mialib.book.notebooks import clone
+
+    if keep:
+        clone()
+    n, results = simulations or simulated.SIMULATIONS, []
+    for family, (title, _) in simulated.FAMILIES.items():
+        found = simulated.simulate(family, n, seed)
+        results += found
+        typer.echo(f"{title}, share of simulations\n{simulated.table(found, family).to_string()}\n")
+    if keep:
+        simulated.record(results, n, seed)
+
+
 def main() -> None:
     """The entry point: an error that is the user's to mend is one sentence, not a traceback."""
     import sys

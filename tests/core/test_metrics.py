@@ -547,7 +547,7 @@ def test_two_certain_tprs_are_not_certainly_equal():
 @pytest.mark.parametrize("of_seed", [0.0, 0.3])
 def test_intervals_of_the_mean_tpr_difference_over_seeds_hold_the_truth(of_seed):
     """Both sides alike: the true difference is 0. With `of_seed` a part of each difference is the seed's own."""
-    rng, labels, n_draws, n_inside = np.random.default_rng(0), np.repeat([1, 0], 100), 100, 0
+    rng, labels, n_draws, n_inside = np.random.default_rng(0), np.repeat([1, 0], 50), 80, 0
     for _ in range(n_draws):
         sides = (by_seed(rng, labels, 1.5, of_seed=of_seed) for _ in range(2))
         interval = compare_tpr_at_fpr_over_seeds(labels, *sides).difference
