@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -132,6 +133,10 @@ def load_model(
 
 def _load_weights(family: Any, name: str, dtype: torch.dtype, kind: str = "causal") -> PreTrainedModel:
     """A model with all weights from its files. ValueError that names those that they lack, and would be random."""
+    from transformers.utils.logging import disable_progress_bar
+
+    if not sys.stderr.isatty():  # a page or a log would keep the bar
+        disable_progress_bar()
     try:
         model, report = family.from_pretrained(
             **source_of(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True

@@ -110,9 +110,8 @@ def test_notebook_runs_with_the_profiles_parameters(tmp_path):
 def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
     score = f"import mialib; len(mialib.Scorer({inputs.target.model!r}).score({list(inputs.texts)!r}))"
     write_notebook(tmp_path, score)
-    out = tmp_path / "out.ipynb"
-    run_notebook("page", profile_with(), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
-    [output] = nbformat.read(out, as_version=4).cells[-1].outputs
+    run(tmp_path / "page.ipynb", tmp_path / "out.ipynb", {})
+    [output] = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
     assert output.data["text/plain"] == str(len(inputs.texts)), "nothing but the cell's value"
 
 
