@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Families whose papers prepend another token than the tokenizer's own start token (DC-PDD, Section 4).
+# Where one paper, DC-PDD (Section 4), prepends another token than the tokenizer's own start token. Others do otherwise:
+# the public code of Min-K% Prob and Min-K%++ takes what the tokenizer adds by itself, which is nothing for Pythia.
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
 HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
 

@@ -54,11 +54,14 @@ def one_for_each(value: Any, n: int, name: str) -> list[Any]:
     return entries * n if len(entries) == 1 else entries
 
 
-def targets(models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any) -> list[Target]:
+def targets(
+    models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, start_token: str = "auto", **others: Any
+) -> list[Target]:
     """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is
     empty.
 
-    An empty entry, or "-", means that there is none. `others` are further fields of `Target` (`published=`, `masked=`).
+    An empty entry, or "-", means that there is none. `start_token` is prepended to each text, "none" for nothing, as
+    on the command line. `others` are further fields of `Target` (`published=`, `masked=`).
     """
     names = as_list(models)
     if not names:
@@ -68,7 +71,8 @@ def targets(models: Any, benchmarks: Any, references: Any = None, corpora: Any =
     if None in fields["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
     rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
-    made = [Target(model=model, **row) for model, row in zip(names, rows, strict=True)]
+    start = None if start_token == "none" else start_token
+    made = [Target(model=model, start_token=start, **row) for model, row in zip(names, rows, strict=True)]
     for i, target in enumerate(made):
         if target.column in [other.column for other in made[:i]]:
             raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")

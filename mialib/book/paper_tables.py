@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,17 @@ from mialib.shared.schema import one_line
 from mialib.store import write_json
 
 NOT_RUN = "not run"
+OTHER_START = "auc_other_start"  # the metric of an AUC with the other convention of the start token
 BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
 SOURCES = {"the reference model": "reference", "the reference corpus": "corpus", "neighbors": "masked"}
 
 
 class Column(Target):
-    """What a printed column, or a printed row of DC-PDD's Tables 4 and 5, was made of."""
+    """What a printed column, or a printed row of DC-PDD's Tables 4 and 5, was made of.
+
+    `start_token` is the paper's own convention, as far as it can be known: "auto" is the registry's token, which is
+    what DC-PDD says that it prepends (Section 4). The SURP and the probe paper do not say what they do.
+    """
 
     a: PositiveFloat = 0.01  # DC-PDD's bound
     a_values: tuple[PositiveFloat, ...] = ()  # instead: one number for each (Table 5)
@@ -47,6 +53,11 @@ class Column(Target):
     n_training: PositiveInt = N_TRAINING
     fields: dict[str, str] = Field(default_factory=dict)  # further printed columns, of one domain each (probing)
     note: str = ""  # what the page says of it besides
+
+    @property
+    def has_other_start_token(self) -> bool:
+        """Whether AUCs with the other convention are shown beside: not of one detector, nor where passes are paid."""
+        return not (self.a_values or self.corpora or is_api(self.model))
 
     @property
     def models(self) -> list[str]:
@@ -121,11 +132,33 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     has = {(result.row, result.column, result.metric) for result in results}
     alone = printed_alone(paper, items, name, column)
     results += [result for result in alone if (result.row, result.column, result.metric) not in has]
+    others, why_not = _other_start_token(inputs, paper, items, name, column)
+    results, notes = results + others, notes + why_not
     domains, judged = np.array(inputs.benchmark.domains), {name: inputs.benchmark}
     for field, domain in column.fields.items():
         judged[field] = inputs.benchmark.take(np.flatnonzero(domains == domain), field)
     results += blind_tables.baseline_results(results, judged)
     return Measured(results, notes + measured.notes, measured.provenance)
+
+
+def _other_start_token(
+    inputs: Inputs, paper: str, items: Mapping[str, str], name: str, column: Column
+) -> tuple[list[Result], list[str]]:
+    """AUCs where nothing is prepended, or a start token where the column has none, and a note where there are none.
+
+    Of the detectors that take one pass of the model over the texts, which is the one pass more that this costs.
+    """
+    if not column.has_other_start_token:
+        return [], []
+    other = column.but(start_token=None if column.start_token else "auto", **dict.fromkeys(SOURCES.values()))
+    measure_other = MEASURE | {"probe": partial(_probe, score=probe_tables.baseline_column)}
+    try:
+        again = load_inputs(other).given(frequency=inputs["frequency"], lowercase=None)
+        results = measure_other[paper](again, {"auc": items["auc"]}, name, other).results
+    except ValueError as error:  # a text of one token, say, of which nothing would be scored
+        return [], [f"without the other start token: {error}"]
+    measured = [of for of in results if (of.column, of.metric) == (name, "auc") and of.ours is not None]
+    return [replace(of, metric=OTHER_START, published=None, published_column=None) for of in measured], []
 
 
 def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
@@ -194,16 +227,22 @@ def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -
     return Measured(results, [], inputs.passes())
 
 
-def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
+def _probe(
+    inputs: Inputs,
+    items: Mapping[str, str],
+    name: str,
+    column: Column,
+    score: Callable[..., probe_tables.ProbeColumn] = probe_tables.probe_column,
+) -> Measured:
     """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
     sources, notes = {probe_tables.REAL: column.unseen} if column.unseen else {}, []
     if not sources:
         notes.append("without unseen texts, which the probe learns from")
     try:
-        probed = probe_tables.probe_column(inputs, sources, n_training=column.n_training)
+        probed = score(inputs, sources, n_training=column.n_training)
     except Unavailable as error:
         notes.append(f"without the probe: {error}")
-        probed = probe_tables.probe_column(inputs, {})
+        probed = score(inputs, {})
     results = probe_tables.measure(probed, name, items, name)
     for field, domain in column.fields.items():
         results += probe_tables.measure(probed, field, {"auc": items["auc"]}, field, domain)

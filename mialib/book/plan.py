@@ -93,8 +93,9 @@ def requests(column: Column) -> tuple[int, int]:
 
 
 def own_passes(column: Column) -> int:
-    """How often the model reads the benchmark: its texts, and in lower case too where all detectors are shown."""
-    return 1 if column.a_values or column.corpora else 2
+    """How often the model reads the benchmark: its texts, and where all detectors are shown, in lower case too and with
+    the other convention of the start token."""
+    return (1 if column.a_values or column.corpora else 2) + column.has_other_start_token
 
 
 def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:

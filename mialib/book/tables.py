@@ -24,6 +24,7 @@ METRIC_HEADINGS = METRIC_LABELS | {
     "tpr_at_1_fpr": "TPR at 1% FPR",
     "tpr_at_10_fpr": "TPR at 10% FPR",
     "auc_held_out": "AUC, hyperparameters chosen on other texts",
+    "auc_other_start": "AUC, the other start token",
     "auc_by_times": "AUC by times seen",
     "auc_by_seed": "AUC by training seed",
     "mean_log_prob": "mean log p (nats)",
@@ -94,6 +95,7 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
                 "weights": p["revision"] if is_api(p["model"]) else p["revision"].rpartition("@")[2][:10],
                 "training seed": lab_recipe(p["model"]).seed if p["model"].startswith("lab/") else DASH,
                 "dtype, device": f"{p['dtype']}, {p['device']}",
+                "start token": _start_token(p),
                 "texts": {},
                 "mialib": p["mialib"],
             },
@@ -107,6 +109,13 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(
         columns=f"profile {load_profile().name}; {libraries}"
     )
+
+
+def _start_token(provenance: Mapping[str, Any]) -> str:
+    """The id of the token that was prepended to each text, "none", or a dash where it is not known."""
+    if "start_token_id" not in provenance:
+        return DASH
+    return "none" if provenance["start_token_id"] is None else f"id {provenance['start_token_id']}"
 
 
 def shown(table: pd.DataFrame) -> Styler:

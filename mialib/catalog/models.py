@@ -117,8 +117,9 @@ def load_model(
 ) -> LoadedModel:
     """Load a causal language model for scoring.
 
-    `start_token` as for `mialib.models.find_start_token`; "auto" is the registry's for a model that it names.
-    Unavailable, in one sentence, for a model that can't be had or does not fit.
+    `start_token` as for `mialib.models.find_start_token`; "auto" is, for a model that the registry names, what one
+    paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable, in
+    one sentence, for a model that can't be had or does not fit.
     """
     from transformers import AutoModelForCausalLM
 
@@ -310,7 +311,7 @@ def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
 
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
-    """The start token that "auto" stands for, where the registry knows the model: DC-PDD's, Section 4."""
+    """The start token that "auto" stands for, where the registry knows the model: one paper's, DC-PDD, Section 4."""
     known = find_model(name)
     return known.start_token if known and start_token == "auto" else start_token
 

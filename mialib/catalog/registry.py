@@ -29,7 +29,7 @@ class KnownModel(Strict):
     billions: PositiveFloat | None = None  # of parameters, embeddings included; None behind an API
     download_gb: NonNegativeFloat = 0  # of the weight files that are fetched
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"  # of the weights on a GPU
-    start_token: str  # prepended to each text
+    start_token: str  # what DC-PDD (Section 4) prepends to each text; other papers name none
     references: dict[str, str] = Field(default_factory=dict)  # by paper: the smaller model of its Small Ref
     licence: str
     access: Literal["open", "gated", "api"] = "open"

@@ -99,6 +99,39 @@ def test_a_column_holds_each_detectors_own_number_beside_the_printed_one(copies)
     assert models == [LARGE, LARGE, SMALL]
 
 
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_each_auc_has_the_one_with_the_other_start_token_beside_it(copies, start_token):
+    column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), start_token=start_token)
+    other = "auto" if start_token is None else None
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    both, labels = texts(1) + texts(0), np.repeat([1, 0], 24)
+    for metric, given in (("auc", start_token), (paper_tables.OTHER_START, other)):
+        found, stats = by_row(measured, metric), score_or_load(LARGE, both, start_token=given)
+        for name, row in (("ppl", "PPL"), ("min_k", "Min-K% Prob"), ("min_k++", "Min-K%++ Prob")):
+            assert found[row].ours == pytest.approx(auc(labels, detect(name, stats)))
+    of_other = by_row(measured, paper_tables.OTHER_START)
+    assert set(of_other) == {"PPL", "Zlib", "Min-K% Prob", "Min-K%++ Prob", "DC-PDD", "SURP"}
+    assert all(result.published is None for result in of_other.values())
+
+
+def test_tables_of_one_detector_and_models_that_are_paid_for_have_no_other_start_token():
+    column = Column(model=LARGE, benchmark="wikimia-32")
+    assert column.has_other_start_token
+    for changes in ({"a_values": [1]}, {"corpora": {"C4": "c4:1G"}}, {"model": "api:davinci-002"}):
+        assert not column.but(**changes).has_other_start_token
+
+
+def test_the_other_start_token_of_the_probes_baselines_is_judged_on_the_same_texts():
+    column = Column(model=LARGE, benchmark="wikimia-32", unseen="apart", n_training=8)
+    measured = paper_tables.measure_column("probe", {"auc": "table-2"}, "WikiMIA / Pythia-2.8B", column)
+    same = paper_tables.measure_column(
+        "probe", {"auc": "table-2"}, "WikiMIA / Pythia-2.8B", column.but(start_token=None)
+    )
+    others, found = by_row(measured, paper_tables.OTHER_START), by_row(same)
+    assert "Loss Attack" in others and not [row for row in others if row.startswith("Probe w.")]
+    assert {row: of.ours for row, of in others.items()} == {row: found[row].ours for row in others}
+
+
 def test_the_bound_of_dc_pdd_is_the_columns(copies):
     def dc_pdd(a):
         column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), a=a)
