@@ -268,7 +268,7 @@ PAGES = {
     "dc_pdd_tables_2_3": {"references": "-", "published": "-"},
     "dc_pdd_figure_2": {"a_values": "0.001,0.1"},
     "dc_pdd_figure_3a": {},
-    "dc_pdd_figure_3b": {"lengths": "4,8,512"},
+    "dc_pdd_figure_3b": {"lengths": "4,8,512", "references": "-"},
     "dc_pdd_table_4": {"corpora": "{corpus},{corpus}:40", "published": "-", "a_values": "0.001,0.1"},
     "dc_pdd_table_5": {"a_values": "0.001,0.01,0.1"},
 }
@@ -323,3 +323,31 @@ def test_figure_3b_says_which_lengths_the_texts_do_not_have(run):
     names, found = run("dc_pdd_figure_3b", corpora="-")
     assert "512 words are left out, as 16 of 16 texts are shorter" in "\n".join(names["notes"])
     assert not any("512" in result.column for result in found)
+
+
+def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, benchmark_file, tiny_model):
+    models = [model_folder, tiny_model("gpt_neox", num_hidden_layers=3)]
+    names, found = run("dc_pdd_figure_3a", models=",".join(models), corpora="-", detectors="ppl,ref")
+    smallest, largest = sorted(models, key=names["sizes"].get)
+    assert names["sizes"][smallest] < names["sizes"][largest]
+    ours = {r.column: r.ours for r in found if r.row == "Small Ref"}
+    inputs = load_inputs(Target(model=largest, benchmark=benchmark_file, reference=smallest))
+    assert ours == {smallest: None, largest: pytest.approx(auc(inputs.labels, scores_of(inputs, "ref")))}
+    assert [name.split(": ")[1] for name in names["rises"]] == ["PPL"], "one size alone has Small Ref"
+
+
+def test_figure_3b_has_small_ref_of_the_same_cut_texts(run, model_folder, benchmark_file, tiny_model):
+    smaller = tiny_model("llama")
+    _, found = run("dc_pdd_figure_3b", references=smaller, corpora="-", detectors="ppl,ref", lengths="4,8")
+    whole = load_inputs(Target(model=model_folder, benchmark=benchmark_file, reference=smaller))
+    for n in (4, 8):
+        [ours] = [r.ours for r in found if r.row == "Small Ref" and r.column.endswith(f", {n} words")]
+        cut = load_inputs(whole.target.but(n_words=n))
+        assert ours == pytest.approx(auc(cut.labels, scores_of(cut, "ref")))
+
+
+def test_table_1_has_the_papers_whole_table(run):
+    names, _ = run("dc_pdd_table_1")
+    assert list(names["about"]) == ["WikiMIA", "BookMIA", "PatentMIA"]
+    assert list(names["table"].columns) == ["Data source", "Language", "Text length", "#Examples"]
+    assert names["applicable"][-2] == "OpenAI models released before 2023" and len(names["applicable"]) == 6

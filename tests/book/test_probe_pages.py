@@ -298,3 +298,12 @@ def test_quoted_texts_are_no_markdown():
     shown = tables.quoted({"a": "# no heading `x` [link](y) " + "word " * 40}).data
     assert shown.startswith("**a**") and "~~~~text\n# no heading `x` [link](y)" in shown
     assert max(map(len, shown.splitlines())) <= 76
+
+
+def test_the_average_tpr_is_over_our_columns_beside_the_papers_average(target, unseen_file, tmp_path):
+    names, results = page_on("probe_tables_2_3", target, tmp_path, real=unseen_file, fields="")
+    shown = names["shown"]
+    [ours] = [r.ours for r in results if r.metric == "tpr_at_5_fpr" and r.row == "Loss Attack"]
+    assert shown.loc["Loss Attack"].tolist() == ["0.090", f"{ours:.3f}", 1]
+    assert shown.loc["Smaller Model"].tolist() == ["0.110", "–", 0]
+    assert shown.loc["SURP", "published"] == "–"

@@ -401,6 +401,20 @@ def test_only_a_tail_has_several_texts_of_a_document():
     assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_the_grid_of_middle_segments_is_of_the_detector_at_every_cell(tiny_model, tmp_path):
+    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
+    names = ("models", "benchmarks", "references", "published", "segment_words", "out")
+    page = page_of("surp_table_2", **{name: wanted[name] for name in names})
+    [(name, found)] = page["auc_at"].items()
+    of = page["tuned"][name].inputs
+    assert of.target.part == "middle" and of.target.n_words == 4 and len(found) == 20 * 10
+    for cell in ((2.5, 40), (10, 10), (10, 100), (6.5, 70)):
+        scores = detect("surp", of.stats, entropy_threshold=cell[0], k=cell[1])
+        assert found[cell] == pytest.approx(auc(of.labels, scores))
+    assert list(page["printed"]) == [(2.5, 100), (10, 10), (2.5, 40)]
+    assert list(page["printed"].values()) == ["0.52", "0.56", "0.649, the best"]
+
+
 # --- Table 3: overlap and domains ---
 
 
