@@ -41,19 +41,23 @@ def _read(folder: Path) -> dict[str, TokenStats]:
     return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
 
 
-def other_statistics(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:
+def other_statistics(
+    model: str, texts: Sequence[str], functions: Mapping[str, Statistics], *, then: int | None = None
+) -> dict[str, TokenStats]:
     """The statistics of each text by each function, from one pass on the device and in the dtype that `Scorer` takes.
 
-    Texts are cut to the context as there. ValueError, naming the text, for an empty one. They may not be finite: a
-    model that gives some tokens no probability at all has no plain mean of log p.
+    Texts are cut to the context as there; `then` is the id of a token that is scored after each text as if it were its
+    last. ValueError, naming the text, for an empty one. They may not be finite: a model that gives some tokens no
+    probability at all has no plain mean of log p.
     """
     check_texts(texts, "texts to score")
     return keep(
         "other_statistics",
-        lambda: _run(model, texts, functions),
+        lambda: _run(model, texts, functions, then),
         Format("", _write, _read),
         texts=hash_texts(texts),
         functions={name: code_of(function) for name, function in functions.items()},
+        then=then,
         code=code_hash("book.other_passes", apart=("lab",)),
         **pass_key(model),
     )
@@ -83,13 +87,17 @@ def _without_places(code: CodeType) -> CodeType:
     return code.replace(co_consts=tuple(inside), co_filename="", co_firstlineno=1, co_linetable=b"")
 
 
-def _run(model: str, texts: Sequence[str], functions: Mapping[str, Statistics]) -> dict[str, TokenStats]:
+def _run(
+    model: str, texts: Sequence[str], functions: Mapping[str, Statistics], then: int | None
+) -> dict[str, TokenStats]:
     import torch
 
     scorer = load_scorer(model)
     loaded = scorer.loaded
     token_ids, n_cut = scorer.encode(texts, range(len(texts)))
     scorer.warn_of_cut(n_cut)
+    if then is not None:  # what is cut has as many tokens as the context reads and one that it predicts
+        token_ids = [[*ids[: loaded.max_tokens], then] for ids in token_ids]
     rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in functions}
     budget = min(fitting_tokens(loaded), LOGITS_BYTES // (4 * loaded.vocab_size))
     for batch in token_batches(token_ids, lambda: budget):

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 matplotlib.use("Agg")
 
 from mialib import metrics
-from mialib.attacks.probe import probe_scores
+from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.attacks.unseen import unseen_texts
 from mialib.book import sensitivity
 from mialib.book.other_passes import code_of, other_statistics
@@ -24,7 +24,7 @@ from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
-from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
+from mialib.passes.inputs import PASSES, Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import TokenStats
 
 PAGE = functions_of("sensitivity")
@@ -229,7 +229,74 @@ def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
 def test_zlib_is_divided_by_characters_too(inputs):
     text, row = inputs.texts[3], inputs.stats[3]
     expected = row.log_prob.mean(dtype=np.float64) / len(zlib.compress(text.encode())) / len(text)
-    assert scores_of("Zlib", Setup(inputs))[3] == pytest.approx(expected)
+    assert scores_of("Zlib: divided", Setup(inputs))[3] == pytest.approx(expected)
+
+
+def test_the_literal_equations_are_of_perplexity(inputs):
+    """Small Ref's and Lowercase's rows order texts as minus the ratio of perplexities does."""
+    whole = Setup(inputs)
+    perplexity = {name: np.array([np.exp(-row.log_prob.mean()) for row in whole.whole.rows(name)]) for name in PASSES}
+    for beginning, other in (("Small Ref: the literal", "reference"), ("Lowercase: the literal", "lowercase")):
+        found, literal = (
+            scores_of(f"Small Ref, Lowercase: {beginning}", whole),
+            -perplexity["stats"] / perplexity[other],
+        )
+        assert np.argsort(found).tolist() == np.argsort(literal).tolist()
+    sizes = [len(zlib.compress(text.encode())) for text in inputs.texts]
+    np.testing.assert_allclose(scores_of("Zlib: the literal", whole), -perplexity["stats"] / sizes)
+
+
+def test_another_base_is_another_bound_and_another_vocabulary_another_frequency(inputs):
+    frequency = inputs["frequency"]
+    for base, beginning in ((2, "base 2"), (10, "base 10")):
+        found = scores_of(f"DC-PDD, logarithm: {beginning}", Setup(inputs))
+        same = detect("dc_pdd", inputs.stats, frequency=frequency, a=0.01 * np.log(base)) / np.log(base)
+        np.testing.assert_allclose(found, same)
+    counts = np.array([8, 0, 1, 0])
+    expected = np.log(np.array([9, 1, 2, 1]) / (9 + 2))
+    np.testing.assert_allclose(METHOD["of_tokens_that_occur"](counts), expected)
+
+
+def test_padding_counts_as_a_token_of_all_texts_but_the_longest_of_a_batch():
+    texts = [np.array([-1.0, -2.0]), np.array([-1.0, -2.0, -3.0]), np.array([-4.0])]
+    found = METHOD["padding_counted"](texts, [-9.0, -9.0, -9.0], 50, batch=2)
+    assert found.tolist() == [-9, -3, -4], "one of 3 tokens, one of 3 without padding, alone in its batch"
+
+
+def test_the_padding_is_the_end_of_text_scored_after_each_text(inputs):
+    setup = Setup(inputs, n_words=8)
+    short, found = setup.short, scores_of("padding", setup)
+    model = AutoModelForCausalLM.from_pretrained(inputs.target.model)
+    scorer = Scorer(inputs.target.model)
+    end = scorer.loaded.tokenizer.eos_token_id
+    ids, _ = scorer.encode(short.inputs.texts, [0])
+    with torch.no_grad():
+        after = model(torch.tensor([ids[0]])).logits[0, -1].float().log_softmax(-1)[end].item()
+    n = short.inputs.stats.n_tokens
+    own = np.sort(short.rows()[0].log_prob)
+    expected = np.sort(np.append(own, after)) if n[0] < n[:8].max() else own
+    assert found[0] == pytest.approx(expected[: max(1, int(len(expected) * 0.05))].mean(), rel=1e-4)
+
+
+def test_the_probes_other_readings_are_of_the_same_activations(inputs):
+    setup = Setup(inputs, unseen="apart", n_training=12)
+    texts, _ = reading("probe, standardization").scores(setup)
+    ours = texts.ours["Probe"]
+    np.testing.assert_array_equal(scores_of("probe, decision", setup), -ours)
+    same = PAGE["penalty"](1.0)(setup)[1]["Probe"]
+    np.testing.assert_allclose(same, ours)
+    assert not np.allclose(scores_of("probe, L2 penalty: C = 0.01", setup), ours)
+    left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
+    collected = collect(inputs.target.model, inputs.take(left, "rest").texts, unseen["real"])
+    of_proxy = next(iter(collected.proxies.values()))
+    test = probe_scores(inputs.target.model, *of_rest(inputs, left), unseen["real"]).test
+    expected = fit_probe(of_proxy[-1], collected.coin).decision_function(collected.target[-1].astype(float))
+    np.testing.assert_allclose(scores_of("probe, learning rate", setup), expected[test])
+
+
+def of_rest(inputs, left):
+    rest = inputs.take(left, "rest")
+    return rest.texts, rest.labels
 
 
 def test_raw_counts_weigh_common_tokens_most():
@@ -406,7 +473,7 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
     monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
     setup = Setup(inputs, n_words=8, cut_words=6, unseen="apart", n_training=12)
     found = measure_all(setup)
-    assert len({f.reading.choice for f in found}) == 14 and {f.reading for f in found} == set(READINGS)
+    assert len({f.reading.choice for f in found}) == 20 and {f.reading for f in found} == set(READINGS)
     for f in found:
         if f.why:
             assert f.why[0].islower() or f.why[0].isdigit()
@@ -435,7 +502,7 @@ def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
 
 def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
     setup = Setup(inputs, unseen="apart", n_training=12)
-    [found] = sensitivity.measure(setup, reading("probe"))
+    [found] = sensitivity.measure(setup, reading("probe, standardization"))
     left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
     rest = inputs.take(left, "rest")
     probe = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"])
@@ -443,17 +510,19 @@ def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
     scores = [of.scores[probe.test] for of in (probe.leaking, probe.chosen)]
     assert found.auc == compare_auc(labels, *scores).difference
     assert found.n_texts == len(probe.test) and found.n_detectors == 9
-    texts, _ = reading("probe").scores(setup)
+    texts, _ = reading("probe, standardization").scores(setup)
     np.testing.assert_array_equal(texts.labels, labels)
     np.testing.assert_array_equal(texts.ours["ppl"], score_all(rest)["ppl"][probe.test])
 
 
 def test_what_is_not_given_is_not_applicable_and_says_why():
     setup = made_setup(random_rows(0, [30, 40, 25, 33]), [1, 0, 1, 0], n_words=50)
-    needing = [of for of in READINGS if of.choice not in ("Min-K%++ moments", "precision")]  # a pass of a model
+    needing = [
+        of for of in READINGS if of.choice not in ("Min-K%++ moments", "precision", "padding")
+    ]  # a pass of a model
     whys = {str(f.reading): f.why for f in measure_all(setup, needing)}
     assert "reference corpus" in whys["DC-PDD, frequency: raw counts: log(count + 1)"]
-    assert "smaller model" in whys["Small Ref, Lowercase: Small Ref: difference"]
+    assert "smaller model" in whys[str(reading("Small Ref, Lowercase: Small Ref: the literal"))]
     assert "unseen" in whys["probe, standardization: each split by its own statistics"]
     assert "cannot be cut to 50" in whys["k% of n tokens: ⌈nk/100⌉ (short texts)"]
     api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
@@ -471,19 +540,19 @@ def test_scores_of_one_class_alone_are_no_auc():
 def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monkeypatch):
     monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
     found = measure_all(Setup(inputs), [of for of in READINGS if of.choice in ("sign", "Zlib")])
-    [sign, _, of_zlib] = sensitivity.most_moved(found)
+    [sign, _, _, of_zlib] = sensitivity.most_moved(found)
     assert abs(sign.auc.estimate) == max(abs(f.auc.estimate) for f in found if f.reading == sign.reading)
     table = PAGE["ledger_table"](found).data
-    assert table["choice"].tolist() == ["sign", "", "Zlib"] and table["detector"][0].endswith("(of 8)")
-    assert table["detector"][2] == "Zlib" and table["place"][2].endswith("of 8")
-    assert table["ours"].tolist() == ["high = member", "", "per compressed byte"]
+    assert table["choice"].tolist() == ["sign", "", "Zlib", ""] and table["detector"][0].endswith("(of 8)")
+    assert table["detector"][3] == "Zlib" and table["place"][3].endswith("of 8")
+    assert table["ours"].tolist() == ["high = member", "", "log-perplexity per compressed byte", ""]
     panels = PAGE["panels_of"](found)
     [panel] = panels.values()
     assert panel["AUC"]["sign: negated once too often: 1 − AUC"] == sign.auc
     axes = PAGE["differences_in_panels"](panels, xlabel="other − ours").axes[0]
     assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
     said = PAGE["summary"](found, margin=0.0).data
-    assert said.startswith("Of 3 readings") and of_zlib.reading.choice in said
+    assert said.startswith("Of 4 readings") and of_zlib.reading.choice in said
 
 
 @pytest.mark.parametrize("seed", range(5))
