@@ -1,0 +1,82 @@
+"""Coverage by simulation: scores have the AUC that they say, the command counts, the page says what was found."""
+
+import json
+
+import numpy as np
+import pytest
+from page_code import functions_of, page_of
+from typer.testing import CliRunner
+
+from mialib import auc, auc_interval
+from mialib.book import coverage
+from mialib.book.results import load_results
+from mialib.commands.cli import app
+
+
+@pytest.mark.parametrize("true", [0.5, 0.9])
+@pytest.mark.parametrize("name", coverage.DISTRIBUTIONS)
+def test_scores_have_the_auc_that_they_are_drawn_for(name, true):
+    members, others = coverage.DISTRIBUTIONS[name](true)(np.random.default_rng(0), 20_000, 20_000)
+    found = auc(np.repeat([1, 0], 20_000), np.concatenate([members, others]))
+    assert found == pytest.approx(true, abs=0.01)
+    assert (len(np.unique(members)) < 20) == (name == "normal, rounded")
+
+
+@pytest.mark.parametrize("family", coverage.FAMILIES)
+def test_each_family_is_simulated_and_the_same_seed_gives_the_same(family, monkeypatch):
+    monkeypatch.setattr(coverage, "SIZES", ((10, 10), (20, 30)))
+    found = coverage.simulate(family, 2)
+    assert found == coverage.simulate(family, 2)
+    n = coverage.how_many(family, 2)
+    for result in found:
+        assert result.ours in np.arange(n + 1) / n if result.ours is not None else result.why == "needs 100"
+    table = coverage.table(found, family)
+    assert list(table.index) == list(dict.fromkeys(r.row for r in found)) and len(table.columns) >= 2
+
+
+def test_an_interval_that_holds_nothing_is_counted_so(monkeypatch):
+    monkeypatch.setattr(coverage, "SIZES", ((20, 20),))
+    monkeypatch.setattr(coverage, "auc_interval", lambda *_: coverage.Interval(0.6, 0.55, 0.65))
+    assert {r.ours for r in coverage.simulate("auc", 2)} == {0.0}
+
+
+def test_the_command_prints_and_keeps_what_it_simulates(monkeypatch, tmp_path):
+    monkeypatch.setattr(coverage, "FAMILIES", {"set": coverage.FAMILIES["set"]})
+    path = tmp_path / "coverage.json"
+    monkeypatch.setattr(coverage.record, "__defaults__", (path,))
+    ran = CliRunner().invoke(app, ["coverage", "--simulations", "1", "--record"])
+    assert ran.exit_code == 0, ran.output
+    assert "texts of a set correlated by 0.1" in ran.output
+    kept, made_by = coverage.load_recorded(path)
+    assert kept == coverage.simulate("set", 1) and made_by["simulations"] == {"set": 5}
+    assert json.loads(path.read_text())["versions"]["scipy"]
+
+
+def test_the_intervals_of_the_pages_visible_cell_are_the_librarys():
+    page, rng = functions_of("coverage"), np.random.default_rng(0)
+    for m, n, shift in ((20, 300, 2.7), (50, 20, 0.5), (10, 10, 9)):
+        members, others = rng.normal(shift, 1, m), rng.normal(0, 1, n)
+        ours = auc_interval(np.repeat([1, 0], [m, n]), np.concatenate([members, others]))
+        assert page["score_interval"](members, others) == pytest.approx((ours.low, ours.high), abs=2e-5)
+
+
+def test_the_page_shows_what_is_recorded_and_its_sentences_are_true(tmp_path):
+    path = tmp_path / "results.json"
+    page_of("coverage", n_live=20, out=str(path))
+    recorded, made_by = coverage.load_recorded()
+    found = load_results(path)
+    assert [r for r in found if r.metric != "live"] == recorded and len(found) == len(recorded) + 6
+    assert set(made_by["simulations"]) == set(coverage.FAMILIES) == {r.metric for r in recorded}
+    shares = {(r.metric, r.row, r.column): r.ours for r in recorded if r.ours is not None}
+    error = made_by["monte_carlo_error"]
+    for family in ("auc", "tpr", "tpr_difference"):
+        # Of so many cases the lowest lies up to three errors below what it is of.
+        assert min(s for key, s in shares.items() if key[0] == family) > 0.95 - 3 * error[family]
+    assert min(s for key, s in shares.items() if key[0] == "auc_difference" and key[1].startswith("20 ")) < 0.92
+    assert min(s for key, s in shares.items() if key[0] == "auc_difference" and key[1][:2] == "50") > 0.91
+    assert min(s for key, s in shares.items() if key[0] == "seeds" and "texts dominate" in key[1]) > 0.93
+    assert min(s for key, s in shares.items() if key[0] == "seeds" and "seeds dominate" in key[1]) < 0.94
+    alike = {key[2]: s for key, s in shares.items() if key[0] == "set" and "correlated" in key[1]}
+    assert alike["a set of 100"] > alike["a set of 20"] > 0.08
+    apart = [s for key, s in shares.items() if key[0] == "set" and "correlated" not in key[1]]
+    assert max(apart) < 0.05 + 3 * error["set"]
