@@ -315,49 +315,33 @@ def _check_enough(n_non_members: int, fpr: float) -> None:
 
 
 def compare_tpr_at_fpr(
-    labels: ArrayLike,
-    scores_a: ArrayLike,
-    scores_b: ArrayLike,
-    fpr: float = 0.05,
-    level: float = 0.95,
-    n_resamples: int = RESAMPLES,
-    seed: int = 0,
+    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, fpr: float = 0.05, n_resamples: int = RESAMPLES
 ) -> Comparison:
-    """TPR at an FPR of `scores_a` minus that of `scores_b`, paired: a bootstrap in which both keep the same texts.
-
-    The p-value is twice the smaller share of resampled differences on either side of 0, at least 2 / (resamples + 1).
-    """
-    of_a, of_b = _resampled_tprs(labels, [scores_a], [scores_b], fpr, n_resamples, seed)[:, 0, 0]
-    estimate, *resampled = of_a - of_b
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    smaller = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
-    p_value = min(1.0, 2 * (smaller + 1) / (n_resamples + 1))
-    return Comparison(Interval(float(estimate), float(low), float(high), level), float(p_value))
+    """TPR at an FPR of `scores_a` minus that of `scores_b` on the same texts, paired, with a 95% interval."""
+    return compare_tpr_at_fpr_over_seeds(labels, [scores_a], [scores_b], fpr, n_resamples)
 
 
 def compare_tpr_at_fpr_over_seeds(
-    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float = 0.05, level: float = 0.95
+    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float = 0.05, n_resamples: int = RESAMPLES
 ) -> Comparison:
-    """Mean difference of the TPR at an FPR over training seeds, with an interval that covers texts, seeds and choices.
+    """Mean difference of the TPR at an FPR over training seeds; its 95% interval covers texts, seeds and choices.
 
     Scores, and how the parts of the variance are joined, as in `compare_auc_over_seeds`. The part over texts is the
     bootstrap variance of the mean difference: in each resample all seeds, folds and both sides keep the same texts.
     """
-    tprs = _resampled_tprs(labels, scores_a, scores_b, fpr)  # (sides, seeds, folds, resamples)
+    tprs = _resampled_tprs(labels, scores_a, scores_b, fpr, n_resamples)  # (sides, seeds, folds, resamples)
     by_run, resampled = (tprs[0] - tprs[1])[..., 0], np.nanmean(tprs[0] - tprs[1], axis=(0, 1))[1:]
     difference, n_texts = float(by_run.mean()), (int(np.sum(labels)), int(np.sum(np.equal(labels, 0))))
     if not difference and np.isin(tprs, (0, 1)).all() and not np.array_equal(scores_a, scores_b, equal_nan=True):
-        reach = certain_within(min(n_texts), level)  # two certainties that so few texts cannot give
-        return Comparison(Interval(0.0, -reach, reach, level), 1.0)
-    return compared(difference, float(resampled.var(ddof=1)), _further_parts(by_run), n_texts, level)
+        reach = certain_within(min(n_texts), 0.95)  # two certainties that so few texts cannot give
+        return Comparison(Interval(0.0, -reach, reach), 1.0)
+    return compared(difference, float(resampled.var(ddof=1)), _further_parts(by_run), n_texts, 0.95)
 
 
-def _resampled_tprs(
-    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float, n_resamples: int = RESAMPLES, seed: int = 0
-) -> FloatArray:
+def _resampled_tprs(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float, n_resamples: int) -> FloatArray:
     """TPRs (2, seeds, folds, 1 + resamples) of both sides: on the texts first, then on resamples that all share."""
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
-    rng, sizes = np.random.default_rng(seed), [int((labels == label).sum()) for label in (1, 0)]
+    rng, sizes = np.random.default_rng(0), [int((labels == label).sum()) for label in (1, 0)]
     times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in sizes]
 
     def of(row: FloatArray) -> FloatArray:

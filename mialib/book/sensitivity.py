@@ -24,6 +24,7 @@ from mialib.metrics import (
     auc_interval,
     compare_auc,
     compare_tpr_at_fpr,
+    compared,
     placements,
     split_scores,
 )
@@ -91,7 +92,7 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
     return Interval(float(difference), float(difference - half), float(difference + half))
 
 
-def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rule = at_most, seed: int = 0) -> Interval:
+def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rule = at_most) -> Interval:
     """TPR at 5% FPR of `other` by a rule, on the texts that it scores, minus that of `ours` by ours, paired.
 
     Where nothing but scores differs this is `metrics.compare_tpr_at_fpr`; else a bootstrap like it, a ROC curve each
@@ -99,9 +100,9 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     """
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     if rule is at_most and not np.isnan(other).any():
-        return compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES, seed=seed).difference
+        return compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
     by_class = [(other[labels == label], ours[labels == label]) for label in (1, 0)]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     differences = []
     for at in range(1 + N_RESAMPLES):  # the first is of the texts as they are
         drawn = [rng.choice(len(b), len(b)) if at else slice(None) for _, b in by_class]
@@ -110,8 +111,9 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
             raise NotApplicable("so few texts of a class are scored that a resample holds none")
         whole = [b[i] for (_, b), i in zip(by_class, drawn, strict=True)]
         differences.append(rule(*roc_points(*theirs)) - at_most(*roc_points(*whole)))
-    low, high = np.quantile(differences[1:], [0.025, 0.975])
-    return Interval(float(differences[0]), float(low), float(high))
+    estimate, *resampled = differences
+    n_texts = len(by_class[0][1]), len(by_class[1][1])
+    return compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
 
 
 # --- what a reading is a function of ---
