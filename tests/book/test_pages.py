@@ -4,6 +4,7 @@ import pytest
 
 from mialib.book import pages
 from mialib.book.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
+from mialib.book.tables import what_ran
 
 
 def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
@@ -32,6 +33,21 @@ def test_a_field_that_is_left_out_keeps_its_default():
 def test_targets_that_do_not_fit_are_an_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         targets(*arguments)
+
+
+def test_the_start_token_is_as_on_the_command_line():
+    assert [t.start_token for t in targets("a, b", "c")] == ["auto", "auto"]
+    assert [t.start_token for t in targets("a, b", "c", start_token="none")] == [None, None]
+    assert [t.start_token for t in targets("a", "c", start_token="</s>")] == ["</s>"]
+
+
+def test_what_ran_says_which_start_token_each_text_had(model_folder, benchmark_file):
+    for start_token, said in (("auto", "id "), ("none", "none")):
+        [inputs] = load_columns(model_folder, benchmark_file, start_token=start_token)
+        n_scored = inputs.stats.n_tokens
+        assert what_ran([inputs]).loc[model_folder, "start token"].startswith(said)
+    with_one = load_columns(model_folder, benchmark_file)[0].stats.n_tokens
+    assert (with_one == n_scored + 1).all()
 
 
 def test_columns_are_loaded_of_each_target_and_scored_when_asked(monkeypatch, model_folder, benchmark_file):
