@@ -44,7 +44,7 @@ lint: $(INSTALLED)  ## format and check the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-record: $(INSTALLED)  ## train and score the further seeds behind claims and ranking (about half an hour), into data/recorded/
+record: $(INSTALLED)  ## train and score three seeds behind claims and ranking, into data/recorded/
 	$(BIN)/mialib record
 
 lock:  ## write requirements.lock anew from the ranges in pyproject.toml

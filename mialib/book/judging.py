@@ -2,7 +2,7 @@
 
     judge        the verdict of several seeds; judge_once keeps it
     judge_all    of every claim in every setting; judge_on, of those that a page runs
-    record       the scores of further seeds, into `data/recorded/claims.parquet`
+    record       the scores of several seeds, into `data/recorded/claims.parquet`
 
 A verdict rests on several training seeds. Seed 0 is computed here. The others are recorded by `mialib record`, each
 with a hash of its test, of its texts and of the code that scored. Where one of these is not that of this build, the

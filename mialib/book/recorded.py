@@ -52,7 +52,7 @@ SPARE_SHARE, SPARE_SECONDS = 1.2, 15.0
 logger = logging.getLogger(__name__)
 
 
-# --- further seeds: rows of one file ---
+# --- recorded seeds: rows of one file ---
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -84,7 +84,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
 def describe_rows(path: Path) -> str:
     """What the recorded seeds were computed with, in a sentence."""
     made_with = ", ".join(f"{name} {value}" for name, value in read_provenance(path).items())
-    return f"The recorded seeds were computed with {made_with}." if made_with else "No further seeds are recorded."
+    return f"The recorded seeds were computed with {made_with}." if made_with else "No seeds are recorded."
 
 
 def scores_code(*modules: str) -> str:
