@@ -140,6 +140,7 @@ WITHOUT_LEAK_NOTE = {
     "lab": "shows every blind baseline",
     "probe_table_1": "its AUC is of a blind classifier, and not of members",
     "two_sources": "prints the papers' numbers alone",
+    "coverage": "its scores are drawn, and no benchmark's",
     "dc_pdd_table_1": "prints no AUC",
     "registry": "prints no AUC",
     "speed": "prints no AUC",
