@@ -123,13 +123,13 @@ def judge_once(claims: Claims, claim: Claim, setting: str, recorded: Path = RECO
         labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
         judgement = judge(claim, setting, claims.settings[setting], labels, seeds)
         moved = _moved(claims, claim, setting, labels, seeds[0], recorded)
-        return _AS_JSON.dump_python(judgement) | {"left_out": left_out, "moved": moved}
+        return _AS_JSON.dump_python(judgement, exclude={"claim"}) | {"left_out": left_out, "moved": moved}
 
     rows = hash_files([recorded]) if recorded.is_file() else None
     stated = {"claim": claim.model_dump(mode="json"), "setting": setting, "recorded": rows}
     stated |= {"judged_by": code_hash("book.judging", apart=("lab",))}
     kept = keep("judgements", make, JSON, **stated, **determined_by(claims, claim, setting))
-    return _AS_JSON.validate_python(kept)
+    return _AS_JSON.validate_python(kept | {"claim": claim})
 
 
 def seeds_of(

@@ -646,7 +646,8 @@ def test_the_live_seed_is_scored_once_for_all_pages_and_anew_for_another_test(he
 @pytest.mark.parametrize("options", ["grid", {"entropy_threshold": float("inf"), "k": 60}])
 def test_a_claim_is_judged_once_and_anew_where_its_expectation_changes(here, tmp_path, monkeypatch, options):
     side = {"detector": "surp", "options": options}
-    stated = load_written(claim_of(settings=here[0], a=side, against=["chance"]), tmp_path)
+    history = [{"date": "2026-11-20", "what": "w", "why": "y", "seen": "s"}]
+    stated = load_written(claim_of(settings=here[0], a=side, against=["chance"], history=history), tmp_path)
     first = judging.judge_once(stated, stated.claims[0], "here")
     labels, seeds, _ = judging.seeds_of(stated, stated.claims[0], "here")
     place = stated.settings["here"]
