@@ -13,7 +13,7 @@ from pandas.io.formats.style import Styler
 from mialib.book.claim_tests import Change, Claim, Claims, Side
 from mialib.book.judging import WORST_FIRST, Judgement, judge_on
 from mialib.book.pages import as_list
-from mialib.book.results import DASH, Result, unbroken
+from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, Result, unbroken, verdict
 from mialib.book.tables import METRIC_LABELS, shown, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
@@ -48,7 +48,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
                 "published": j.claim.published if is_new else "",
                 "where": _describe_place(j),
-                "difference of AUC [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}: "
+                "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}: "
                 f"{differences}{expected}",
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
             }
@@ -96,7 +96,7 @@ def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
     rows += [
         {
             "claim": f"{j.claim.id}, {j.setting}",
-            "what changed": "its verdict, by the smallest difference that matters",
+            "what changed": "its verdict, without and with the smallest difference that matters",
             "verdict before": j.plain_verdict,
             "verdict now": j.verdict,
         }
@@ -154,8 +154,18 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
 def _said(judgement: Judgement, shown: Callable[[object], str] = str) -> str:
     """The verdict, and what stands beside it."""
     at_chance = " (all sides at chance)" if judgement.all_at_chance else ""
-    before = f" (before the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
-    return f"{shown(judgement.verdict)}{at_chance}{before}"
+    before = f" (without the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
+    return f"{shown(judgement.verdict)}{_decided_by(judgement)}{at_chance}{before}"
+
+
+def _decided_by(j: Judgement) -> str:
+    """Of several comparisons those that make a claim fail, by what side a is compared with."""
+    if len(j.comparisons) == 1 or j.verdict not in ("not supported", NO_DIFFERENCE):
+        return ""
+    found = [verdict(c.difference, j.claim.margin, j.claim.matters or SMALLEST) for c in j.comparisons]
+    pairs = zip(j.claim.against, found, strict=True)
+    sides = [s if isinstance(s, str) else _describe(s, j.setting, j.place) for s, says in pairs if says == j.verdict]
+    return f" against {', '.join(sides)}"
 
 
 def _stated(claim: Claim) -> str:

@@ -154,8 +154,10 @@ def _moved(
     claims: Claims, claim: Claim, setting: str, labels: NDArray[np.int8], live: SeedScores, path: Path
 ) -> float | None:
     """How far the AUCs of the live seed lie from those that were recorded of it, on another machine perhaps."""
-    own = [s for s, *_ in load_recorded(claim.id, setting, path) if s.seed == live.seed]
-    if not own or own[0].scores.shape != live.scores.shape:
+    fits = claims.test_hash(claim, setting), live.texts, _code()
+    recorded = load_recorded(claim.id, setting, path)
+    own = [s for s, test, code in recorded if s.seed == live.seed and (test, s.texts, code) == fits]
+    if not own:
         return None
     as_recorded = live.scores.astype(np.float32).astype(np.float64)
     pairs = zip(as_recorded, own[0].scores, strict=True)

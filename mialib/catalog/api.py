@@ -350,7 +350,7 @@ def _client(model: ApiModel) -> openai.OpenAI:
 def _say_retry(request: Any) -> None:
     """Tell of a request that is made again, which the client does in silence."""
     if (n := int(request.headers.get("x-stainless-retry-count", 0))) > 0:
-        logger.warning("%s did not answer; asked again, %d of %d times", endpoint(), n, RETRIES)
+        logger.warning("%s failed or did not answer; asked again, %d of %d times", endpoint(), n, RETRIES)
 
 
 def _bound(response: Any) -> None:

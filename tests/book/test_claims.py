@@ -68,7 +68,7 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     seeds = [SeedScores(0, np.array([scores_at(2, i) for i in range(4)]), "texts")]
     table = claims.claims_table([judge(claim, "here", PLACE, LABELS, seeds)]).data
     [row] = table.to_dict("records")
-    differences = row["difference of AUC [95% interval]"]
+    differences = row["difference of AUC (or TPR) [95% interval]"]
     for words in ("chosen on a fifth", "head", "64 words", "k = 10", "m/small", "against chance"):
         assert words in differences
     assert row["verdict"] == "inconclusive (1 seed)"
@@ -79,4 +79,4 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
         [judge(claim, "here", PLACE, LABELS, [SeedScores(0, seeds[0].scores[:2], "t")])]
     ).data.to_dict("records")
     assert "(members, group 7 of 7 − non-members)" in row["where"]
-    assert row["difference of AUC [95% interval]"].endswith("against chance (expected within ±0.05)")
+    assert row["difference of AUC (or TPR) [95% interval]"].endswith("against chance (expected within ±0.05)")

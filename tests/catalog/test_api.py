@@ -716,7 +716,7 @@ def test_each_retry_is_told(server, monkeypatch, caplog):
     server.before = lambda handler, body: not failed and (failed.append(1) or handler.refuse(500, "busy"))
     score_or_load("api:tiny", SENTENCES[:1])
     assert [r.message for r in caplog.records if "asked again" in r.message] == [
-        f"{server.url} did not answer; asked again, 1 of 1 times"
+        f"{server.url} failed or did not answer; asked again, 1 of 1 times"
     ]
 
 
