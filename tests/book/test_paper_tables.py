@@ -23,6 +23,7 @@ from mialib.book.paper_tables import Column
 from mialib.book.profile import load_profile
 from mialib.book.published import published_along
 from mialib.book.results import Result, load_results
+from mialib.book.tables import literal
 from mialib.catalog.hub import Unavailable
 from mialib.detectors import detect
 from mialib.metrics import auc, auc_interval
@@ -293,7 +294,8 @@ def test_a_page_takes_the_columns_that_are_computed(tmp_path):
     assert found["WikiMIA / OPT-6.7B"].unavailable == "not asked for in this run"
     wanted["WikiMIA / Llama-13B"] = wanted["WikiMIA / Llama-13B"].model_copy(update={"note": "another note."})
     assert functions_of("paper_table")["what_is_lacking"](found, wanted) == (
-        "- **WikiMIA / OPT-6.7B**: not asked for in this run.\n- **WikiMIA / Llama-13B**: a note; another note."
+        f"- **{literal('WikiMIA / OPT-6.7B')}**: not asked for in this run.\n"
+        f"- **{literal('WikiMIA / Llama-13B')}**: {literal('a note; another note')}."
     )
 
 
@@ -303,7 +305,7 @@ def test_rows_that_were_not_run_are_named():
     wanted = {"c": Column(model=LARGE, benchmark="wikimia-32")}
     what_is_lacking = functions_of("paper_table")["what_is_lacking"]
     said = what_is_lacking(found, wanted)
-    assert said == "- **c**: Neighbor not run; without neighbors: no model."
+    assert said == f"- **c**: {literal('Neighbor not run; without neighbors: no model')}."
     whole = {"c": paper_tables.Measured([made_result(0.5, 0.5)], [], [])}
     assert what_is_lacking(whole, wanted) == "Every column was run, with all that it needs."
 

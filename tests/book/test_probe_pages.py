@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 
 from mialib.book import pages, probe_tables, tables
 from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC, measure, probe_column
-from mialib.book.results import load_results
+from mialib.book.published import printed_table
+from mialib.book.results import BOTH, load_results
 from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.model_selection import stratified_split
 from mialib.passes.inputs import Target, load_inputs, score_all
@@ -56,7 +57,9 @@ def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
     results = measure(made, "here", {"auc": "table-2", "tpr_at_5_fpr": "table-3"})
     rows = list(dict.fromkeys(result.row for result in results))
     assert rows[:6] == list(BASELINES.values()) and rows[-1] == REAL
-    assert [r.row for r in results if r.ours is None] == ["DC-PDD"] * 2, "no reference corpus is given"
+    lacking = {metric: [r for r in results if r.metric == metric and r.ours is None] for metric in BOTH}
+    assert [r.row for r in lacking["auc"]] == ["DC-PDD"], "no reference corpus is given"
+    assert {r.why for r in lacking["tpr_at_5_fpr"]} == {"", "needs 20"}, "and there are too few non-members for a TPR"
     for result in (r for r in results if r.ours is not None):
         labels, scores = made.inputs.labels[made.test_idx], made.on_test()[result.row]
         expected = auc(labels, scores) if result.metric == "auc" else tpr_at_fpr(labels, scores, 0.05)
@@ -194,7 +197,7 @@ def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
     n_tokens = [len(row.token_ids) for row, text in zip(load_inputs(target).stats, texts, strict=True)]
     left = [n for n, text in zip(n_tokens, texts, strict=True) if text in judged.texts]
     assert facts["Avg. Tokens"] == pytest.approx(np.mean(left), abs=0.05)
-    printed = names["printed"]  # by the paper
+    printed = printed_table("probe", "table-1")
     assert printed.loc["WikiMIA", "Total"] == "676" and printed.loc["ArxivMIA-Math", "Synthetic"] == "120"
     assert (printed.index[0], printed.columns[0]) == ("WikiMIA", "Avg. Tokens")
 
@@ -303,7 +306,7 @@ def test_quoted_texts_are_no_markdown():
 def test_the_average_tpr_is_over_our_columns_beside_the_papers_average(target, unseen_file, tmp_path):
     names, results = page_on("probe_tables_2_3", target, tmp_path, real=unseen_file, fields="")
     shown = names["shown"]
-    [ours] = [r.ours for r in results if r.metric == "tpr_at_5_fpr" and r.row == "Loss Attack"]
-    assert shown.loc["Loss Attack"].tolist() == ["0.090", f"{ours:.3f}", 1]
+    [ours] = [r for r in results if r.metric == "tpr_at_5_fpr" and r.row == "Loss Attack"]
+    assert (ours.ours, ours.why) == (None, "needs 20") and shown.loc["Loss Attack"].tolist() == ["0.090", "–", 0]
     assert shown.loc["Smaller Model"].tolist() == ["0.110", "–", 0]
     assert shown.loc["SURP", "published"] == "–"
