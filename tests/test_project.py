@@ -58,6 +58,17 @@ def test_profile_names_pages_and_notebooks_that_exist(path):
             assert page.notebook or (ROOT / "book" / f"{page.page}.md").is_file()
 
 
+@pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
+def test_links_of_text_pages_lead_to_pages_of_every_book_they_stand_in(path):
+    profile = load_profile(path)
+    pages = [profile.landing, *(page for chapter in profile.book for page in chapter.pages)]
+    there = {page.file for page in pages}
+    for page in pages:
+        if not page.notebook:
+            text = (ROOT / "book" / f"{page.page}.md").read_text(encoding="utf-8")
+            assert {link for link in re.findall(r"\]\(([a-z_/]+)\)", text)} <= there, page.file
+
+
 def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 

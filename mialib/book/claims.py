@@ -11,9 +11,9 @@ from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
 from mialib.book.claim_tests import Change, Claim, Claims, Side
-from mialib.book.judging import WORST_FIRST, Judgement, judge_on
+from mialib.book.judging import WORST_FIRST, Judgement, judge_on, verdicts_of
 from mialib.book.pages import as_list
-from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, Result, unbroken, verdict
+from mialib.book.results import DASH, NO_DIFFERENCE, Result, unbroken
 from mialib.book.tables import METRIC_LABELS, shown, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
@@ -162,8 +162,7 @@ def _decided_by(j: Judgement) -> str:
     """Of several comparisons those that make a claim fail, by what side a is compared with."""
     if len(j.comparisons) == 1 or j.verdict not in ("not supported", NO_DIFFERENCE):
         return ""
-    found = [verdict(c.difference, j.claim.margin, j.claim.matters or SMALLEST) for c in j.comparisons]
-    pairs = zip(j.claim.against, found, strict=True)
+    pairs = zip(j.claim.against, verdicts_of(j.claim, j.comparisons), strict=True)
     sides = [s if isinstance(s, str) else _describe(s, j.setting, j.place) for s, says in pairs if says == j.verdict]
     return f" against {', '.join(sides)}"
 

@@ -73,6 +73,12 @@ class Judgement:
         )
 
 
+def verdicts_of(claim: Claim, comparisons: Sequence[Comparison], matters: float | None = None) -> list[str]:
+    """What each of a claim's comparisons says by itself; `matters` in place of the claim's own smallest difference."""
+    smallest = (claim.matters or SMALLEST) if matters is None else matters
+    return [verdict(c.difference, claim.margin, smallest) for c in comparisons]
+
+
 def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
     """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
 
@@ -81,8 +87,8 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         of_a = [s.scores[0] for s in some]
         return tuple(COMPARE[claim.metric](labels, of_a, [s.scores[i] for s in some]) for i in others)
 
-    def worst(matters: float) -> str:
-        found = {verdict(c.difference, claim.margin, matters) for c in comparisons}
+    def worst(matters: float | None = None) -> str:
+        found = verdicts_of(claim, comparisons, matters)
         enough = len(seeds) >= SEEDS_OF_A_VERDICT
         return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
 
@@ -93,8 +99,8 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         place=place,
         seeds=tuple(s.seed for s in seeds),
         comparisons=comparisons,
-        verdict=worst(claim.matters or SMALLEST),
-        plain_verdict=worst(0),
+        verdict=worst(),
+        plain_verdict=worst(matters=0),
         all_at_chance=_all_at_chance(claim, labels, seeds),
         live=compare([s for s in seeds if s.seed == 0]),
         recorded=compare([s for s in seeds if s.seed != 0]),
@@ -120,10 +126,11 @@ def judge_once(claims: Claims, claim: Claim, setting: str, recorded: Path = RECO
     """What all seeds say of a claim in a setting, judged once for all pages: scores and judgements are kept."""
 
     def make() -> Any:
-        labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
+        labels, live, fitting, left_out = _gather(claims, claim, setting, recorded)
+        seeds = [live, *(seed for seed in fitting if seed.seed != live.seed)]
         judgement = judge(claim, setting, claims.settings[setting], labels, seeds)
-        moved = _moved(claims, claim, setting, labels, seeds[0], recorded)
-        return _AS_JSON.dump_python(judgement, exclude={"claim"}) | {"left_out": left_out, "moved": moved}
+        found = {"left_out": left_out, "moved": _moved(labels, live, fitting)}
+        return _AS_JSON.dump_python(judgement, exclude={"claim"}) | found
 
     rows = hash_files([recorded]) if recorded.is_file() else None
     stated = {"claim": claim.model_dump(mode="json"), "setting": setting, "recorded": rows}
@@ -136,27 +143,31 @@ def seeds_of(
     claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE
 ) -> tuple[NDArray[np.int8], list[SeedScores], list[str]]:
     """A test's labels, the scores of the live seed and of the recorded ones, and which recorded ones are left out."""
+    labels, live, fitting, left_out = _gather(claims, claim, setting, recorded)
+    return labels, [live, *(seed for seed in fitting if seed.seed != live.seed)], left_out
+
+
+def _gather(
+    claims: Claims, claim: Claim, setting: str, path: Path
+) -> tuple[NDArray[np.int8], SeedScores, list[SeedScores], list[str]]:
+    """A test's labels, the live seed, the recorded ones that fit this build, and why others do not."""
     labels, live = scores_of(claims, claim, setting)
-    seeds, left_out = [live], []
-    for seed, test, code in load_recorded(claim.id, setting, recorded):
+    fitting, left_out = [], []
+    for seed, test, code in load_recorded(claim.id, setting, path):
         if test != claims.test_hash(claim, setting):
             why = "another test"
         else:
             why = "other texts" if seed.texts != live.texts else "another version of the code" * (code != _code())
         if why:
             left_out.append(f"seed {seed.seed}: recorded for {why}")
-        elif seed.seed != live.seed:
-            seeds.append(seed)
-    return labels, seeds, left_out
+        else:
+            fitting.append(seed)
+    return labels, live, fitting, left_out
 
 
-def _moved(
-    claims: Claims, claim: Claim, setting: str, labels: NDArray[np.int8], live: SeedScores, path: Path
-) -> float | None:
+def _moved(labels: NDArray[np.int8], live: SeedScores, fitting: Sequence[SeedScores]) -> float | None:
     """How far the AUCs of the live seed lie from those that were recorded of it, on another machine perhaps."""
-    fits = claims.test_hash(claim, setting), live.texts, _code()
-    recorded = load_recorded(claim.id, setting, path)
-    own = [s for s, test, code in recorded if s.seed == live.seed and (test, s.texts, code) == fits]
+    own = [seed for seed in fitting if seed.seed == live.seed]
     if not own:
         return None
     as_recorded = live.scores.astype(np.float32).astype(np.float64)

@@ -16,8 +16,10 @@ from mialib.book import claim_tests, claims, judging, pages
 from mialib.book.claim_tests import Group, SeedScores, load_claims, score_claim
 from mialib.book.claims import summary
 from mialib.book.judging import judge, judge_on, load_recorded, record
+from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC
 from mialib.book.profile import load_profile
-from mialib.book.results import SMALLEST, verdict
+from mialib.book.results import SMALLEST, label_of, verdict
+from mialib.book.tuning import METHODS
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.detectors import DETECTORS
 from mialib.lab import models as lab_models
@@ -257,26 +259,13 @@ def test_a_published_lead_is_the_smallest_that_the_papers_table_prints():
     for row in csv.DictReader((ROOT / "data" / "published.csv").open(encoding="utf-8")):
         if row["metric"] in ("auc", "tpr_at_5_fpr") and row["value"]:
             printed.setdefault((row["paper"], row["item"]), {}).setdefault(row["row"], {})[row["column"]] = row["value"]
-    names = {
-        "dc-pdd": {"min_k": "Min-K% Prob", "min_k++": "Min-K%++ Prob", "dc_pdd": "DC-PDD", "ref": "Small Ref"},
-        "surp": {"min_k": "MinK", "lowercase": "Lower", "ref": "Ref", "surp": "SURP"},
-        "probe": {
-            "ppl": "Loss Attack",
-            "neighbor": "Neighbor Attack",
-            "min_k": "Min-K% Prob",
-            "zlib": "Zlib Compression",
-            "lowercase": "Lowercased Text",
-            "ref": "Smaller Model",
-        },
-    }
-    usual = {"ppl": "PPL", "lowercase": "Lowercase", "zlib": "Zlib"}
+    names = {"dc-pdd": {name: label_of(name) for name in DETECTORS}, "surp": METHODS, "probe": BASELINES}
     checked = 0
     for claim in load_claims().claims:
         if claim.id not in tables:
             continue
         paper, item, part = tables[claim.id]
-        table, name = printed[paper, item], usual | names[paper]
-        name["probe"] = "Probe w. Synthetic Data" if item == "table-4" else "Probe w. Real Data"
+        table, name = printed[paper, item], names[paper] | {"probe": SYNTHETIC if item == "table-4" else REAL}
         of_a = table[name[claim.a.detector]]
         for side in claim.against:
             beside = table[name[side.detector]]
