@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
+SECONDS_A_PART = 10.0  # of work, that an interruption costs at most
+T = TypeVar("T")
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
@@ -44,3 +47,15 @@ def right_padded(
     for row, ids in enumerate(token_ids):
         inputs[row, : len(ids)] = torch.tensor(ids)
     return inputs.to(device), torch.tensor([len(ids) for ids in token_ids], device=device)
+
+
+def in_parts(results: Iterable[T]) -> Iterator[list[T]]:
+    """What takes long to compute, in lists of seconds of work each, to be kept as soon as they are there."""
+    part, began = [], time.monotonic()
+    for result in results:
+        part.append(result)
+        if time.monotonic() - began > SECONDS_A_PART:
+            yield part
+            part, began = [], time.monotonic()
+    if part:
+        yield part

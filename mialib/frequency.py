@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -76,39 +76,31 @@ def count_tokens(
     *,
     name: str,
     tokenizer_hash: str = "",
-    partial: Path | None = None,
+    found: Iterable[Mapping[str, NDArray[np.int64]]] = (),
+    save: Callable[[dict[str, NDArray[np.int64]]], None] | None = None,
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's |V|, its number of output rows. Counts are kept in the file `partial` once a minute, for
-    a later run to go on from, and removed at the end. ValueError for a token outside the vocabulary, and for no tokens.
+    `vocab_size` is the model's |V|, its number of output rows. Once a minute `save` is given the counts, and of how
+    many texts they are; `found` is what an earlier run saved last. ValueError for a token outside the vocabulary, and
+    for no tokens.
     """
-    counts, n_done = _counted_so_far(partial, vocab_size)
-    kept_at = time.monotonic()
+    counts, n_done, kept_at = np.zeros(vocab_size, np.int64), 0, time.monotonic()
+    for last in found:
+        counts, n_done = last["counts"], int(last["n_done"])
     for batch in _batches(islice(texts, n_done, None), TEXTS_AT_ONCE):
         token_ids = np.concatenate([np.asarray(ids, np.int64) for ids in encode(tokenizer, batch)])
         if len(token_ids) and token_ids.max() >= vocab_size:
             raise ValueError(f"{name}: token id {token_ids.max()} lies outside the model's vocabulary of {vocab_size}")
         counts += np.bincount(token_ids, minlength=vocab_size)
         n_done += len(batch)
-        if partial and time.monotonic() - kept_at > SECONDS_BETWEEN_KEEPING:
-            with atomic_path(partial) as temporary, temporary.open("wb") as file:
-                np.savez(file, counts=counts, n_done=n_done)
+        if save and time.monotonic() - kept_at > SECONDS_BETWEEN_KEEPING:
+            save({"counts": counts, "n_done": np.array(n_done)})
             kept_at = time.monotonic()
             logger.info("%s: %s texts, %s tokens counted", name, f"{n_done:,}", f"{counts.sum():,}")
     if not counts.any():
         raise ValueError(f"{name}: the reference corpus holds no tokens")
-    if partial:
-        partial.unlink(missing_ok=True)
     return TokenFrequency(counts=counts, name=name, tokenizer=tokenizer_hash)
-
-
-def _counted_so_far(partial: Path | None, vocab_size: int) -> tuple[NDArray[np.int64], int]:
-    """The counts that an earlier run kept, and of how many texts; zeros where there are none."""
-    if partial is None or not partial.is_file():
-        return np.zeros(vocab_size, np.int64), 0
-    with np.load(partial) as kept:
-        return kept["counts"], int(kept["n_done"])
 
 
 def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

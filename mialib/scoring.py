@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mialib.batches import encode, right_padded, token_batches
+from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.models import LoadedModel, find_head, free_bytes
 from mialib.store import code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.token_stats import StatsPart, TokenRow, TokenStats
 
 logger = logging.getLogger(__name__)
 
@@ -160,28 +160,52 @@ class Scorer:
         self.tokens_per_batch = fitting_tokens(model)
         self._head = find_head(model)
 
-    def score(self, texts: Sequence[str], *, progress: bool = True) -> TokenStats:
+    def score(
+        self,
+        texts: Sequence[str],
+        *,
+        progress: bool = True,
+        found: Iterable[StatsPart] = (),
+        save: Callable[[StatsPart], None] | None = None,
+    ) -> TokenStats:
         """Token statistics of each text, in the order given; one forward pass a batch.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
-        ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite.
+        What is scored goes to `save` part by part; `found` is what an earlier run saved of the same texts, and is not
+        scored again. ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob
+        that is not finite.
         """
         from tqdm import tqdm
 
         check_texts(texts, "texts to score")
-        rows: list[TokenRow | None] = [None] * len(texts)
+        parts, is_scored = list(found), np.zeros(len(texts), bool)
+        for numbers, _ in parts:
+            is_scored[numbers] = True
         n_cut = np.zeros(len(texts), np.int64)
         # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.
         with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=None if progress else True) as bar:
-            for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts):
-                for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
-                    for at, row in zip(batch, self.score_batch([token_ids[i] for i in batch]), strict=True):
-                        self.check_finite(numbers[at], row, texts[numbers[at]])
-                        rows[numbers[at]] = row
-                    bar.update(len(batch))
+            for some in in_parts(self._rows(texts, is_scored, n_cut, bar.update)):
+                numbers, rows = np.array([i for i, _ in some]), [row for _, row in some]
+                parts.append(StatsPart(numbers, TokenStats.from_rows(rows, n_cut=n_cut[numbers], provenance={})))
+                is_scored[numbers] = True
+                if save and not is_scored.all():
+                    save(parts[-1])
         self.warn_of_cut(n_cut)
-        return TokenStats.from_rows(rows, n_cut=n_cut, provenance=self.provenance(texts))
+        return TokenStats.joined(parts, self.provenance(texts))
+
+    def _rows(
+        self, texts: Sequence[str], is_scored: NDArray[np.bool_], n_cut: NDArray[np.integer], tick: Callable[[int], Any]
+    ) -> Iterator[tuple[int, TokenRow]]:
+        """Number and statistics of each text that is not scored, in the batches that all texts would be scored in;
+        fills in `n_cut` of all."""
+        for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts):
+            for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
+                of_batch = [numbers[at] for at in batch]
+                if not is_scored[of_batch].all():
+                    for i, row in zip(of_batch, self.score_batch([token_ids[at] for at in batch]), strict=True):
+                        self.check_finite(i, row, texts[i])
+                        yield i, row
+                tick(len(batch))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
         """What made the statistics of `texts`: kept in the file beside them."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,6 +116,20 @@ class TokenStats(Sequence[TokenRow]):
         cut = np.zeros(len(rows), np.int32) if n_cut is None else np.asarray(n_cut, np.int32)
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
 
+    @classmethod
+    def joined(cls, parts: Sequence[StatsPart], provenance: dict[str, Any]) -> TokenStats:
+        """The table of all texts that the parts hold, in the order of their numbers; of a text in two the first's."""
+        if not parts:
+            return cls.from_rows([], provenance=provenance)
+        numbers, tables = zip(*parts, strict=True)
+        _, order = np.unique(np.concatenate(numbers), return_index=True)
+        lengths = np.concatenate([table.n_tokens for table in tables])
+        begins, offsets = np.cumsum(lengths) - lengths, np.concatenate([[0], np.cumsum(lengths[order])])
+        at = np.repeat(begins[order] - offsets[:-1], lengths[order]) + np.arange(offsets[-1])
+        columns = {name: np.concatenate([getattr(table, name) for table in tables])[at] for name in COLUMNS}
+        n_cut = np.concatenate([table.n_cut for table in tables])[order]
+        return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=provenance)
+
     def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:
         """The statistics of each text's first `n_tokens[i]` tokens, with no further forward pass.
 
@@ -162,3 +176,20 @@ class TokenStats(Sequence[TokenRow]):
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         n_cut = table.column("n_cut").to_numpy().astype(np.int32)
         return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
+
+
+class StatsPart(NamedTuple):
+    """The statistics of some texts of a list, by their numbers in it, (n,)."""
+
+    numbers: NDArray[np.int64]
+    stats: TokenStats
+
+    def save(self, path: str | Path) -> None:
+        """Write to parquet like `TokenStats`, the numbers in its provenance."""
+        replace(self.stats, provenance={"numbers": self.numbers.tolist()}).save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> StatsPart:
+        """Read what `save` wrote."""
+        stats = TokenStats.load(path)
+        return cls(np.array(stats.provenance["numbers"], np.int64), stats)

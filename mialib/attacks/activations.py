@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.batches import encode, right_padded, token_batches
+from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import (
     TRAINING_BYTES,
     check_fits,
@@ -30,7 +30,7 @@ from mialib.catalog.models import (
 from mialib.lab.training import HeadLoss, one_thread
 from mialib.models import LoadedModel, find_head, pick_device
 from mialib.scoring import fitting_tokens
-from mialib.shared.kept import ARRAYS, keep
+from mialib.shared.kept import ARRAYS, Parts, keep
 from mialib.store import code_hash, hash_of, hash_texts
 from mialib.text import check_texts, excerpt
 
@@ -86,14 +86,15 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
         made_by = {"learning_rate": model.learning_rate, "epochs": model.epochs}
         made_by["members"] = hash_texts(model.member_texts)
 
-    def make() -> dict[str, NDArray[Any]]:
-        if isinstance(model, Proxy):
+    def make(parts: Parts) -> dict[str, NDArray[Any]]:
+        if isinstance(model, Proxy):  # of so few texts that training it takes longest
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
-        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts)._asdict()
+        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts, parts, parts.add)._asdict()
 
     kept = keep(
         "activations",
         make,
+        ARRAYS,
         ARRAYS,
         texts=hash_texts(texts),
         code=code_hash("attacks.activations", "lab.training", apart=("lab",)),  # its loss trains proxies
@@ -140,23 +141,46 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
     return [start + ids for ids in token_ids], n_cut
 
 
-def _run(loaded: LoadedModel, texts: Sequence[str]) -> Pass:
-    """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it."""
+def _run(
+    loaded: LoadedModel,
+    texts: Sequence[str],
+    found: Iterable[dict[str, NDArray[Any]]] = (),
+    save: Callable[[dict[str, NDArray[Any]]], None] | None = None,
+) -> Pass:
+    """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it.
+
+    What is computed goes to `save` part by part; `found` is what an earlier run saved of the same texts.
+    """
     import torch
 
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
-    values = np.zeros((0, len(texts), 0), np.float32)
     budget = fitting_tokens(loaded, every_layer=True)
-    for batch in token_batches(token_ids, lambda: budget):
+    parts, is_done = list(found), np.zeros(len(texts), bool)
+    for part in parts:
+        is_done[part["numbers"]] = True
+
+    def last_states(batch: list[int]) -> tuple[list[int], NDArray[np.float32]]:
         inputs, lengths = right_padded([token_ids[i] for i in batch], device)
         with torch.inference_mode():
             states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
-        if not values.size:
-            values = np.zeros((len(states), len(texts), max(state.shape[-1] for state in states)), np.float32)
+        values = np.zeros((len(states), len(batch), max(state.shape[-1] for state in states)), np.float32)
         rows = torch.arange(len(batch), device=device)
         for layer, state in enumerate(states):
-            values[layer, batch, : state.shape[-1]] = state[rows, lengths - 1].float().cpu().numpy()
+            values[layer, :, : state.shape[-1]] = state[rows, lengths - 1].float().cpu().numpy()
+        return batch, values
+
+    batches = token_batches(token_ids, lambda: budget)
+    for some in in_parts(last_states(batch) for batch in batches if not is_done[batch].all()):
+        numbers, values = zip(*some, strict=True)
+        parts.append({"numbers": np.concatenate(numbers), "values": np.concatenate(values, axis=1)})
+        is_done[parts[-1]["numbers"]] = True
+        if save and not is_done.all():
+            save(parts[-1])
+    if not parts:
+        return Pass(np.zeros((0, 0, 0), np.float32), n_cut)
+    _, order = np.unique(np.concatenate([part["numbers"] for part in parts]), return_index=True)
+    values = np.concatenate([part["values"] for part in parts], axis=1)[:, order]
     wrong = np.argwhere(~np.isfinite(values).all(axis=2))
     if len(wrong):
         layer, i = wrong[0]

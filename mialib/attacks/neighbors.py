@@ -21,13 +21,13 @@ of more than n words is masked at n of them, drawn by the seed; every other text
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.batches import encode, right_padded, token_batches
+from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import load_masked_model
 from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, word_spans, words
@@ -73,13 +73,17 @@ def make_neighbors(
     seed: int = 0,
     language: str = "en",
     progress: bool = True,
+    found: Iterable[list[tuple[list[str], bool]]] = (),
+    save: Callable[[list[tuple[list[str], bool]]], None] | None = None,
 ) -> list[list[str]]:
     """The `n_neighbors` best neighbors of each text, best first, all different; each differs in one word alone.
 
     `masked_lm` is a Hugging Face name (`roberta-base`), a folder or a lab model (`lab/en-masked`) with a byte-level BPE
     or WordPiece tokenizer. A text's neighbors depend on it, the model, `n_neighbors` and `seed`, not on the other
     texts. A word of a text longer than the model's context is seen with the tokens around it, as many as fit; how many
-    texts that concerns is logged. ValueError, naming the text, for one that has fewer neighbors than asked for.
+    texts that concerns is logged. What is made goes to `save` part by part: neighbors, and whether the text was longer;
+    `found` is what an earlier run saved of the same texts. ValueError, naming the text, for one that has fewer
+    neighbors than asked for.
     """
     from tqdm import tqdm
 
@@ -89,9 +93,10 @@ def make_neighbors(
     model, tokenizer = load_masked_model(masked_lm)
     spaced, unspaced = _vocabularies(model, tokenizer, language)
     context = _context(model, tokenizer)
-    neighbors, n_long = [], 0
-    bar = tqdm(texts, unit="text", desc=f"neighbors by {masked_lm}", disable=None if progress else True)
-    for i, text in enumerate(bar):
+    made = [one for part in found for one in part]
+    bar = tqdm(total=len(texts), unit="text", desc=f"neighbors by {masked_lm}", disable=None if progress else True)
+
+    def make(i: int, text: str) -> tuple[list[str], bool]:
         spans = _draw(_word_cores(text, language), n_neighbors, seed, text)
         vocabulary_of = [spaced if text[:start].endswith(" ") else unspaced for start, _ in spans]
         rows = _masked_rows(text, spans, tokenizer, context)
@@ -104,12 +109,20 @@ def make_neighbors(
                 f"text {i}: {masked_lm} can replace {len(spans)} of its words and knows {n_possible} neighbors, "
                 f"{n_neighbors} were asked for; ask for fewer, or leave the text out: {excerpt(text)}"
             )
-        n_long += any(row.is_window for row in rows)
         best = _best(model, tokenizer, text, rows, vocabulary_of, n_neighbors)
         if len(best) < n_neighbors:  # NaN is above nothing
             raise ValueError(f"text {i}: a prediction of {masked_lm} is not finite; is it whole? {excerpt(text)}")
-        neighbors.append([text[: rows[r].start] + word + text[rows[r].end :] for _, r, word in best])
-    if n_long:
+        bar.update()
+        neighbors = [text[: rows[r].start] + word + text[rows[r].end :] for _, r, word in best]
+        return neighbors, any(row.is_window for row in rows)
+
+    with bar:
+        bar.update(len(made))
+        for part in in_parts(make(i, texts[i]) for i in range(len(made), len(texts))):
+            made += part
+            if save and len(made) < len(texts):
+                save(part)
+    if n_long := sum(is_long for _, is_long in made):
         logger.info(
             "%s: %d of %d texts are longer than its context of %d tokens; each word is seen with what is around it",
             masked_lm,
@@ -117,28 +130,37 @@ def make_neighbors(
             len(texts),
             context,
         )
-    return neighbors
+    return [neighbors for neighbors, _ in made]
 
 
 def neighbor_log_probs(
-    scorer: Scorer, stats: TokenStats, neighbors: Sequence[Sequence[str]], *, progress: bool = True
+    scorer: Scorer,
+    stats: TokenStats,
+    neighbors: Sequence[Sequence[str]],
+    *,
+    progress: bool = True,
+    found: Iterable[dict[str, FloatArray]] = (),
+    save: Callable[[dict[str, FloatArray]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor under the scorer's model, (N, M), nats a token; N texts with M neighbors each.
 
-    `stats` are the texts' own statistics under that model.
+    `stats` are the texts' own statistics under that model. `found` and `save` are as for `make_neighbors`.
     """
     from tqdm import tqdm
 
     counts = {len(of_text) for of_text in neighbors}
     if len(counts) > 1:
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
-    means = np.empty((len(neighbors), max(counts, default=0)))
+    means = [row for part in found for row in part["log_prob"]]
     what = f"{scorer.loaded.name} on neighbors"
-    bar = tqdm(neighbors, unit="text", desc=what, disable=None if progress else True)  # None: in a terminal alone
-    for i, (own, of_text) in enumerate(zip(stats, bar, strict=True)):
-        # A text's neighbors are of almost one length, so a batch of them has next to no padding.
-        means[i] = [log_prob.mean(dtype=np.float64) for log_prob in log_probs_of_variants(scorer, own, of_text)]
-    return means
+    left = tqdm(range(len(means), len(neighbors)), unit="text", desc=what, disable=None if progress else True)
+    # A text's neighbors are of almost one length, so a batch of them has next to no padding.
+    of_texts = (log_probs_of_variants(scorer, stats[i], neighbors[i]) for i in left)
+    for part in in_parts([log_prob.mean(dtype=np.float64) for log_prob in of_text] for of_text in of_texts):
+        means += part
+        if save and len(means) < len(neighbors):
+            save({"log_prob": np.array(part)})
+    return np.array(means).reshape(len(neighbors), max(counts, default=0))
 
 
 def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:

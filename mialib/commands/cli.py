@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -406,12 +407,28 @@ def coverage(
         simulated.record(results, n, seed)
 
 
+class Stopped(BaseException):
+    """A signal to stop. Click would turn a KeyboardInterrupt into "Aborted!"."""
+
+
 def main() -> None:
-    """The entry point: an error that is the user's to mend is one sentence, not a traceback."""
+    """The entry point: an error that is the user's to mend is one sentence, not a traceback.
+
+    Ctrl-C and the SIGTERM of schedulers end alike: temporary files are removed, what is finished is kept.
+    """
+    import signal
     import sys
 
+    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+        raise Stopped(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     try:
         app()
+    except Stopped as stopped:
+        typer.echo("mialib: stopped; what is finished is kept, and the same command goes on from there", err=True)
+        sys.exit(128 + stopped.args[0])
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         typer.echo(f"mialib: {error}", err=True)
         sys.exit(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from mialib.lab.corpora import END_OF_TEXT, lab_card, lab_corpus, lab_texts
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
-from mialib.shared.kept import once
+from mialib.shared.kept import Format, Parts, once
 from mialib.store import code_hash, hash_of, home, version, write_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def lab_model(name: str) -> Path:
     trains is recorded instead (`mialib.book.recorded`).
     """
     folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}"
-    return once(folder, lambda to: _make(name, to))
+    return once(folder, lambda to: _make(name, to, folder.with_name(f"{folder.name}.parts")))
 
 
 def _key(name: str) -> str:
@@ -49,10 +50,13 @@ def _key(name: str) -> str:
     return hash_of([recipe.model_dump(), made_of, code])
 
 
-def _make(name: str, folder: Path) -> None:
+def _make(name: str, folder: Path, kept: Path) -> None:
+    import torch
+
     from mialib.lab import training
 
-    recipe = lab_recipe(name)
+    state = Format(".pt", torch.save, partial(torch.load, weights_only=True))
+    recipe, parts = lab_recipe(name), Parts(kept, state)
     if isinstance(recipe, Unlearning):
         corpus = lab_model_corpus(name)
         members, background, non_members = (lab_texts(corpus, r) for r in ("member", "background", "non_member"))
@@ -61,10 +65,11 @@ def _make(name: str, folder: Path) -> None:
         card = training.unlearn(name, recipe, base, members[: recipe.texts], retained, non_members, folder)
     elif isinstance(recipe, Masked):
         texts = lab_texts(recipe.corpus, "background")
-        card = training.train_masked(name, recipe, masked_tokenizer(recipe), texts, folder)
+        card = training.train_masked(name, recipe, masked_tokenizer(recipe), texts, folder, parts)
     else:
-        card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *trained_on(recipe), folder)
+        card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *trained_on(recipe), folder, parts=parts)
     write_json(folder / CARD, card)
+    parts.remove()
 
 
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:

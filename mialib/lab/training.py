@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mialib.batches import encode, right_padded, token_batches
+from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from mialib.lab.recipes import Masked, Training, Unlearning
+    from mialib.shared.kept import Parts
 
 WARMUP_STEPS = 20
 TIMED_STEPS = 10  # of a training run, to know how long it will take
 TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 4096, "mps": 1024}  # of the head's logits, where a gradient is wanted
 SMALLEST_PROBABILITY = 1e-38  # of float32: a token's loss counts as 87 nats at most, its gradient is exact
+KEEPING_SHARE = 0.01  # of a training's time, to keep how far it is
 TokenIds = list[int]
 
 
@@ -41,11 +43,15 @@ def train(
     times: list[int],
     folder: Path,
     device: str = "cpu",
+    parts: Parts | None = None,
 ) -> dict[str, Any]:
-    """Train a GPT-NeoX on texts, each seen so many times, save it with its tokenizer, and return its card."""
+    """Train a GPT-NeoX on texts, each seen so many times, save it with its tokenizer, and return its card.
+
+    Where a run is broken off, the next goes on from what it kept in `parts`, to the same weights.
+    """
     model, batches = _prepare(recipe, tokenizer, texts, times, device)
     with one_thread(), tf32_products(device):
-        outcome = _optimize(name, model, batches, recipe.learning_rate, _loss)
+        outcome = _optimize(name, model, batches, recipe.learning_rate, _loss, parts)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return _card(name, model, recipe) | outcome
@@ -88,9 +94,14 @@ def _prepare(
 
 
 def train_masked(
-    name: str, recipe: Masked, tokenizer: PreTrainedTokenizerBase, texts: list[str], folder: Path
+    name: str,
+    recipe: Masked,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    folder: Path,
+    parts: Parts | None = None,
 ) -> dict[str, Any]:
-    """Train a RoBERTa on texts, save it with its tokenizer, and return its card.
+    """Train a RoBERTa on texts, save it with its tokenizer, and return its card; `parts` as for `train`.
 
     Each token is masked in turn and seen with the few around it, as neighbors are made, not 15% of a whole text at a
     time (Devlin et al. 2019): on a corpus of the lab's size a model of the lab's learns nothing from that but how
@@ -119,9 +130,8 @@ def train_masked(
     )
     batches = _batches(rows, [recipe.epochs] * len(rows), recipe)
     with one_thread():
-        outcome = _optimize(
-            name, model, batches, recipe.learning_rate, partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)
-        )
+        loss = partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)
+        outcome = _optimize(name, model, batches, recipe.learning_rate, loss, parts)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return _card(name, model, recipe) | outcome
@@ -275,15 +285,26 @@ def _optimize(
     batches: list[list[TokenIds]],
     learning_rate: float,
     loss_of: Callable[[PreTrainedModel, list[TokenIds]], torch.Tensor],
+    parts: Parts | None = None,
 ) -> dict[str, Any]:
-    """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds."""
+    """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds.
+
+    What stands after some steps is kept in `parts`, as often as it costs next to nothing; a later run goes on there.
+    """
     from tqdm import tqdm
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
-    losses, start = [], time.perf_counter()
+    losses: list[float] = []
+    earlier_seconds = keeping_seconds = 0.0
+    for kept in parts or ():
+        for part, state in zip((model, optimizer, schedule), kept["states"], strict=True):
+            part.load_state_dict(state)
+        losses, earlier_seconds = kept["losses"], kept["seconds"]
+    start = kept_at = time.perf_counter()
     model.train()
-    bar = tqdm(batches, desc=f"training {name}", unit="batch", mininterval=5)
+    left = batches[len(losses) :]
+    bar = tqdm(left, f"training {name}", len(batches), initial=len(losses), unit="batch", mininterval=5, disable=None)
     for batch in bar:
         loss = loss_of(model, batch)
         optimizer.zero_grad(set_to_none=True)
@@ -293,12 +314,18 @@ def _optimize(
         schedule.step()
         losses.append(loss.item())
         bar.set_postfix(loss=f"{losses[-1]:.2f}", refresh=False)
+        now = time.perf_counter()
+        if parts is not None and now - kept_at > SECONDS_A_PART + keeping_seconds / KEEPING_SHARE:
+            states = [part.state_dict() for part in (model, optimizer, schedule)]
+            parts.add({"states": states, "losses": losses, "seconds": earlier_seconds + now - start}, instead=True)
+            kept_at = time.perf_counter()
+            keeping_seconds = kept_at - now
     if not np.isfinite(losses).all():
         raise FloatingPointError(f"{name}: the training loss became {losses[-1]}; lower its learning_rate")
     return {
         "final_loss_nats": float(np.mean(losses[-len(losses) // 10 :])),
         "tokens": _count_tokens(batches),
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(earlier_seconds + time.perf_counter() - start, 1),
     }
 
 

@@ -7,6 +7,7 @@ computes, so changing any of them misses the cache instead of finding a stale re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,13 @@ from mialib.catalog.models import (
 from mialib.catalog.registry import is_api
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import tokenizer_hash
-from mialib.shared.kept import ARRAYS, JSON, Format, keep, kept_path
+from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep, kept_path
 from mialib.store import code_hash, hash_texts, version
-from mialib.token_stats import TokenStats
+from mialib.token_stats import StatsPart, TokenStats
 
 LAB = ("lab",)  # what it trains and gathers is in a key by its content
 STATS = Format(".parquet", TokenStats.save, TokenStats.load)
+STATS_PARTS = Format(".parquet", StatsPart.save, StatsPart.load)
 COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 
 
@@ -52,14 +54,14 @@ def score_or_load(
     options = {"device": device, "dtype": dtype, "start_token": start_token}
     key = pass_key(model, **options)
 
-    def make() -> TokenStats:
-        stats = load_scorer(model, **options).score(texts)
+    def make(parts: Parts) -> TokenStats:
+        stats = load_scorer(model, **options).score(texts, found=parts, save=parts.add)
         if stats.provenance["revision"] != key["model"]:  # while this waited for another process, say
             raise ValueError(f"model {model}: its files changed after it was asked for; score the texts again")
         return stats
 
     code = code_hash("scoring", "catalog.models", apart=LAB)
-    return keep("token_stats", make, STATS, texts=hash_texts(texts), code=code, **key)
+    return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), code=code, **key)
 
 
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
@@ -95,12 +97,11 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
         "versions": [version("tokenizers")],
     }
 
-    def make() -> TokenFrequency:
-        partial = kept_path("token_frequency", COUNTS, **made_by).with_suffix(".partial.npz")
-        given = {"name": corpus, "tokenizer_hash": made_by["tokenizer"], "partial": partial}
-        return count_tokens(reference_texts(corpus), tokenizer, size, **given)
+    def make(parts: Parts) -> TokenFrequency:
+        given = {"name": corpus, "tokenizer_hash": made_by["tokenizer"], "found": parts}
+        return count_tokens(reference_texts(corpus), tokenizer, size, **given, save=partial(parts.add, instead=True))
 
-    return keep("token_frequency", make, COUNTS, **made_by)
+    return keep("token_frequency", make, COUNTS, ARRAYS, **made_by)
 
 
 def neighbors_or_load(
@@ -112,7 +113,8 @@ def neighbors_or_load(
     given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     return keep(
         "neighbors",
-        lambda: make_neighbors(texts, masked_lm, **given),
+        lambda parts: make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add),
+        JSON,
         JSON,
         texts=hash_texts(texts),
         code=code_hash("attacks.neighbors", apart=LAB),
@@ -145,13 +147,15 @@ def neighbor_log_probs_or_load(
         rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    def make() -> dict[str, NDArray[np.float64]]:
+    def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
         made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, start_token=start_token)
-        return {"log_prob": neighbor_log_probs(load_scorer(model, start_token=start_token), own, made)}
+        scorer = load_scorer(model, start_token=start_token)
+        return {"log_prob": neighbor_log_probs(scorer, own, made, found=parts, save=parts.add)}
 
     return keep(
         "neighbor_log_probs",
         make,
+        ARRAYS,
         ARRAYS,
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,20 +46,58 @@ ARRAYS = Format(".npz", _write_arrays, _read_arrays)  # named NumPy arrays
 JSON = Format(".json", lambda value, path: write_json(path, value), lambda path: json.loads(path.read_text("utf-8")))
 
 
-def keep(kind: str, make: Callable[[], T], form: Format, **determined_by: Any) -> T:
+class Parts:
+    """What is finished of a long computation, in a folder of its own until the whole is kept."""
+
+    def __init__(self, folder: Path, form: Format) -> None:
+        self.folder, self.form = folder, form
+        self._n = max((int(path.stem) for path in folder.glob(f"*{form.suffix}")), default=-1) + 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """The parts that earlier runs have kept, but for those that are not as they were written."""
+        for path in sorted(self.folder.glob(f"*{self.form.suffix}")):
+            if _is_whole(path):
+                yield self.form.read(path)
+            else:
+                logger.warning("%s is not as it was written: made anew", path)
+
+    def add(self, part: Any, *, instead: bool = False) -> None:
+        """Keep a part, beside the earlier ones or instead of them.
+
+        Where nothing can be written the computation goes on, with a warning.
+        """
+        path, earlier = self.folder / f"{self._n:06d}{self.form.suffix}", list(self.folder.glob("*")) if instead else []
+        self._n += 1
+        try:
+            with atomic_path(path) as temporary:
+                _write(part, temporary, path, self.form)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            logger.warning("%s can't be kept (%s): a run that is broken off here starts anew", path, error.strerror)
+        else:
+            for file in earlier:
+                file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove all parts."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None = None, **determined_by: Any) -> T:
     """What `make` returns, read from the file that an earlier call kept where all of `determined_by` is the same.
 
     A checksum of key and content lies beside the file. A file that does not match it, or that has none, is set aside
     with a warning and made anew. Where nothing can be written the value is returned all the same, with a warning.
+    With a format of `parts`, `make` is given `Parts` to keep what is finished in, and to go on from.
     """
     path = kept_path(kind, form, **determined_by)
+    in_parts = [Parts(path.with_name(f"{path.name}.parts"), parts)] if parts else []
     made: list[T] = []
 
     def write(to: Path) -> None:
-        made.append(make())
-        form.write(made[0], to)
-        with atomic_path(_seal(path)) as temporary:
-            temporary.write_text(_checksum(to), encoding="ascii")
+        made.append(make(*in_parts))
+        _write(made[0], to, path, form)
 
     try:
         once(path, write)
@@ -66,17 +105,26 @@ def keep(kind: str, make: Callable[[], T], form: Format, **determined_by: Any) -
             _set_aside(path)
             made.clear()
             once(path, write)
+        for of_path in in_parts:
+            of_path.remove()
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
-        return made[0] if made else make()
+        return made[0] if made else make(*in_parts)
     return form.read(path)
 
 
 def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
     """Where `keep` keeps it."""
     return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
+
+
+def _write(value: Any, to: Path, path: Path, form: Format) -> None:
+    """Write a value to a temporary path, and the seal of the one that it will have."""
+    form.write(value, to)
+    with atomic_path(_seal(path)) as temporary:
+        temporary.write_text(_checksum(to), encoding="ascii")
 
 
 def _seal(path: Path) -> Path:
@@ -124,6 +172,8 @@ def once(path: Path, write: Callable[[Path], None]) -> Path:
         lock.acquire()
     try:
         if not path.exists():
+            for left in path.parent.glob(f".{path.name}.*/"):  # of a run that was killed: it held this lock
+                shutil.rmtree(left, ignore_errors=True)
             with atomic_path(path) as temporary:
                 write(temporary)
     finally:

@@ -10,10 +10,12 @@ import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS
 from transformers import AutoModelForCausalLM
 
+from mialib import batches
 from mialib.attacks import activations as module
 from mialib.attacks.activations import PROMPT, Proxy, activations, encode_prompts, train_proxy
 from mialib.catalog.models import load_model, load_scorer, model_revision
 from mialib.models import find_head
+from mialib.shared.kept import Parts
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
 
@@ -67,6 +69,26 @@ def test_a_name_goes_through_the_cache_and_a_loaded_model_does_not(tiny_model, m
     assert (activations(folder, TEXTS) == by_name).all()
     np.testing.assert_array_equal(activations(loaded, TEXTS), by_name)
     assert list((mialib_home / "cache" / "activations").glob("*.npz")) == kept
+
+
+def test_activations_that_broke_off_go_on(tiny_model, mialib_home, monkeypatch):
+    monkeypatch.setattr(batches, "SECONDS_A_PART", -1)  # a part a batch
+    monkeypatch.setattr(module, "fitting_tokens", lambda _, every_layer: 1)
+    folder, run = tiny_model("gpt_neox", **LONG), []
+    whole = activations(load_model(folder), TEXTS)
+    add = Parts.add
+
+    def stop(self, part):
+        add(self, part)
+        run.append(part["numbers"])
+        if len(run) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Parts, "add", stop)
+    with pytest.raises(KeyboardInterrupt):
+        activations(folder, TEXTS)
+    np.testing.assert_array_equal(activations(folder, TEXTS), whole)
+    assert len(np.concatenate(run)) == len(set(np.concatenate(run))) == len(TEXTS) - 1, "nothing twice"
 
 
 def test_other_texts_or_weights_miss_the_cache(tiny_model, mialib_home):

@@ -1,11 +1,14 @@
 """Neighbors: one word and no more, the published ranking, and nothing that depends on the batch."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from conftest import CONTEXT, SENTENCES
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from mialib import batches
 from mialib.attacks import neighbors
 from mialib.attacks.neighbors import make_neighbors, neighbor_log_probs
 from mialib.catalog.models import Scorer
@@ -207,6 +210,29 @@ def test_a_second_call_runs_no_model(masked_folder, model_folder, made, monkeypa
     again = cache.neighbor_log_probs_or_load(model_folder, TEXTS, masked_folder, **options)
     np.testing.assert_array_equal(again, first)
     assert again.shape == (len(TEXTS), N)
+
+
+def test_neighbors_that_broke_off_go_on(masked_folder, model_folder, made, monkeypatch):
+    monkeypatch.setattr(batches, "SECONDS_A_PART", -1)  # a part a text
+    scorer, saved = Scorer(model_folder), []
+    own = scorer.score(TEXTS, progress=False)
+    whole = neighbor_log_probs(scorer, own, made, progress=False)
+
+    def save(part):
+        saved.append(part)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    for run, expected in (
+        (partial(make_neighbors, TEXTS, masked_folder, n_neighbors=N), made),
+        (partial(neighbor_log_probs, scorer, own, made), whole),
+    ):
+        saved.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run(progress=False, save=save)
+        rest = []
+        np.testing.assert_array_equal(run(progress=False, found=saved, save=rest.append), expected)
+        assert len(rest) == len(TEXTS) - 3, "all but the two that were there, and the last"
 
 
 @pytest.mark.parametrize("change", ["texts", "n_neighbors", "seed", "language", "code", "versions"])

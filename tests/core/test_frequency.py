@@ -61,10 +61,10 @@ def test_a_stream_is_read_once_and_in_batches(tokenizer, monkeypatch):
     np.testing.assert_array_equal(counted.counts, whole.counts)
 
 
-def test_a_count_that_broke_off_goes_on_where_it_stopped(tokenizer, tmp_path, monkeypatch):
+def test_a_count_that_broke_off_goes_on_where_it_stopped(tokenizer, monkeypatch):
     monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 2)
     monkeypatch.setattr(frequency, "SECONDS_BETWEEN_KEEPING", -1)
-    partial, seen = tmp_path / "partial.npz", []
+    seen, saved = [], []
 
     def tokenize(batch, **options):
         seen.extend(batch)
@@ -74,13 +74,15 @@ def test_a_count_that_broke_off_goes_on_where_it_stopped(tokenizer, tmp_path, mo
         yield from SENTENCES[:5]
         raise ConnectionError("gone")
 
-    given = {"name": "b", "partial": partial}
+    def save(state):
+        saved[:] = [{name: array.copy() for name, array in state.items()}]
+
     with pytest.raises(ConnectionError):
-        count_tokens(broken(), tokenize, len(tokenizer), **given)
-    assert partial.is_file() and seen == SENTENCES[:4]
+        count_tokens(broken(), tokenize, len(tokenizer), name="b", save=save)
+    assert seen == SENTENCES[:4]
     seen.clear()
-    counted = count_tokens(SENTENCES, tokenize, len(tokenizer), **given)
-    assert seen == SENTENCES[4:] and not partial.exists()
+    counted = count_tokens(SENTENCES, tokenize, len(tokenizer), name="b", found=saved)
+    assert seen == SENTENCES[4:]
     np.testing.assert_array_equal(counted.counts, count_tokens(SENTENCES, tokenizer, len(tokenizer), name="b").counts)
 
 

@@ -17,7 +17,7 @@ from tokenizers import processors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mialib
-from mialib import scoring
+from mialib import batches, scoring
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
 from mialib.token_stats import COLUMNS
@@ -103,6 +103,39 @@ def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatc
 def test_scores_do_not_depend_on_how_many_texts_are_tokenized_ahead(n_texts, model_folder, reference, monkeypatch):
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
     assert_agree(score(mialib.Scorer(model_folder)), reference)
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 5])
+def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, monkeypatch):
+    monkeypatch.setattr(batches, "SECONDS_A_PART", 0)  # a part a text
+    batch_budget(monkeypatch, 64)
+    texts, saved, forwards = TEXTS * 3, [], []
+    whole = score(mialib.Scorer(model_folder), texts)
+
+    def save(part):
+        saved.append(part)
+        if len(saved) == n_parts:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mialib.Scorer(model_folder).score(texts, progress=False, save=save)
+    assert sum(len(part.numbers) for part in saved) == n_parts
+    scorer = mialib.Scorer(model_folder)
+    forward = scorer._forward
+    monkeypatch.setattr(scorer, "_forward", lambda ids, begins: forwards.append(len(ids)) or forward(ids, begins))
+    again = scorer.score(texts, progress=False, found=saved)
+    for column in COLUMNS:
+        np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
+    np.testing.assert_array_equal(again.n_cut, whole.n_cut)
+    assert again.provenance == whole.provenance
+    # A batch that is not whole is scored again, so that it is the batch of before; the others are not.
+    assert len(texts) - n_parts <= sum(forwards) < len(texts) - n_parts + max(forwards)
+
+
+def test_the_last_part_is_not_saved_apart_from_the_whole(model_folder):
+    saved = []
+    mialib.Scorer(model_folder).score(TEXTS, progress=False, save=saved.append)
+    assert not saved, "of what takes no ten seconds nothing is written"
 
 
 def test_a_text_that_leaves_nothing_to_score_is_named_by_its_own_number(model_folder, monkeypatch):

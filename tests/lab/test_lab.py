@@ -13,6 +13,8 @@ from mialib.lab import corpora, models, training
 from mialib.lab.corpora import drop_near_duplicates
 from mialib.lab.docstrings import Docstring, read_docstrings
 from mialib.lab.recipes import Corpus, load_recipes
+from mialib.shared.kept import Parts
+from mialib.store import home
 
 TINY = {
     "name": "tiny",
@@ -112,8 +114,8 @@ def use_empty_home(tiny_lab, tmp_path, monkeypatch):
     """A function after which all is to be made anew, but for the reading of the packages' source files."""
 
     def use():
-        for home in (tiny_lab / "home", tmp_path / "empty"):
-            (home / "cache").mkdir(parents=True, exist_ok=True)
+        for folder in (tiny_lab / "home", tmp_path / "empty"):
+            (folder / "cache").mkdir(parents=True, exist_ok=True)
         sources = tiny_lab / "home" / "cache" / "sources"
         sources.mkdir(exist_ok=True)
         (tmp_path / "empty" / "cache" / "sources").symlink_to(sources, target_is_directory=True)
@@ -289,6 +291,30 @@ def test_training_twice_gives_the_same_scores(use_empty_home):
     assert first.provenance["revision"] == second.provenance["revision"]
 
 
+@pytest.mark.parametrize("name", ["lab/tiny-5k", "lab/tiny-masked"])
+def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_home, monkeypatch):
+    from mialib.catalog.models import model_revision
+
+    whole = model_revision(name)
+    use_empty_home()
+    monkeypatch.setattr(training, "SECONDS_A_PART", -1e9)  # after each step
+    kept, steps = Parts.add, []
+
+    def add(self, part, **options):
+        kept(self, part, **options)
+        steps.append(len(part["losses"]))
+        if len(steps) in (3, 7):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Parts, "add", add)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            model_revision(name)
+    assert model_revision(name) == whole
+    assert steps == [*range(1, steps[-1] + 1)], "no step twice, and all of them"
+    assert not list((home() / "lab" / "models").glob("*.parts"))
+
+
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     import torch
 
@@ -425,7 +451,7 @@ def test_a_trained_model_is_an_ordinary_hugging_face_folder():
 def test_a_masked_model_learns_from_background_alone(monkeypatch, use_empty_home):
     read = []
     monkeypatch.setattr(
-        training, "train_masked", lambda name, recipe, tokenizer, texts, folder: read.extend(texts) or {}
+        training, "train_masked", lambda name, recipe, tokenizer, texts, folder, parts: read.extend(texts) or {}
     )
     background = corpora.lab_texts("lab/tiny", "background")
     use_empty_home()
@@ -494,7 +520,7 @@ def trainings(monkeypatch, use_empty_home):
     """The names of the models that are trained, by a stub that trains nothing, in an empty home."""
     trained = []
 
-    def train(name, recipe, tokenizer, texts, times, folder):
+    def train(name, recipe, tokenizer, texts, times, folder, parts):
         trained.append(name)
         folder.mkdir()
         return {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mialib.shared import kept
-from mialib.shared.kept import ARRAYS, JSON, Format, keep, kept_path, once
+from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep, kept_path, once
 
 # --- once ---
 
@@ -219,3 +219,65 @@ def test_an_error_of_making_is_no_error_of_keeping():
 
     with pytest.raises(OSError, match="the hub can't be reached"):
         keep("kind", fail, JSON, n=1)
+
+
+# --- parts ---
+
+
+def test_a_computation_that_broke_off_goes_on_from_its_parts(mialib_home):
+    done = []
+
+    def make(parts, stop_after=None):
+        found = [number for part in parts for number in part]
+        for number in range(len(found), 5):
+            if number == stop_after:
+                raise KeyboardInterrupt
+            done.append(number)
+            parts.add([number])
+            found.append(number)
+        return found
+
+    path = kept_path("squares", JSON, of=1)
+    with pytest.raises(KeyboardInterrupt):
+        keep("squares", lambda parts: make(parts, 3), JSON, JSON, of=1)
+    assert [*Parts(path.with_name(f"{path.name}.parts"), JSON)] == [[0], [1], [2]]
+    assert keep("squares", make, JSON, JSON, of=1) == [0, 1, 2, 3, 4]
+    assert done == [0, 1, 2, 3, 4], "nothing twice"
+    assert {p.name for p in path.parent.iterdir() if p.suffix != ".lock"} == {path.name, f"{path.name}.sha256"}
+
+
+def test_a_damaged_part_is_made_anew(tmp_path, caplog):
+    parts = Parts(tmp_path / "parts", JSON)
+    for part in ("a", "b", "c"):
+        parts.add(part)
+    damaged = tmp_path / "parts" / "000001.json"
+    damaged.write_text(damaged.read_text().replace("b", "d"))
+    again = Parts(tmp_path / "parts", JSON)
+    assert [*again] == ["a", "c"] and "000001.json is not as it was written" in caplog.text
+    again.add("e")
+    assert [*again] == ["a", "c", "e"], "no part takes another's place"
+    again.add("all", instead=True)
+    assert [*again] == ["all"]
+    again.remove()
+    again.remove()
+    assert not (tmp_path / "parts").exists()
+
+
+def test_parts_that_cannot_be_kept_stop_nothing(tmp_path, caplog, monkeypatch):
+    def full(value, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    parts = Parts(tmp_path / "parts", JSON)
+    parts.add("whole")
+    monkeypatch.setattr(parts, "form", JSON._replace(write=full))
+    parts.add("lost", instead=True)
+    assert "No space left on device" in caplog.text
+    assert [*Parts(tmp_path / "parts", JSON)] == ["whole"], "what there was stays"
+
+
+def test_what_a_killed_run_left_is_cleaned_by_the_next(tmp_path):
+    left = tmp_path / ".one.txt.abc123"
+    left.mkdir()
+    (left / "one.txt").write_text("half")
+    once(tmp_path / "one.txt", lambda to: to.write_text("whole"))
+    assert not left.exists() and (tmp_path / "one.txt").read_text() == "whole"
