@@ -31,7 +31,7 @@ from mialib.book.claim_tests import (
     load_claims,
     scores_of,
 )
-from mialib.book.recorded import read_rows, scores_code, write_rows
+from mialib.book.recorded import read_rows, scores_code
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, verdict
 from mialib.metrics import Comparison, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
@@ -39,6 +39,7 @@ from mialib.shared.kept import JSON, keep
 from mialib.store import DATA, code_hash, hash_files
 
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
+KEY = ("claim", "setting")  # of a seed's row
 COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}
 WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", "supported")
 SEEDS_OF_A_VERDICT = 3
@@ -195,8 +196,8 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
 # --- recorded seeds ---
 
 
-def record(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
-    """Train, score and write the scores of several seeds, with provenance in the file's metadata.
+def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
+    """The scores of all claims' tests under models trained from these seeds: what is recorded.
 
     Scores are kept, so that a recording that was broken off goes on where it was.
     """
@@ -209,7 +210,7 @@ def record(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) -> 
             # A list of lists of arrays: parquet has no arrays of three dimensions.
             scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]
             rows.append(of_test | {"texts": scored.texts, "code": _code(), "scores": scores})
-    write_rows(path, rows)
+    return rows
 
 
 def _code() -> str:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mialib.book.pages import one_for_each, targets, whole_numbers
 from mialib.book.profile import load_profile
-from mialib.book.recorded import read_rows, scores_code, write_rows
+from mialib.book.recorded import read_rows, scores_code
 from mialib.catalog.corpora import reference_texts
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
@@ -36,6 +36,7 @@ from mialib.passes.inputs import Inputs, Target, cut_inputs, load_inputs, score_
 from mialib.store import DATA, hash_of, hash_texts
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
+KEY = ("model", "benchmark", "n_words")  # of a seed's row
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
 OWN, SHIFTED = "without a shift", "with a shift"
 AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
@@ -203,8 +204,8 @@ def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
 # --- recorded seeds ---
 
 
-def record(seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
-    """Train and score the models of the profile's page from these seeds, and write each detector's ranks.
+def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
+    """Each detector's ranks under the models of the profile's page, trained from these seeds: what is recorded.
 
     Seed 0 is the one that a build trains itself: its rows say how far another machine's is from the recorded one.
     """
@@ -221,7 +222,7 @@ def record(seeds: Iterable[int], path: Path = RECORDED_FILE) -> None:
                 row |= {"made_for": made_for(target, n_words, block.detectors), "texts": texts_of(inputs, cut)}
                 ranks, of_fold = zip(*map(_distinct_ranks, block.scores.values()), strict=True)
                 rows.append(row | {"code": code, "detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold})
-    write_rows(path, rows)
+    return rows
 
 
 def _code() -> str:

@@ -46,6 +46,7 @@ DETECTED = [name for name, known in DETECTORS.items() if not known.needs and set
 # What gathers texts, finds models and keeps files, since recorded scores are matched by their texts and recipes
 # themselves; and the metrics, of which only an AUC takes part, to choose hyperparameters by.
 GATHERING = ("lab", "catalog", "shared", "store", "benchmarks", "blind", "metrics")
+CONFIRMED = "confirmed"  # in a file's provenance: the hash of later code that computes seed 0 as recorded
 # Of a model's time: training is estimated, loading, scoring and writing are not.
 SPARE_SHARE, SPARE_SECONDS = 1.2, 15.0
 
@@ -66,6 +67,36 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
+def confirm_rows(path: Path, rows: list[dict[str, Any]], key: Sequence[str]) -> list[str]:
+    """Let recorded rows hold for today's code where it computes seed 0 as it was recorded, to the last bit.
+
+    `rows` are seed 0's, computed anew; the columns of `key` name a test, whose other seeds then count too. Returns the
+    tests that are not as recorded, whose rows stay those of the older code.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder) / path.name, rows)  # to have the file's types
+        again = {tuple(row[name] for name in key): row for row in read_rows(Path(folder) / path.name)}
+    recorded = read_rows(path)
+    tests = [tuple(row[name] for name in key) for row in recorded]
+    confirmed = {
+        (test, row["code"]): again[test]["code"]
+        for test, row in zip(tests, recorded, strict=True)
+        if row["seed"] == 0 and test in again and row | {"code": again[test]["code"]} == again[test]
+    }
+    codes = [confirmed.get((test, row["code"]), row["code"]) for test, row in zip(tests, recorded, strict=True)]
+    table = pq.read_table(path)
+    table = table.set_column(table.schema.get_field_index("code"), "code", pa.array(codes))
+    provenance = read_provenance(path) | {CONFIRMED: ", ".join(sorted({row["code"] for row in again.values()}))}
+    with atomic_path(path) as temporary:
+        pq.write_table(
+            table.replace_schema_metadata({"provenance": json.dumps(provenance)}), temporary, compression="zstd"
+        )
+    return [" ".join(map(str, test)) for test in again if test not in {test for test, _ in confirmed}]
+
+
 def read_rows(path: Path, **where: Any) -> list[dict[str, Any]]:
     """The rows whose columns have these values, all where none is named; none where there is no file."""
     import pyarrow.parquet as pq
@@ -82,9 +113,14 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 
 def describe_rows(path: Path) -> str:
-    """What the recorded seeds were computed with, in a sentence."""
-    made_with = ", ".join(f"{name} {value}" for name, value in read_provenance(path).items())
-    return f"The recorded seeds were computed with {made_with}." if made_with else "No seeds are recorded."
+    """What the recorded seeds were computed with, in a sentence or two."""
+    provenance = read_provenance(path)
+    later = provenance.pop(CONFIRMED, "")
+    made_with = ", ".join(f"{name} {value}" for name, value in provenance.items())
+    if not made_with:
+        return "No seeds are recorded."
+    again = f" The code has changed since; seed 0 came out the same, to the last bit, with that of hash {later}."
+    return f"The recorded seeds were computed with {made_with}.{again * bool(later)}"
 
 
 def scores_code(*modules: str) -> str:

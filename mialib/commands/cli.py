@@ -244,15 +244,27 @@ def lock() -> None:
 @app.command()
 def record(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
+    confirm: Annotated[
+        bool, typer.Option(help="only compute seed 0 again; where it is as recorded, all seeds hold for today's code")
+    ] = False,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
-    from mialib.book import judging, ranking
+    from mialib.book import judging, ranking, recorded
     from mialib.book.claim_tests import load_claims
     from mialib.book.notebooks import clone
 
     clone()
-    ranking.record(seeds or [0, 1, 2])
-    judging.record(load_claims(), seeds or [0, 1, 2])
+    wanted = [0] if confirm else seeds or [0, 1, 2]
+    for path, key, rows in (
+        (ranking.RECORDED_FILE, ranking.KEY, ranking.rows_of(wanted)),
+        (judging.RECORDED_FILE, judging.KEY, judging.rows_of(load_claims(), wanted)),
+    ):
+        if confirm:
+            left = recorded.confirm_rows(path, rows, key)
+            which = f": {'; '.join(left)}" if left else ""
+            typer.echo(f"{path.name}: {len(left) or 'no'} tests are no longer as recorded{which}")
+        else:
+            recorded.write_rows(path, rows)
 
 
 @app.command("record-lab")

@@ -15,9 +15,10 @@ from mialib.attacks.unseen import load_unseen
 from mialib.book import claim_tests, claims, judging, pages
 from mialib.book.claim_tests import Group, SeedScores, load_claims, score_claim
 from mialib.book.claims import summary
-from mialib.book.judging import judge, judge_on, load_recorded, record
+from mialib.book.judging import judge, judge_on, load_recorded
 from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC
 from mialib.book.profile import load_profile
+from mialib.book.recorded import write_rows
 from mialib.book.results import SMALLEST, label_of, verdict
 from mialib.book.tuning import METHODS
 from mialib.catalog.benchmarks import load_benchmark
@@ -415,7 +416,7 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     # A folder has one training seed only; what is recorded for another is that of the same weights here.
     monkeypatch.setattr(judging, "scores_of", lambda c, claim, setting, seed=0: (labels, replace(live, seed=seed)))
     path = tmp_path / "recorded.parquet"
-    record(claims, [0, 1, 2], path)
+    write_rows(path, judging.rows_of(claims, [0, 1, 2]))
     [_, (first, test, code), (second, *_)] = load_recorded("x", "here", path)
     assert (first.seed, second.seed) == (1, 2) and test == claims.test_hash(claims.claims[0], "here")
     assert code == judging._code()

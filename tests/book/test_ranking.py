@@ -400,7 +400,7 @@ def recorded_file(of_page, tmp_path, monkeypatch):
     monkeypatch.setattr(ranking, "load_profile", lambda: _profile(parameters))
     monkeypatch.setattr(ranking, "of_seed", lambda model, seed: model)
     path = tmp_path / "ranking.parquet"
-    ranking.record([0, 1, 2], path)
+    recorded.write_rows(path, ranking.rows_of([0, 1, 2]))
     return path
 
 
@@ -457,17 +457,24 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
     assert sum("recorded for another test" in line for line in gathered.left_out) == 6, "other detectors apply"
 
 
-def test_one_command_records_both_files(monkeypatch):
+@pytest.mark.parametrize("confirms", [False, True])
+def test_one_command_records_or_confirms_both_files(monkeypatch, confirms):
     from typer.testing import CliRunner
 
     from mialib.book import judging
     from mialib.commands.cli import app
 
-    asked = []
-    monkeypatch.setattr(ranking, "record", lambda seeds: asked.append(("ranking", seeds)))
-    monkeypatch.setattr(judging, "record", lambda stated, seeds: asked.append(("claims", seeds)))
-    assert CliRunner().invoke(app, ["record", "--seed", "3"]).exit_code == 0
-    assert asked == [("ranking", [3]), ("claims", [3])]
+    written, confirmed = [], []
+    monkeypatch.setattr(ranking, "rows_of", lambda seeds: [("ranking", seeds)])
+    monkeypatch.setattr(judging, "rows_of", lambda stated, seeds: [("claims", seeds)])
+    monkeypatch.setattr(recorded, "write_rows", lambda path, rows: written.append((path.stem, *rows)))
+    monkeypatch.setattr(recorded, "confirm_rows", lambda path, rows, key: confirmed.append((path.stem, *rows)) or ["x"])
+    done = CliRunner().invoke(app, ["record", "--seed", "3", *["--confirm"] * confirms])
+    assert done.exit_code == 0, done.output
+    seeds = [0] if confirms else [3]
+    assert (confirmed if confirms else written) == [("ranking", ("ranking", seeds)), ("claims", ("claims", seeds))]
+    assert not (written if confirms else confirmed)
+    assert done.output.count("1 tests are no longer as recorded: x") == (2 if confirms else 0)
 
 
 def test_shifted_benchmarks_are_given_for_each_model_or_for_none():

@@ -356,3 +356,25 @@ def test_recorded_scores_are_matched_by_the_code_that_computes_them_and_no_other
     assert {"scoring", "kernels", "detectors", "model_selection", "lab.training", "passes.inputs"} <= closure
     assert {module for module in closure if module.split(".")[0] in ("book", "commands", "builders")} == of_the_book
     assert recorded.scores_code(*roots) == code_hash(*every, apart=recorded.GATHERING)
+
+
+# --- recorded seeds ---
+
+
+def row_of(test, seed, code, *scores):
+    return {"test": test, "seed": seed, "code": code, "scores": [np.array(scores, np.float32)]}
+
+
+def test_seeds_hold_for_later_code_where_seed_0_comes_out_the_same_to_the_last_bit(tmp_path):
+    path = tmp_path / "recorded.parquet"
+    apart = np.nextafter(np.float32(0.1), np.float32(1))
+    recorded.write_rows(path, [row_of(test, seed, "old", 0.1, seed) for test in "abc" for seed in range(3)])
+    assert "has changed" not in recorded.describe_rows(path)
+    again = [row_of("a", 0, "new", 0.1, 0), row_of("b", 0, "new", apart, 0)]
+    assert recorded.confirm_rows(path, again, ["test"]) == ["b"]
+    assert [row["code"] for row in recorded.read_rows(path)] == ["new"] * 3 + ["old"] * 6
+    kept = [row_of(test, seed, "", 0.1, seed) | {"code": None} for test in "abc" for seed in range(3)]
+    for row, was in zip(recorded.read_rows(path), kept, strict=True):
+        assert row | {"code": None} == was | {"scores": [was["scores"][0].tolist()]}, "nothing else changes"
+    assert recorded.read_provenance(path)["torch"], "what the seeds were computed with stays"
+    assert "to the last bit, with that of hash new." in recorded.describe_rows(path)
