@@ -22,6 +22,25 @@ app.add_typer(build.app)
 StartToken = Annotated[
     str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
 ]
+
+
+def _make_anew(fresh: bool) -> bool:
+    if fresh:
+        from mialib.shared.kept import keep_nothing_of_before
+
+        keep_nothing_of_before()
+    return fresh
+
+
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        callback=_make_anew,
+        help="compute again what is kept. It is found by the content of texts, weights and tokenizer, the code and the "
+        "libraries' versions; a large file's content is read again where its size or time has changed",
+    ),
+]
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
 
@@ -57,6 +76,7 @@ def detect(
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
     start_token: StartToken = "auto",
+    fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely.
@@ -121,6 +141,7 @@ def view(
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
     ] = None,
     start_token: StartToken = "auto",
+    fresh: Fresh = False,
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
 
@@ -166,6 +187,7 @@ def score(
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
     start_token: StartToken = "auto",
+    fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
     from mialib.catalog.models import check_loadable
@@ -436,6 +458,8 @@ def main() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    for stream in (sys.stdout, sys.stderr):  # of a terminal or a file that can't take all characters
+        stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Stopped as stopped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 10.0  # for another process, before the wait is mentioned
+ANEW: set[Path] | None = None  # where everything is to be made anew: what has been
+READ: dict[Path, list[tuple[Path, int, int]]] = {}  # folders found whole, with their files' sizes and times
 NO_ROOM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -69,8 +72,7 @@ class Parts:
         path, earlier = self.folder / f"{self._n:06d}{self.form.suffix}", list(self.folder.glob("*")) if instead else []
         self._n += 1
         try:
-            with atomic_path(path) as temporary:
-                _write(part, temporary, path, self.form)
+            _write_sealed(path, lambda to: self.form.write(part, to))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -87,9 +89,8 @@ class Parts:
 def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None = None, **determined_by: Any) -> T:
     """What `make` returns, read from the file that an earlier call kept where all of `determined_by` is the same.
 
-    A checksum of key and content lies beside the file. A file that does not match it, or that has none, is set aside
-    with a warning and made anew. Where nothing can be written the value is returned all the same, with a warning.
-    With a format of `parts`, `make` is given `Parts` to keep what is finished in, and to go on from.
+    With a format of `parts`, `make` is given `Parts` to keep what is finished in, and to go on from. Where nothing can
+    be written the value is returned all the same, with a warning.
     """
     path = kept_path(kind, form, **determined_by)
     in_parts = [Parts(path.with_name(f"{path.name}.parts"), parts)] if parts else []
@@ -97,14 +98,16 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
 
     def write(to: Path) -> None:
         made.append(make(*in_parts))
-        _write(made[0], to, path, form)
+        form.write(made[0], to)
 
     try:
+        if ANEW is not None and path not in ANEW:
+            ANEW.add(path)
+            for old in (path, _seal(path)):
+                old.unlink(missing_ok=True)
+            for of_path in in_parts:
+                of_path.remove()
         once(path, write)
-        if not _is_whole(path):
-            _set_aside(path)
-            made.clear()
-            once(path, write)
         for of_path in in_parts:
             of_path.remove()
     except OSError as error:
@@ -115,16 +118,15 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     return form.read(path)
 
 
+def keep_nothing_of_before() -> None:
+    """Have this process make everything anew that it asks for, once."""
+    global ANEW
+    ANEW = set()
+
+
 def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
     """Where `keep` keeps it."""
     return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
-
-
-def _write(value: Any, to: Path, path: Path, form: Format) -> None:
-    """Write a value to a temporary path, and the seal of the one that it will have."""
-    form.write(value, to)
-    with atomic_path(_seal(path)) as temporary:
-        temporary.write_text(_checksum(to), encoding="ascii")
 
 
 def _seal(path: Path) -> Path:
@@ -139,43 +141,68 @@ def _checksum(path: Path) -> str:
 
 
 def _is_whole(path: Path) -> bool:
+    """Whether a file or folder is as it was written; of a folder that this process has read, by its files' times."""
+    stamps = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(path.rglob("*"))]
+    if stamps and READ.get(path) == stamps:
+        return True
     try:
-        return _seal(path).read_text(encoding="ascii") == _checksum(path)
+        is_whole = _seal(path).read_text(encoding="ascii") == _checksum(path)
     except (FileNotFoundError, UnicodeDecodeError):
         return False
+    if is_whole:
+        READ[path] = stamps
+    return is_whole
 
 
 def _set_aside(path: Path) -> None:
     aside = path.with_name(f"damaged-{time.time_ns()}-{path.name}")
-    try:
-        path.rename(aside)
-    except FileNotFoundError:  # another process was faster
-        return
+    path.rename(aside)
     logger.warning("%s is not as it was written: set aside as %s and made anew", path, aside.name)
+
+
+def _write_sealed(path: Path, write: Callable[[Path], None]) -> None:
+    """A file or folder all or nothing, and the seal beside it."""
+    with atomic_path(path) as temporary:
+        write(temporary)
+        with atomic_path(_seal(path)) as seal:
+            seal.write_text(_checksum(temporary), encoding="ascii")
 
 
 def once(path: Path, write: Callable[[Path], None]) -> Path:
     """`path`, a file or folder, written first where it is not there; of several processes one writes, the others wait.
 
-    `write` is given a path whose file or folder is moved to `path` at the end.
+    `write` is given a path whose file or folder is moved to `path` at the end. A checksum of name and content lies
+    beside it. What does not match it, or has none, is set aside with a warning and made anew.
     """
     from filelock import FileLock, Timeout
 
-    if path.exists():
+    if path.exists() and _is_whole(path):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.parent / f".{path.name}.lock")
     try:
         lock.acquire(timeout=WAIT_SECONDS)
     except Timeout:
-        logger.warning("waiting for another process that makes %s and holds %s", path, lock.lock_file)
+        logger.warning("waiting for %s, which makes %s and holds %s", _holder(lock.lock_file), path, lock.lock_file)
         lock.acquire()
     try:
+        if path.exists() and not _is_whole(path):
+            _set_aside(path)
         if not path.exists():
             for left in path.parent.glob(f".{path.name}.*/"):  # of a run that was killed: it held this lock
                 shutil.rmtree(left, ignore_errors=True)
-            with atomic_path(path) as temporary:
-                write(temporary)
+            _write_sealed(path, write)
     finally:
         lock.release()
     return path
+
+
+def _holder(lock_file: str) -> str:
+    """The process that holds a lock, as far as the system says."""
+    node, locks = os.stat(lock_file).st_ino, Path("/proc/locks")
+    for line in locks.read_text().splitlines() if locks.is_file() else ():
+        # 12: FLOCK  ADVISORY  WRITE 4711 08:01:1234567 0 EOF
+        match line.split():
+            case [_, "FLOCK", _, _, process, place, *_] if place.endswith(f":{node}"):
+                return f"process {process}"
+    return "another process"

@@ -1,7 +1,10 @@
 """The command line."""
 
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +18,7 @@ import mialib
 from mialib.benchmarks import load_texts
 from mialib.calibration import set_p_value
 from mialib.commands.cli import app, main
+from mialib.store import ROOT
 
 
 @pytest.fixture
@@ -206,3 +210,56 @@ def test_an_error_of_the_users_is_one_line_and_exit_code_one(arguments, message,
         main()
     error = capsys.readouterr().err
     assert caught.value.code == 1 and message in error and error.count("\n") == 1
+
+
+def test_fresh_scores_again_what_is_kept(texts_file, model_folder, monkeypatch):
+    from mialib.scoring import Scorer
+    from mialib.shared import kept
+
+    scored = []
+    score = Scorer.score
+    monkeypatch.setattr(Scorer, "score", lambda self, *args, **given: scored.append(1) or score(self, *args, **given))
+    monkeypatch.setattr(kept, "ANEW", None)
+    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "ppl"]
+    said = [CliRunner().invoke(app, [*command, *fresh]).stdout for fresh in ([], [], ["--fresh"])]
+    assert len(scored) == 2 and said[0] == said[1] == said[2]
+
+
+def run_main(*arguments, **environ):
+    code = "from mialib.commands.cli import main; main()"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_escape(tmp_path, model_folder):
+    (tmp_path / "texts.jsonl").write_text('{"text": "Die M\u00fchle am Flu\u00df \u6cb3"}\n')
+    command = ["detect", str(tmp_path / "texts.jsonl"), "--model", model_folder, "--detector", "ppl"]
+    said, errors = run_main(*command, PYTHONIOENCODING="cp437").communicate()
+    assert "am Flu" in said and "\\u6cb3" in said and not errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_stop_ends_in_one_sentence_and_leaves_nothing_half(number, tmp_path, model_folder):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # an endpoint that takes a request and never answers
+        place = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        (tmp_path / "texts.jsonl").write_text('{"text": "The river runs"}\n')
+        given = {"OPENAI_BASE_URL": place, "OPENAI_API_KEY": "k", "MIALIB_HOME": str(tmp_path / "home")}
+        command = ["detect", str(tmp_path / "texts.jsonl"), "--model", "api:m", "--detector", "ppl"]
+        running = run_main(*command, **given)
+        silent.settimeout(60)
+        silent.accept()
+        running.send_signal(number)
+        said, errors = running.communicate(timeout=60)
+    assert running.returncode == 128 + number and not said
+    assert errors.splitlines()[-1] == (
+        "mialib: stopped; what is finished is kept, and the same command goes on from there"
+    ), errors
+    assert "Traceback" not in errors
+    assert not [path for path in (tmp_path / "home").rglob(".*") if path.suffix != ".lock"]
