@@ -104,7 +104,7 @@ class Clone:
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
     """The clone with one page built, and what was said."""
-    clone = Clone(tmp_path_factory.mktemp("clone"))
+    clone = Clone(tmp_path_factory.mktemp("a clone 's folder"))
     return clone, clone.build("--page", "drawn")
 
 
