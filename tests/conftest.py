@@ -283,8 +283,14 @@ def made_row(log_prob, entropy):
     return TokenRow(np.arange(n), np.array(log_prob, float), np.array(entropy, float), np.ones(n))
 
 
+MARKUP = "<img src=x onerror=alert(1)>"  # where a name or a text is taken for markup, a browser would run this
+
+
 def page_parameters(models, folder):
-    """Parameters for any page but the lab's own, as papermill's -p gives them, and what differs for some pages."""
+    """Parameters for any page but the lab's own, as papermill's -p gives them, and what differs for some pages.
+
+    Names of files and texts hold markup and what ends a quotation in Markdown.
+    """
 
     def write(name, places):
         rows = [
@@ -293,10 +299,14 @@ def page_parameters(models, folder):
             for noun in NOUNS
             for is_member, place in zip((True, False), places, strict=True)
         ]
+        for row, ends in zip(
+            rows, ("</td></pre>", "`````", "\n\n~~~~~\n", "-->", "{raw}", "[a](javascript:alert(1))"), strict=False
+        ):
+            row["text"] = f"{MARKUP} {ends} {MARKUP} {row['text']}"
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(folder / name)
 
-    texts, shifted = write("texts.jsonl", ("near", "behind")), write("shifted.jsonl", ("near", "under"))
+    texts, shifted = write(f"texts {MARKUP}.jsonl", ("near", "behind")), write("shifted.jsonl", ("near", "under"))
     (folder / "corpus.txt").write_text("The river runs behind the mill\nThe old engine stands near the market\n" * 50)
     (folder / "unseen.txt").write_text("".join(f"The old Mill {i} stands {2 * i} miles off\n" for i in range(8)))
     return {

@@ -84,7 +84,9 @@ def confirm_rows(path: Path, rows: list[dict[str, Any]], key: Sequence[str]) -> 
     confirmed = {
         (test, row["code"]): again[test]["code"]
         for test, row in zip(tests, recorded, strict=True)
-        if row["seed"] == 0 and test in again and row | {"code": again[test]["code"]} == again[test]
+        if row["seed"] == 0
+        and test in again
+        and json.dumps(row | {"code": again[test]["code"]}) == json.dumps(again[test])
     }
     codes = [confirmed.get((test, row["code"]), row["code"]) for test, row in zip(tests, recorded, strict=True)]
     table = pq.read_table(path)

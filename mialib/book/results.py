@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -238,15 +239,20 @@ def one_seed_says(difference: Interval, margin: float | None = None) -> str:
     return ONE_SEED_WORDS[verdict(difference, margin, SMALLEST)]
 
 
+def literal(text: str) -> str:
+    """Foreign text, such as an error's message, on one line of Markdown: all its characters stand for themselves."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
+
+
 def one_seed_text(statement: str, comparisons: dict[str, Comparison | None], margin: float | None = None) -> str:
     """A statement and whether it holds with the one seed that a page ran, in Markdown; `margin` as for `verdict`."""
     found = []
     for name, comparison in comparisons.items():
         if comparison is None:
-            found.append(f"not applicable for {name}")
+            found.append(f"not applicable for {literal(name)}")
         else:
             says = one_seed_says(comparison.difference, margin)
-            found.append(f"**{says}** for {name} (difference {comparison.difference})")
+            found.append(f"**{says}** for {literal(name)} (difference {comparison.difference})")
     return f"*{statement}.* With this training seed: " + "; ".join(found) + "."
 
 

@@ -12,7 +12,7 @@ from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
 from mialib.book.profile import load_profile
-from mialib.book.results import DASH, ONE_SEED, Result, one_seed_says, provenance_of
+from mialib.book.results import DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
 from mialib.catalog.registry import is_api
 from mialib.lab.models import lab_recipe
 from mialib.metrics import Comparison, Interval
@@ -150,11 +150,6 @@ def quoted(texts: Mapping[str, str]) -> Markdown:
         fence = "~" * max(4, 1 + max(map(len, re.findall("~+", text)), default=0))
         blocks.append(f"**{literal(name)}**\n\n{fence}text\n{fill(text, 76)}\n{fence}")
     return Markdown("\n\n".join(blocks) or "There are none.")
-
-
-def literal(text: str) -> str:
-    """Foreign text, such as an error's message, on one line of Markdown: all its characters stand for themselves."""
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:

@@ -2,12 +2,16 @@
 
 import ast
 import json
+from html.parser import HTMLParser
 
+import IPython.display
 import matplotlib
 import nbformat
 import papermill
 import pytest
-from conftest import page_parameters
+from conftest import MARKUP, page_parameters
+from IPython.display import HTML, Markdown
+from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.book.notebooks import read_notebook, run_notebook
@@ -86,15 +90,47 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"
-    scope = {}
+    wanted |= of_page.get(path.stem, {})
+    shown, scope = [], {}
+    monkeypatch.setattr(IPython.display, "display", lambda *values, **_: shown.extend(values))
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type != "code":
             continue
-        exec(compile(cell.source, f"{path.stem}, {cell.id}", "exec"), scope)
+        code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
+        last = code.body.pop() if code.body and isinstance(code.body[-1], ast.Expr) else None
+        exec(compile(code, f"{path.stem}, {cell.id}", "exec"), scope)
+        if last:
+            shown.append(eval(compile(ast.Expression(last.value), f"{path.stem}, {cell.id}", "eval"), scope))
         if "parameters" in cell.metadata.tags:
-            scope |= {name: v for name, v in (wanted | of_page.get(path.stem, {})).items() if name in scope}
+            scope |= {name: value for name, value in wanted.items() if name in scope}
     found = load_results(tmp_path / "results.json")
     assert found and any(result.ours is not None for result in found)
+    for value in shown:
+        assert not hostile_elements(value), "what is markup in a text's or a file's name must not be markup on the page"
+
+
+def hostile_elements(value):
+    """The elements that a shown value would make of the markup in texts and names."""
+    html = getattr(value, "_repr_html_", lambda: "")() or ""
+    if markdown := getattr(value, "_repr_markdown_", lambda: "")():
+        html += MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
+    hostile = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            runs = {name: said for name, said in attributes if name in ("href", "src") or name.startswith("on")}
+            if tag == "script" or "alert(1)" in str(runs):
+                hostile.append((tag, attributes))
+
+    Parser().feed(html)
+    return hostile
+
+
+def test_the_check_for_hostile_elements_finds_them():
+    for value in (HTML(MARKUP), HTML("<script>"), HTML("<a href='javascript:alert(1)'>"), Markdown(f"a {MARKUP}")):
+        assert hostile_elements(value), value.data
+    for value in (Markdown(f"`````\n{MARKUP}"), Markdown(f"`{MARKUP}`"), Markdown("[a](javascript:alert(1))")):
+        assert not hostile_elements(value), value.data
 
 
 # --- the runner ---
