@@ -265,7 +265,7 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
         try:
             table = pq.ParquetFile(file).read()
         except Exception as error:  # a broken file's are of many classes
-            raise ValueError(f"{path}: not a readable .parquet file ({' '.join(str(error).split())})") from None
+            raise ValueError(f"{path}: not a readable .parquet file ({_plain(error)})") from None
     _check_names(table.column_names, str(path))
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -274,12 +274,17 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
         except UnicodeDecodeError:
             raise ValueError(f"{path}, column {excerpt(name)}: not UTF-8 text; write it anew as UTF-8") from None
         except Exception as error:
-            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            why = f"{type(error).__name__}: {_plain(error)}"
             warnings.warn(f"{path}: column {excerpt(name)} can't be read and is left out ({why})", stacklevel=4)
     return [
         {name: values[i] for name, values in columns.items()}
         for i in range(table.num_rows if table.column_names else 0)
     ]
+
+
+def _plain(error: Exception) -> str:
+    """pyarrow's messages run over several lines and may hold a damaged file's bytes."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(error).split()))
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
