@@ -1,4 +1,4 @@
-"""How many cases a property is held against: 30 in the fast tests, `--hypothesis-profile=thorough` 350.
+"""How many cases a property is held against: 25 in the fast tests, 220 with `--hypothesis-profile=thorough`.
 
 The cases are the same in each run, and nothing of them is kept.
 """
@@ -21,6 +21,6 @@ ALWAYS = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 }
-settings.register_profile("fast", max_examples=30, **ALWAYS)
-settings.register_profile("thorough", max_examples=350, **ALWAYS)
+settings.register_profile("fast", max_examples=25, **ALWAYS)
+settings.register_profile("thorough", max_examples=220, **ALWAYS)
 settings.load_profile("fast")
