@@ -286,6 +286,8 @@ def surp_conditions(
     between the text's sorted log p, and low is strictly below it.
     """
     check_k(*np.ravel(k), or_zero=True)
+    if np.isnan(entropy_threshold).any():
+        raise ValueError("entropy_threshold is a number, got nan")
     log_prob = row.log_prob.astype(np.float64)
     is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
     return is_sure, log_prob < np.percentile(log_prob, k)[..., None]
