@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AllowInfNan, BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, TypeAdapter, ValidationError
 
 T = TypeVar("T")
+Positive = Annotated[PositiveFloat, AllowInfNan(False)]
+NonNegative = Annotated[NonNegativeFloat, AllowInfNan(False)]
 MOST_TOLD = 5  # wrong values in an error message
 
 
 class Strict(BaseModel):
-    """Data from a YAML file: frozen, and an unknown key and a number that is not finite are errors."""
+    """Data from a YAML file: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Loader(yaml.SafeLoader):

@@ -1,4 +1,4 @@
-"""The same properties once more, each held against many cases."""
+"""The same properties once more, each held against many cases: those of the profile `thorough` (tests/conftest.py)."""
 
 import os
 import re
