@@ -8,9 +8,10 @@ from __future__ import annotations
 import csv
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from reprlib import repr as short_repr  # of any value, however long or nested
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ SOURCE_COLUMN = "source"
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
 PARTS = ("head", "middle", "tail")  # of a long document
+MOST_NAMED = 20  # columns in an error message
 
 
 @dataclass(frozen=True)
@@ -157,10 +159,20 @@ def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = No
     columns = (text_column,) if text_column else TEXT_COLUMNS
     column = next((column for column in columns if column in rows[0]), None)
     if column is None:
-        raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {', '.join(rows[0])}")
+        raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}")
     texts = [row.get(column) for row in rows]
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {short_repr(text)}")
     check_texts(texts, name)
     return texts
+
+
+def name_columns(columns: Iterable[str]) -> str:
+    """Names of columns for an error message, the first of many and of each the beginning."""
+    names = [name if name.isprintable() and len(name) <= 60 else excerpt(name) for name in columns]
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def read_benchmark(
@@ -192,7 +204,7 @@ def benchmark_of_rows(
     missing = [i for i, row in enumerate(rows) if label_column not in row]
     if missing:
         raise ValueError(
-            f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {', '.join(rows[missing[0]])}"
+            f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {name_columns(rows[missing[0]])}"
         )
     labels = check_labels([row[label_column] for row in rows], name)
     domain_column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
@@ -212,7 +224,7 @@ def check_labels(labels: Sequence[Any], name: str) -> list[int]:
     """A file's labels as numbers; ValueError that names the first row whose label is neither 0 nor 1."""
     for i, label in enumerate(labels):
         if label not in (0, 1, "0", "1"):  # a CSV's cells are text
-            raise ValueError(f"{name}, row {i + 1}: label {label!r} is neither 0 nor 1 (1 = member)")
+            raise ValueError(f"{name}, row {i + 1}: label {short_repr(label)} is neither 0 nor 1 (1 = member)")
     return [int(label) for label in labels]
 
 
@@ -226,7 +238,9 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
                 row = json.loads(line, object_pairs_hook=_without_repeats)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
-            except (ValueError, RecursionError) as error:
+            except RecursionError:
+                raise ValueError(f"{path}, line {number}: nested too deeply to be read") from None
+            except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
             if not isinstance(row, dict):
                 raise ValueError(f"{path}, line {number}: an object is expected, got {type(row).__name__}")
@@ -239,28 +253,67 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands there twice")
+        raise ValueError(f"{excerpt(next(name for name in names if names.count(name) > 1))} stands there twice")
     return row
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:
+    """Without the columns that hold what Python can't, such as a time in the year 300,000: a warning names them."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(path).to_pylist()
+    with path.open("rb") as file:
+        try:
+            table = pq.ParquetFile(file).read()
+        except Exception as error:  # a broken file's are of many classes
+            raise ValueError(f"{path}: not a readable .parquet file ({_plain(error)})") from None
+    _check_names(table.column_names, str(path))
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns[name] = column.to_pylist()
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}, column {excerpt(name)}: not UTF-8 text; write it anew as UTF-8") from None
+        except Exception as error:
+            why = f"{type(error).__name__}: {_plain(error)}"
+            warnings.warn(f"{path}: column {excerpt(name)} can't be read and is left out ({why})", stacklevel=4)
+    return [
+        {name: values[i] for name, values in columns.items()}
+        for i in range(table.num_rows if table.column_names else 0)
+    ]
+
+
+def _plain(error: Exception) -> str:
+    """pyarrow's messages run over several lines and may hold a damaged file's bytes."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(error).split()))
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    if wrong := [i for i, name in enumerate(names) if name and name in names[:i]]:
+        name = excerpt(names[wrong[0]])
+        raise ValueError(f"{where}, column {wrong[0] + 1}: another column is named {name} too")
 
 
 def _read_csv(path: Path) -> list[dict[str, Any]]:
-    """Every row has as many cells as the header, so no comma of an unquoted text moves a cell to another column."""
+    """Every row has as many cells as the header and ends as it does, so no comma and no end of line of an unquoted text
+    is taken for the file's."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            lines = [(reader.line_num, cells) for cells in reader if cells]  # without blank lines
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+        raw = list(file)
+    reader, lines = csv.reader(raw, strict=True), []
+    try:
+        for cells in reader:
+            first, end = (line[len(line.rstrip("\r\n")) :] for line in (raw[0], raw[reader.line_num - 1]))
+            if end and end != first:
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: it ends in {end!r}, and line 1 in {first!r}; give all lines the "
+                    'same end, and a text that holds one its "quotes"'
+                )
+            if cells:  # no blank line
+                lines.append((reader.line_num, cells))
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
     names = lines[0][1] if lines else []
-    if wrong := [i for i, name in enumerate(names) if name and name in names[:i]]:
-        raise ValueError(f"{path}, line 1, column {wrong[0] + 1}: another column is named {names[wrong[0]]!r} too")
+    _check_names(names, f"{path}, line 1")
     for number, cells in lines:
         if len(cells) != len(names):
             raise ValueError(
@@ -284,11 +337,18 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    from pyarrow import ArrowInvalid
-
     try:
         return READERS[path.suffix](path)
+    except UnicodeDecodeError:
+        raise ValueError(_where_not_utf_8(path)) from None
+
+
+def _where_not_utf_8(path: Path) -> str:
+    """Which byte is no UTF-8: readers of lines know its place in what they have read last alone."""
+    try:
+        data = path.read_bytes()
+        data.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})") from None
-    except ArrowInvalid as error:
-        raise ValueError(f"{path}: not a readable {path.suffix} file ({' '.join(str(error).split())})") from None
+        line, byte = data[: error.start].count(b"\n") + 1, data[error.start]
+        return f"{path}, line {line}: not UTF-8 text (byte {error.start} of the file is {byte:#04x}); save it as UTF-8"
+    return f"{path}: changed while it was read"

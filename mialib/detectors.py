@@ -10,10 +10,14 @@ command line read the registry, so a function here is all it takes.
 from __future__ import annotations
 
 import inspect
+import math
+import sys
 import zlib as zlib_library
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from numbers import Real
+from reprlib import repr as short_repr  # of any value, however long
 from typing import Any
 
 import numpy as np
@@ -90,6 +94,8 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     if unknown := sorted(set(given) - set(chosen.hyperparameters)):
         known = ", ".join(chosen.hyperparameters) or "none"
         raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
+    for option, value in given.items():
+        check_hyperparameter(name, option, value, chosen.hyperparameters[option])
     check_known(chosen.reads, stats.lacks, f"detector {name!r}")
     if missing := [need for need in chosen.needs if inputs[need] is None]:
         raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
@@ -123,6 +129,20 @@ def get_detector(name: str) -> Detector:
     if name not in DETECTORS:
         raise ValueError(f"unknown detector {name!r}; known: {', '.join(DETECTORS)}")
     return DETECTORS[name]
+
+
+def check_hyperparameter(detector: str, option: str, value: Any, default: float) -> None:
+    """ValueError for a hyperparameter that is no number, or is neither True nor False where its default is."""
+    if isinstance(default, bool):
+        is_known, wanted = isinstance(value, bool | np.bool_ | int) and value in (0, 1), "True or False"
+    else:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        is_known, wanted = (
+            is_number and (abs(value) <= sys.float_info.max or value in (math.inf, -math.inf)),
+            "a number",
+        )
+    if not is_known:
+        raise ValueError(f"detector {detector!r}: {option} is {wanted}, got {short_repr(value)}")
 
 
 def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequency:
@@ -266,6 +286,8 @@ def surp_conditions(
     between the text's sorted log p, and low is strictly below it.
     """
     check_k(*np.ravel(k), or_zero=True)
+    if np.isnan(entropy_threshold).any():
+        raise ValueError("entropy_threshold is a number, got nan")
     log_prob = row.log_prob.astype(np.float64)
     is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
     return is_sure, log_prob < np.percentile(log_prob, k)[..., None]

@@ -11,6 +11,7 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: no test may reach the network
 os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp()  # where transformers copies the code that a model brings along
+os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp()  # its tables of Unicode, not in the repository
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read with numpy and torch: workers side by side have a core each
 
 import warnings
@@ -23,6 +24,7 @@ import torch
 import transformers
 from hub_clients import pointed_at
 from hub_server import serve_hub
+from hypothesis import HealthCheck, settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -30,7 +32,8 @@ from mialib.benchmarks import Benchmark
 from mialib.passes.inputs import Target, inputs_of, load_inputs
 from mialib.token_stats import TokenRow, TokenStats
 
-atexit.register(shutil.rmtree, os.environ["HF_MODULES_CACHE"], ignore_errors=True)
+for temporary in ("HF_MODULES_CACHE", "HYPOTHESIS_STORAGE_DIRECTORY"):
+    atexit.register(shutil.rmtree, os.environ[temporary], ignore_errors=True)
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits, and waits long where cores are shared
 transformers.utils.logging.disable_progress_bar()
 COPIES = os.environ.get("MIALIB_BENCHMARKS")  # a person's, before each test is kept from it
@@ -91,6 +94,18 @@ AFTER_THE_HEAD = {
     },
     "cohere": {"config": "CohereConfig", "initializer_range": 0.3, "intermediate_size": 64, "logit_scale": 0.25},
 }
+
+# How many cases a property is held against (tests/properties): the same ones in each run, and none is kept.
+for name, cases in {"thorough": 220, "fast": 25}.items():
+    settings.register_profile(
+        name,
+        max_examples=cases,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+settings.load_profile("fast")
 
 
 @pytest.fixture(autouse=True)

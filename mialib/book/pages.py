@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from reprlib import repr as short_repr  # of any value, however long
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,17 @@ def optional(value: Any) -> Any:
     return None if value in ("", "-", None) else value
 
 
-def numbers(value: Any) -> list[float]:
-    """A notebook parameter as numbers."""
-    return [float(entry) for entry in as_list(value)]
+def numbers(value: Any, name: str) -> list[float]:
+    """A notebook parameter as finite numbers; ValueError, with the parameter's name, for anything else."""
+    found = []
+    for entry in as_list(value):
+        try:
+            found.append(float(entry))
+        except (TypeError, ValueError, OverflowError):
+            found.append(math.nan)
+        if not math.isfinite(found[-1]):
+            raise ValueError(f"{name}: a finite number is expected, got {short_repr(entry)}")
+    return found
 
 
 def whole_numbers(value: Any, name: str) -> list[int]:
@@ -36,7 +46,7 @@ def whole_numbers(value: Any, name: str) -> list[int]:
     found = []
     for entry in as_list(value):
         if not str(entry).isdecimal() or int(entry) < 1:
-            raise ValueError(f"{name}: a positive whole number is expected, got {entry!r}")
+            raise ValueError(f"{name}: a positive whole number is expected, got {short_repr(entry)}")
         found.append(int(entry))
     return found
 

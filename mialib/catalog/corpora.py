@@ -15,11 +15,13 @@ import gzip
 import json
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import islice
 from pathlib import Path
+from reprlib import repr as short_repr  # of any value, however long
 
 import numpy as np
 
@@ -111,11 +113,15 @@ def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
         path = _hub_file(corpus, corpus.files.format(number))
         at = 0
         try:
-            with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as lines:
                 for line in lines:
                     at += 1
-                    yield json.loads(line)["text"]
-        except (EOFError, gzip.BadGzipFile, ValueError, KeyError, TypeError) as error:
+                    text = json.loads(line.decode())["text"]
+                    if not isinstance(text, str):
+                        raise TypeError(f"a text is expected, got {short_repr(text)}")
+                    text.encode()  # not half of a surrogate pair
+                    yield text
+        except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{path}, line {at}: not a JSONL file of texts under 'text' ({type(error).__name__}: {error}); "
                 "fetch it again"

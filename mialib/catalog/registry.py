@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from mialib.catalog.hub import split_name
-from mialib.shared.schema import Strict, read_yaml
+from mialib.shared.schema import NonNegative, Positive, Strict, read_yaml
 from mialib.store import DATA
 
 MODELS = DATA / "models.yml"
@@ -26,8 +26,8 @@ class KnownModel(Strict):
     """A model that a paper uses, under its name on the hub."""
 
     printed: tuple[str, ...] = ()  # how the papers spell it, where they name it
-    billions: PositiveFloat | None = None  # of parameters, embeddings included; None behind an API
-    download_gb: NonNegativeFloat = 0  # of the weight files that are fetched
+    billions: Positive | None = None  # of parameters, embeddings included; None behind an API
+    download_gb: NonNegative = 0  # of the weight files that are fetched
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"  # of the weights on a GPU
     start_token: str  # what DC-PDD (Section 4) prepends to each text; other papers name none
     references: dict[str, str] = Field(default_factory=dict)  # by paper: the smaller model of its Small Ref

@@ -37,9 +37,10 @@ def read_lines(path: Path) -> list[Any]:
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             [checksum, row] = json.loads(line)
-        except ValueError:
-            checksum, row = None, line.decode("utf-8", "replace")
-        if checksum == _checksum(row):
+            is_whole = checksum == _checksum(row)
+        except (ValueError, TypeError, RecursionError):  # no JSON, no list, nested without end
+            is_whole = False
+        if is_whole:
             rows.append(row)
         else:
             damaged.append(number)

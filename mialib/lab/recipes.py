@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
-from mialib.shared.schema import Strict, read_yaml
+from mialib.shared.schema import Positive, Strict, read_yaml
 from mialib.store import DATA
 
 DEFAULT_PROFILE = DATA / "profiles" / "lab.yml"
@@ -74,7 +74,7 @@ class Training(Strict):
         default_factory=dict
     )  # members of other corpora, and how often each is seen
     batch_texts: PositiveInt = 8
-    learning_rate: PositiveFloat = 0.01
+    learning_rate: Positive = 0.01
     context_tokens: PositiveInt = 1024
     seed: int = 0
 
@@ -85,7 +85,7 @@ class Unlearning(Strict):
     base: str  # the model to start from
     texts: PositiveInt  # how many members
     batch_texts: PositiveInt = 8
-    learning_rate: PositiveFloat
+    learning_rate: Positive
     max_epochs: PositiveInt = 100
     seed: int = 0
 
@@ -99,7 +99,7 @@ class Masked(Strict):
     heads: PositiveInt
     epochs: PositiveInt  # how often each token is masked
     batch_texts: PositiveInt = 128  # masked windows a step
-    learning_rate: PositiveFloat
+    learning_rate: Positive
     context_tokens: int = Field(ge=3)  # of a window: the start token, the mask and what stands around it
     seed: int = 0
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from reprlib import repr as short_repr  # of any value, however long
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AllowInfNan, BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, TypeAdapter, ValidationError
 
 T = TypeVar("T")
+Positive = Annotated[PositiveFloat, AllowInfNan(False)]
+NonNegative = Annotated[NonNegativeFloat, AllowInfNan(False)]
+MOST_TOLD = 5  # wrong values in an error message
 
 
 class Strict(BaseModel):
@@ -17,20 +21,68 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, but a key that stands twice is an error, and each error one that names its line."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """The keys and values of a mapping; of a key that stands twice YAML would take the last."""
+        node, seen = super().compose_mapping_node(anchor), set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node. PyYAML's errors for a wrong tag or date are of many classes, and name no line."""
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, str):
+                value.encode()  # not half of a surrogate pair
+            return value
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:
+            problem = f"{short_repr(node.value)} can't be read ({type(error).__name__}: {error})"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+
+
 def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = None) -> T:
     """The file's data as `kind`, a pydantic model or any type; ValueError names the file and what is wrong in it.
 
     `empty` is what a file without data stands for, where it may be without.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
         return TypeAdapter(kind).validate_python(empty if data is None else data)
-    except (ValueError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deeply to be read") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {byte:#04x}); save it as UTF-8") from None
+    except (ValueError, OverflowError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {one_line(error)}{advice}") from None
 
 
 def one_line(error: Exception) -> str:
     """What is wrong, in one line: pydantic's and PyYAML's messages run over several."""
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
-    return " ".join(str(error).split())
+        wrong = error.errors()
+        said = "; ".join(map(_wrong_value, wrong[:MOST_TOLD]))
+        more = len(wrong) - MOST_TOLD
+        said += f"; and {more} more" if more > 0 else ""
+    elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        mark = error.problem_mark
+        said = f"line {mark.line + 1}, column {mark.column + 1}: {error.context or ''} {error.problem}"
+    else:
+        said = str(error)
+    return " ".join(said.split())
+
+
+def _wrong_value(wrong: Any) -> str:
+    """One of pydantic's errors: where, what is expected and, if it is one value, what is there."""
+    value = wrong["input"]
+    got = f", got {short_repr(value)}" if value is None or isinstance(value, str | int | float) else ""
+    where = ".".join(str(part)[:100] for part in wrong["loc"]) or "the file"
+    return f"{where}: {wrong['msg']}{got if wrong['type'] != 'extra_forbidden' else ''}"

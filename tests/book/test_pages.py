@@ -65,7 +65,7 @@ def test_a_parameter_is_a_list(value, expected):
 
 
 def test_numbers_are_checked_by_name():
-    assert numbers("0.5, 2") == [0.5, 2.0] and whole_numbers([3, "4"], "lengths") == [3, 4]
+    assert numbers("0.5, 2", "fprs") == [0.5, 2.0] and whole_numbers([3, "4"], "lengths") == [3, 4]
     for wrong in ("0", "2.5", "x", [-1]):
         with pytest.raises(ValueError, match="lengths: a positive whole number is expected, got"):
             whole_numbers(wrong, "lengths")

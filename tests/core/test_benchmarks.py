@@ -369,8 +369,8 @@ def test_a_plain_text_file_has_one_text_a_line_whatever_a_line_holds(tmp_path):
     path.write_bytes("\ufeffa text\r\none\u2028still one\x0cand still\nlast".encode())
     assert load_texts(path) == ["a text", "one\u2028still one\x0cand still", "last"]
     assert load_texts(path, "input") == load_texts(path), "there is no column to name"
-    path.write_bytes(b"caf\xe9\n")
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}: not UTF-8 text \(byte 3 is 0xe9\)"):
+    path.write_bytes(b"tea\n" * 10_000 + b"caf\xe9\n")
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, line 10001: not UTF-8 text \(byte 40003 .* 0xe9\)"):
         load_texts(path)
 
 

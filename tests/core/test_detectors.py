@@ -390,9 +390,9 @@ def test_inputs_of_another_number_of_texts_are_an_error_with_both_numbers(name):
 @pytest.mark.parametrize("k", [0, -5, 100.5, float("nan")])
 @pytest.mark.parametrize("name", ["min_k", "min_k++"])
 def test_a_k_out_of_range_is_an_error(name, k):
-    with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
+    with pytest.raises(ValueError, match=rf"k is a (percentage in \(0, 100\]|number), got {k}"):
         detect(name, table([-1, -2]), k=k)
-    with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
+    with pytest.raises(ValueError, match=rf"k is a (percentage in \(0, 100\]|number), got {k}"):
         score_grid(name, table([-1, -2]), {"k": [20, k]})
     with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
         lowest_indices(np.array([-1.0, -2.0]), k)
@@ -400,10 +400,19 @@ def test_a_k_out_of_range_is_an_error(name, k):
 
 @pytest.mark.parametrize("k", [-5, 101, 150, float("nan")])
 def test_a_percentile_out_of_range_is_an_error(k):
-    with pytest.raises(ValueError, match=rf"k is a percentage in \[0, 100\], got {k}"):
+    with pytest.raises(ValueError, match=rf"k is a (percentage in \[0, 100\]|number), got {k}"):
         detect("surp", table([-1, -2]), k=k)
     with pytest.raises(ValueError, match=rf"k is a percentage in \[0, 100\], got {k}"):
         surp_grid(table([-1, -2]), [2.5], [20, k])
+
+
+def test_a_threshold_that_is_no_number_is_an_error():
+    for score in (
+        lambda: detect("surp", table([-1]), entropy_threshold=np.nan),
+        lambda: surp_grid(table([-1]), [np.nan], [20]),
+    ):
+        with pytest.raises(ValueError, match="entropy_threshold is a number, got nan"):
+            score()
 
 
 def test_below_the_percentile_0_there_is_no_token():

@@ -1,0 +1,446 @@
+"""Any file of texts gives the very texts that were written into it, or an error of one sentence that names the file."""
+
+import csv
+import gzip
+import json
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mialib.benchmarks import READERS, load_texts, read_benchmark
+from mialib.book.claim_tests import Claims
+from mialib.book.profile import Profile
+from mialib.catalog import corpora
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.registry import KnownBenchmark, KnownModel
+from mialib.catalog.replies import append_line, line_of, read_lines
+from mialib.lab.recipes import Corpus, Masked, Recipes, Training
+from mialib.shared.schema import read_yaml
+from mialib.store import DATA
+
+LONGEST_MESSAGE = 1000  # characters, besides the file's path
+SIGNS = [
+    *("a", "Z", "7", ",", '"', "'", ";", "\t", " ", "\n", "\r", "\r\n", "\0", "\\", "{", "[", ":", "#", "-", "|"),
+    *("\x0b", "\x0c", "\x1c", "\x1e", "\x85", "\xa0", "\u2028", "\u2029", "\ufeff", "\u200b", "é", "中", "🙂", "NA"),
+]
+characters = st.characters(exclude_categories=["Cs"])
+texts = st.lists(st.sampled_from(SIGNS) | characters, min_size=1, max_size=20).map("".join)
+texts = texts.filter(str.strip) | st.sampled_from(["007", "1e400", "nan", "true", "null", "=1+1", "long " * 2000])
+lists_of_texts = st.lists(texts, min_size=1, max_size=5)
+no_texts = st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=5)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+columns = st.sampled_from(["text", "input", "snippet"])
+
+
+def loaded_or_said(load, path):
+    """What loading gives, or None and the error's message; the error is one sentence that names the file."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a column that is left out
+            return load(path), None
+    except (ValueError, OSError) as error:
+        said = str(error)
+        assert str(path) in said, said
+        assert "\n" not in said and said.isprintable(), said
+        assert len(said) < LONGEST_MESSAGE + len(str(path)), said
+        return None, said
+
+
+def write_csv(path, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerows([rows[0], *(row.values() for row in rows)])
+
+
+def write_jsonl(path, rows, **options):
+    path.write_text("".join(json.dumps(row, **options) + "\n" for row in rows), encoding="utf-8", newline="")
+
+
+def write_parquet(path, rows):
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+# --- what was written is what is read ---
+
+
+@given(lists_of_texts, columns, st.booleans(), st.booleans())
+@example(["long " * 1_000_000, "a"], "text", False, False)
+def test_jsonl_gives_back_its_texts(tmp_path, written, column, is_ascii, begins_with_bom):
+    path = tmp_path / "t.jsonl"
+    write_jsonl(path, [{"id": i, column: text} for i, text in enumerate(written)], ensure_ascii=is_ascii)
+    if begins_with_bom:
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_texts(path) == written
+
+
+@given(lists_of_texts, columns, st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from([0, 1]), st.booleans())
+@example(["a\r", "b"], "text", "\n", 0, False)
+@example(["a\rb"], "text", "\n", 0, False)
+def test_csv_gives_back_its_texts_or_refuses_what_its_writer_did_not_quote(
+    tmp_path, written, column, end_of_line, quoting, begins_with_bom
+):
+    path = tmp_path / "t.csv"
+    with path.open("w", newline="", encoding="utf-8-sig" if begins_with_bom else "utf-8") as file:
+        csv.writer(file, lineterminator=end_of_line, quoting=quoting).writerows([[column], *([t] for t in written)])
+    found, said = loaded_or_said(load_texts, path)
+    unquoted = quoting == csv.QUOTE_MINIMAL and any(set(text) & (set("\r\n") - set(end_of_line)) for text in written)
+    assert found == written or (unquoted and "quotes" in said)
+
+
+@given(lists_of_texts, columns, st.sampled_from(["none", "snappy", "zstd"]), st.booleans())
+def test_parquet_gives_back_its_texts(tmp_path, written, column, compression, is_dictionary):
+    path, array = tmp_path / "t.parquet", pa.array(written)
+    array = array.dictionary_encode() if is_dictionary else array
+    pq.write_table(pa.table({"id": range(len(written)), column: array}), path, compression=compression)
+    assert load_texts(path) == written
+
+
+@given(lists_of_texts, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans())
+def test_txt_gives_back_its_lines(tmp_path, written, end_of_line, ends_with_one, begins_with_bom):
+    lines = [text.replace("\n", "|").replace("\r", "|") for text in written]
+    path, bom = tmp_path / "t.txt", b"\xef\xbb\xbf"
+    content = end_of_line.join(lines) + end_of_line * ends_with_one
+    if not begins_with_bom and content.startswith("\ufeff"):
+        content = "x" + content
+        lines[0] = "x" + lines[0]
+    path.write_bytes(bom * begins_with_bom + content.encode())
+    assert load_texts(path) == lines
+
+
+TYPES = [
+    *(pa.timestamp(unit) for unit in ("ms", "us", "ns")),
+    *(pa.timestamp("us", zone) for zone in ("UTC", "Europe/Vienna", "Nowhere/At_all")),
+    *(pa.duration(unit) for unit in ("ms", "us", "ns")),
+    *(pa.date32(), pa.time64("us"), pa.int64(), pa.uint8(), pa.float32(), pa.bool_(), pa.null(), pa.binary()),
+    *(pa.string(), pa.decimal128(38, 3), pa.list_(pa.date32()), pa.map_(pa.string(), pa.int8())),
+    pa.struct([("a", pa.struct([("b", pa.list_(pa.timestamp("us")))]))]),
+]
+
+
+def arrow_value(kind, number):
+    """A value of an Arrow type, however far."""
+    nested = {
+        pa.list_(pa.date32()): [number % 2**31],
+        pa.map_(pa.string(), pa.int8()): [("a", 1), ("a", number % 100)],
+        TYPES[-1]: {"a": {"b": [number]}},
+    }
+    if kind in nested:
+        return nested[kind]
+    if pa.types.is_null(kind) or pa.types.is_boolean(kind):
+        return None if pa.types.is_null(kind) else number % 2 == 0
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return str(number).encode() if pa.types.is_binary(kind) else str(number)
+    limits = {pa.date32(): 2**31, pa.uint8(): 256, pa.time64("us"): 86_400_000_000}
+    return number % limits[kind] if kind in limits else number
+
+
+@given(lists_of_texts, st.sampled_from(TYPES), st.integers(-(2**63) + 1, 2**63 - 1))
+@example(["a"], pa.timestamp("ms"), 2**58)
+@example(["a"], pa.date32(), 2**30)
+@example(["a"], pa.duration("ms"), 2**62)
+@example(["a"], pa.timestamp("us", "Nowhere/At_all"), 0)
+def test_no_further_column_of_a_parquet_stands_in_the_texts_way(tmp_path, written, kind, number):
+    path = tmp_path / "t.parquet"
+    number = float(number) if pa.types.is_floating(kind) else number
+    further = pa.array([arrow_value(kind, number)] * len(written), kind)
+    pq.write_table(pa.table({"further": further, "text": written}), path)
+    found, said = loaded_or_said(load_texts, path)
+    assert found == written, said
+
+
+@given(st.lists(texts, min_size=2, max_size=5, unique=True), st.sampled_from([".jsonl", ".csv", ".parquet"]), st.data())
+def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data):
+    labels = [1, 0, *data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(written) - 2, max_size=len(written) - 2))]
+    domains = data.draw(st.lists(texts, min_size=len(written), max_size=len(written)))
+    path = tmp_path / f"b{suffix}"
+    rows = [{"text": t, "label": n, "domain": d} for t, n, d in zip(written, labels, domains, strict=True)]
+    {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}[suffix](path, rows)
+    bench = load_benchmark(path)
+    assert (bench.texts, bench.labels.tolist(), bench.domains) == (tuple(written), labels, tuple(domains))
+
+
+# --- what can't be read is said ---
+
+
+@given(st.sampled_from(list(READERS)), st.binary(max_size=200))
+@example(".jsonl", b'{"text": ' + b"[" * 100_000)
+@example(".jsonl", b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}")
+@example(".jsonl", b'{"text": ' + b"9" * 5000 + b"}")
+@example(".jsonl", b'{"\\ud800": 1}')
+@example(".jsonl", b'{"text": "a\\ud800"}')
+@example(".jsonl", b"{" + b", ".join(b'"column %d": 1' % i for i in range(5000)) + b"}")
+@example(".csv", b"a\nb\n" * 10_000 + b"\xff")
+@example(".csv", b'text\n"a')
+@example(".parquet", b"PAR1" + bytes(20) + b"PAR1")
+@example(".txt", "text\n".encode("utf-16"))
+def test_any_bytes_are_texts_or_one_sentence(tmp_path, suffix, content):
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(content)
+    for load in (load_texts, read_benchmark):
+        loaded_or_said(load, path)
+
+
+def mutated(data, content):
+    """The bytes with some of them changed, left out or doubled."""
+    content = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content)))
+        end = min(len(content), at + data.draw(st.integers(0, 5)))
+        content[at:end] = data.draw(st.binary(max_size=3) | st.just(bytes(content[at:end]) * 2))
+    return bytes(content)
+
+
+@given(
+    lists_of_texts.filter(lambda t: sum(map(len, t)) < 1000), st.sampled_from([".jsonl", ".csv", ".parquet"]), st.data()
+)
+def test_a_damaged_file_is_read_or_one_sentence(tmp_path, written, suffix, data):
+    path = tmp_path / f"t{suffix}"
+    rows = [{"text": text, "label": i % 2} for i, text in enumerate(written)]
+    {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}[suffix](path, rows)
+    path.write_bytes(mutated(data, path.read_bytes()))
+    found, _ = loaded_or_said(load_texts, path)
+    assert found is None or all(isinstance(text, str) and text.strip() for text in found)
+
+
+@given(st.lists(json_values, min_size=1, max_size=3), json_values)
+@example([[[[[[[[[[1]]]]]]]]]], 1)
+@example(["a"], float("nan"))
+@example([list(range(10_000))], 0)
+@example(["a"], list(range(10_000)))
+def test_a_text_or_a_label_of_another_kind_is_named_by_its_row(tmp_path, values, label):
+    path = tmp_path / "b.jsonl"
+    write_jsonl(path, [{"text": value, "label": label} for value in values])
+    found, said = loaded_or_said(load_texts, path)
+    wrong = [i for i, value in enumerate(values) if not (isinstance(value, str) and value.strip())]
+    assert found == values if not wrong else any(f"text {i}" in said for i in wrong)
+    _, said = loaded_or_said(read_benchmark, path)
+    if not wrong and label not in (0, 1, "0", "1"):
+        assert "row 1: label" in said and "neither 0 nor 1" in said
+
+
+@given(texts, texts, st.sampled_from([".jsonl", ".csv", ".parquet"]))
+def test_a_column_that_stands_twice_is_refused(tmp_path, one, other, suffix):
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".jsonl":
+        path.write_text(f'{{"text": {json.dumps(one)}, "text": {json.dumps(other)}}}\n')
+    elif suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["text", "text"], [one, other]])
+    else:
+        pq.write_table(pa.Table.from_arrays([pa.array([one]), pa.array([other])], ["text", "text"]), path)
+    _, said = loaded_or_said(load_texts, path)
+    assert "'text'" in said and ("twice" in said or "too" in said)
+
+
+@given(lists_of_texts, st.binary(max_size=3), st.integers(0, 500))
+@example(["a"], b"", 20_000)
+def test_a_byte_that_is_no_utf_8_is_named_by_its_line(tmp_path, written, junk, n_before):
+    path = tmp_path / "t.jsonl"
+    write_jsonl(path, [{"text": "before"}] * n_before + [{"text": text} for text in written])
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"text": "x\xff' + junk + b'"}\n')
+    _, said = loaded_or_said(load_texts, path)
+    assert f"line {n_before + len(written) + 1}: not UTF-8 text (byte {len(whole) + 11} " in said
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t", "t.jsonl", "t.csv.gz"])
+def test_a_file_that_is_not_there_or_of_another_kind_is_named(tmp_path, name):
+    _, said = loaded_or_said(load_texts, tmp_path / name)
+    assert "does not exist" in said or "cannot read" in said
+
+
+# --- files that others than persons write ---
+
+
+@given(st.lists(json_values, max_size=4), st.lists(st.binary(max_size=30) | st.just(b"5") | st.just(b"[" * 100_000)))
+@example([1], [b"5"])
+@example([1], [b"null"])
+@example([1], [b"[" * 100_000])
+def test_kept_replies_come_back_and_damaged_ones_are_left_out(tmp_path, rows, junk):
+    path = tmp_path / "replies.jsonl"
+    lines = [line_of(row).encode() for row in rows] + [line.replace(b"\n", b"") + b"\n" for line in junk]
+    path.write_bytes(b"".join(lines))
+    found, said = loaded_or_said(read_lines, path)
+    assert said if junk and not rows else list(map(line_of, found)) == list(map(line_of, rows))
+    if rows:
+        append_line(path, "last")
+        assert read_lines(path)[-1] == "last"
+
+
+@pytest.fixture
+def hub_corpus(tmp_path, monkeypatch):
+    """A copy of a corpus of the hub, of one file."""
+    monkeypatch.setitem(corpora.HUB_CORPORA, "small", corpora.HubCorpus("o/small", "{}.jsonl", 1, 1.0, "none"))
+    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+    (tmp_path / "o" / "small").mkdir(parents=True)
+    return tmp_path / "o" / "small" / "0.jsonl"
+
+
+@given(lists_of_texts)
+def test_a_corpus_gives_back_its_texts_cut_to_so_many_characters(hub_corpus, written):
+    write_jsonl(hub_corpus, [{"text": text} for text in written])
+    whole = "".join(written)
+    for n in {1, len(whole) // 2 or 1, len(whole)}:
+        assert "".join(corpora.reference_texts(f"small:{n}")) == whole[:n]
+
+
+@given(
+    lists_of_texts,
+    st.binary(min_size=1, max_size=50) | json_values.map(lambda value: json.dumps({"text": value}).encode()),
+)
+@example(["a"], b'{"text": ' + b"[" * 100_000)
+@example(["a"], b'{"text": 3}')
+@example(["a"], b'{"text": null}')
+@example(["a"], b'{"text": "\\ud800"}')
+@example(["a"], b"5")
+def test_any_line_of_a_corpus_is_a_text_or_one_sentence(hub_corpus, written, line):
+    write_jsonl(hub_corpus, [{"text": text} for text in written])
+    line = line.replace(b"\n", b" ").replace(b"\r", b" ")
+    hub_corpus.write_bytes(hub_corpus.read_bytes() + line + b"\n")
+    n = len("".join(written)) + 1  # one character of the last line's text
+    found, said = loaded_or_said(lambda _: list(corpora.reference_texts(f"small:{n}")), hub_corpus)
+    assert found == [*written, json.loads(line)["text"][:1]] if found else f"line {len(written) + 1}" in said
+
+
+@given(st.binary(max_size=50), st.integers(0, 200))
+@example(b"\xff" * 30, 20)
+def test_a_damaged_packed_corpus_is_one_sentence(tmp_path, junk, at):
+    files = corpora.HubCorpus("o/packed", "{}.json.gz", 1, 1.0, "none")
+    folder = tmp_path / "o" / "packed"
+    folder.mkdir(parents=True, exist_ok=True)
+    packed = gzip.compress(b"".join(b'{"text": "line %d"}\n' % i for i in range(50)), mtime=0)
+    (folder / "0.json.gz").write_bytes(packed[:at] + junk + packed[at + len(junk) :])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(corpora.HUB_CORPORA, "packed", files)
+        patch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
+        loaded_or_said(lambda _: list(corpora.reference_texts("packed:300")), folder / "0.json.gz")
+
+
+# --- YAML ---
+
+KINDS = [Any, Claims, Profile, Recipes, dict[str, KnownModel], dict[str, KnownBenchmark]]
+FILES = {
+    "claims.yml": Claims,
+    "profiles/lab.yml": Profile,
+    "models.yml": dict[str, KnownModel],
+    "benchmarks.yml": dict[str, KnownBenchmark],
+}
+scalars = st.sampled_from(
+    [
+        *("", "~", "yes", "1e400", ".inf", ".nan", "-1", "0", "10", "'10'", "1.5", "2020-13-45", "0001-01-01", "[]"),
+        *("{}", "=", "!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "!!binary é", "0b_", "0x_", "9" * 5000),
+        *(
+            '"\\ud800"',
+            '"\\UFFFFFFFF"',
+            "*a",
+            "&a [*a]",
+            "[" * 500,
+            "- " * 500,
+            "{a: 1, a: 2}",
+            "? [a]\n: 1",
+            "%x",
+            "\t",
+        ),
+    ]
+)
+nested = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.dates() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(nested)
+def test_yaml_gives_back_what_was_written(tmp_path, written):
+    path = tmp_path / "t.yml"
+    path.write_text(yaml.safe_dump(written, allow_unicode=False), encoding="utf-8")
+    assert read_yaml(path, Any) == written
+
+
+@given(scalars | st.text(max_size=60), st.sampled_from(KINDS))
+@example("a: 1\na: 2", Any)
+@example("? [a]\n: 1", Any)
+def test_any_yaml_is_read_or_one_sentence(tmp_path, content, kind):
+    path = tmp_path / "t.yml"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    loaded_or_said(lambda path: read_yaml(path, kind), path)
+
+
+@given(texts.filter(lambda text: len(text) < 100), nested, nested, st.integers(0, 3))
+def test_a_key_that_stands_twice_in_yaml_is_named_with_its_line(tmp_path, key, one, other, n_before):
+    path, name = tmp_path / "t.yml", json.dumps(key)
+    before = "".join(f"before{i}:\n" for i in range(n_before))
+    dumped = [
+        yaml.safe_dump(value, default_flow_style=True, width=10**6).split("\n...")[0].strip() for value in (one, other)
+    ]
+    path.write_text(before + f"? {name}\n: {dumped[0]}\n? {name}\n: {dumped[1]}\n", encoding="utf-8")
+    _, said = loaded_or_said(lambda path: read_yaml(path, Any), path)
+    assert "stands there twice" in said and f"line {n_before + 3 + dumped[0].count(chr(10))}, column 3" in said
+
+
+def test_a_merge_may_give_a_key_another_value(tmp_path):
+    (tmp_path / "t.yml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: [*b, *a], y: 4}\n")
+    assert read_yaml(tmp_path / "t.yml", Any)["c"] == {"x": 3, "y": 4}
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_a_line_of_our_own_files_that_is_changed_is_read_or_one_sentence(tmp_path, name, data):
+    lines = (DATA / name).read_text(encoding="utf-8").split("\n")
+    start = data.draw(st.integers(0, max(0, len(lines) - 15)))
+    block = lines[start : start + 15]  # parsing the whole file takes a second
+    at = data.draw(st.integers(0, len(block) - 1))
+    key, colon, value = block[at].partition(": ")
+    block[at] = key + colon + data.draw(scalars | st.sampled_from([value, f"{value}\n{block[at]}", value[:-1]]))
+    path = tmp_path / "t.yml"
+    path.write_text("\n".join(block), encoding="utf-8")
+    loaded_or_said(lambda path: read_yaml(path, FILES[name]), path)
+
+
+NUMBERS = {
+    Training: {"layers": 1, "learning_rate": 0, "batch_texts": 1, "member_times": 0, "context_tokens": 1},
+    Corpus: {"words": 1, "members": 0, "non_members": 1},
+    Masked: {"epochs": 1, "context_tokens": 3},
+    KnownModel: {"billions": 0, "download_gb": 0},
+}
+LEAST = {
+    Training: {"corpus": "lab/en", "layers": 1, "hidden_size": 8, "heads": 1},
+    Corpus: {"source": "patents", "language": "zh", "words": 1, "non_members": 1, "seed": 0},
+    Masked: {
+        "corpus": "c",
+        "layers": 1,
+        "hidden_size": 8,
+        "heads": 1,
+        "epochs": 1,
+        "learning_rate": 1,
+        "context_tokens": 3,
+    },
+    KnownModel: {"start_token": "x", "licence": "mit"},
+}
+numbers = st.integers(-5, 5) | st.floats() | st.sampled_from([1e300, 10**400])
+FIELDS = [(kind, field) for kind, fields in NUMBERS.items() for field in fields]
+
+
+@given(st.sampled_from(FIELDS), numbers, st.booleans())
+@example((Training, "learning_rate"), float("inf"), False)
+@example((KnownModel, "billions"), float("inf"), True)
+def test_a_number_of_a_file_is_taken_or_named_with_its_value(tmp_path, kind_and_field, number, as_text):
+    (kind, field), path = kind_and_field, tmp_path / "t.yml"
+    given_number = str(number) if as_text else number
+    path.write_text(yaml.safe_dump(LEAST[kind] | {field: given_number}))
+    found, said = loaded_or_said(lambda path: read_yaml(path, kind), path)
+    if found is not None:
+        taken = getattr(found, field)
+        assert taken == number and NUMBERS[kind][field] <= taken < float("inf")
+    else:
+        assert f"{field}: " in said and ", got " in said
