@@ -370,6 +370,27 @@ def test_a_line_that_was_cut_short_is_asked_for_again(server, impatient):
     assert len(server.asked) == len(SENTENCES) - 2
 
 
+def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
+    server, model_folder, monkeypatch, impatient, caplog
+):
+    server.before = stop_after(3)
+    with pytest.raises(Unavailable):
+        score_or_load("api:tiny", TEXTS)
+    [others] = replies_files()
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    server.before = stop_after(2)
+    with pytest.raises(Unavailable):
+        score_or_load("api:tiny", TEXTS)
+    [replies] = set(replies_files()) - {others}
+    others.replace(replies)
+    server.before = lambda handler, body: False
+    server.asked.clear()
+    stats = score_or_load("api:tiny", TEXTS)
+    assert len(server.asked) == len(TEXTS)
+    assert f"{replies}: 3 of its replies are not of what is asked for, so left out" in caplog.text
+    np.testing.assert_allclose(stats.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
+
+
 # --- speed, limits and costs ---
 
 
@@ -673,6 +694,12 @@ def test_texts_go_to_no_other_host(server, impatient):
 
     server.before = send_on
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1.* sends requests on to elsewhere\.example.* OPENAI_BASE_URL"):
+        score_or_load("api:tiny", SENTENCES)
+
+
+def test_a_key_in_the_address_that_requests_are_sent_on_to_is_left_out(server, impatient):
+    server.before = lambda handler, body: handler.refuse(307, "", Location=f"http://{KEY}.example/")
+    with pytest.raises(Unavailable, match=r"sends requests on to \*\*\*\.example"):
         score_or_load("api:tiny", SENTENCES)
 
 
