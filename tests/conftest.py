@@ -203,10 +203,8 @@ def model_folder(tiny_model):
     return tiny_model("gpt_neox")
 
 
-@pytest.fixture(scope="session")
-def masked_folder(tmp_path_factory):
+def save_tiny_masked_model(folder):
     """A tiny masked model with random weights, and a tokenizer that knows many of the sentences' words."""
-    folder = tmp_path_factory.mktemp("masked")
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -236,6 +234,11 @@ def masked_folder(tmp_path_factory):
     transformers.RobertaForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def masked_folder(tmp_path_factory):
+    return save_tiny_masked_model(tmp_path_factory.mktemp("masked"))
 
 
 @pytest.fixture

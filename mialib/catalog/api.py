@@ -40,7 +40,7 @@ from mialib.catalog.registry import API, lacks, tokenizer_of
 from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.retries import REPLY_SECONDS, EndlessError, bounded
 from mialib.models import find_start_token, tokenizer_hash
-from mialib.store import atomic_path, code_hash, hash_texts, mialib_version
+from mialib.store import atomic_path, code_hash, hash_of, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats
 
@@ -152,7 +152,7 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     check_texts(texts, "texts to score")
     prompts = _prompts(model, texts)
     names = [hash_texts([text]) for text in texts]
-    kept = read_replies(replies)
+    kept = read_replies(replies, model)
     missing: dict[str, int] = {}
     for i, name in enumerate(names):
         if name not in kept:
@@ -164,11 +164,11 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
         try:
             _ask_all(model, texts, missing, prompts, replies)
         except (ValueError, OSError) as error:
-            n_kept = len(read_replies(replies).keys() & set(names))
+            n_kept = len(read_replies(replies, model).keys() & set(names))
             kept_so_far = f". Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
             kind = Unavailable if isinstance(error, OSError) else ValueError
             raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
-        kept = read_replies(replies)
+        kept = read_replies(replies, model)
 
     rows = []
     for name, prompt in zip(names, prompts, strict=True):
@@ -197,15 +197,23 @@ def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) 
     }
 
 
-def read_replies(path: Path) -> dict[str, dict[str, Any]]:
-    """The replies of earlier runs by their text's hash: log-probs, and the model as the endpoint calls it."""
-    return {reply["text"]: reply for reply in read_lines(path)}
+def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
+    """The replies of earlier runs by their text's hash: log-probs, and the model as the endpoint calls it.
+
+    Those that another model, endpoint or tokenizer gave are left out with a warning.
+    """
+    rows, asked = read_lines(path), hash_of(model.determined_by())
+    own = [row for row in rows if row.get("asked") == asked]
+    if len(own) < len(rows):
+        others = len(rows) - len(own)
+        logger.warning("%s: %d of its replies are not of what is asked for, so left out", path, others)
+    return {reply["text"]: reply for reply in own}
 
 
 def drop_replies(path: Path, texts: Sequence[str]) -> None:
     """Remove these texts' replies, which are kept elsewhere now, and the file where no other's is left."""
     done = {hash_texts([text]) for text in texts}
-    left = [reply for name, reply in read_replies(path).items() if name not in done]
+    left = [reply for reply in read_lines(path) if reply["text"] not in done]
     if left:
         with atomic_path(path) as temporary:
             temporary.write_text("".join(map(line_of, left)), encoding="utf-8")
@@ -277,7 +285,7 @@ def _ask_all(
     """
     from tqdm import tqdm
 
-    appending = threading.Lock()
+    appending, asked = threading.Lock(), hash_of(model.determined_by())
 
     def ask(name: str, max_tokens: int) -> None:
         i = missing[name]
@@ -289,7 +297,7 @@ def _ask_all(
         if not log_prob:
             raise ValueError(_nothing_to_score(i, 1, texts[i]))
         with appending:
-            append_line(replies, {"text": name, "model": reply.model, "log_prob": log_prob})
+            append_line(replies, {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob})
 
     first, *others = missing
     with _client(model) as client, tqdm(total=len(missing), unit="text", desc=model.name, disable=None) as bar:
@@ -424,7 +432,7 @@ def _ask(client: openai.OpenAI, model: ApiModel, prompt: str | list[int], max_to
         ) from None
     except openai.OpenAIError as error:
         if isinstance(error, openai.APIStatusError) and error.response.is_redirect:
-            to = urlsplit(error.response.headers.get("Location", "")).hostname or "another address"
+            to = urlsplit(_without_secrets(error.response.headers.get("Location", ""))).hostname or "another address"
             raise Unavailable(
                 f"{model.endpoint} sends requests on to {to}, which gets no text unasked; where you trust it, set "
                 "OPENAI_BASE_URL to its address"

@@ -27,11 +27,15 @@ def read_lines(path: Path) -> list[Any]:
     """The rows of such a file.
 
     A last line that an interruption cut short is dropped, from the file too. Any other that is not as it was written
-    is left out with a warning. ValueError where none is: the file is another one.
+    is left out. Both with a warning. ValueError where none is left: the file is another one.
     """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder where a file of replies is kept; remove it")
     if not path.is_file():
         return []
     data = path.read_bytes()
+    if not data:
+        logger.warning("%s is empty: no reply is kept in it", path)
     whole = data[: data.rfind(b"\n") + 1]
     rows, damaged = [], []
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
@@ -49,6 +53,7 @@ def read_lines(path: Path) -> list[Any]:
     if damaged:
         logger.warning("%s, line %s: damaged, so left out", path, ", ".join(map(str, damaged)))
     if len(whole) < len(data):
+        logger.warning("%s: its last line was cut short, so left out", path)
         with path.open("r+b") as file:
             file.truncate(len(whole))
     return rows

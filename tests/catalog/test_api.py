@@ -1,7 +1,6 @@
 """Models behind an API: a real server on localhost that speaks the protocol and runs a tiny model."""
 
 import base64
-import contextlib
 import json
 import logging
 import os
@@ -13,14 +12,13 @@ import threading
 import time
 import traceback
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-import torch
+from api_server import KEY, Server, of_logprobs, sends, set_log_prob, stop_after
 from conftest import SENTENCES, TEXTS, made_inputs, make_tokenizer, random_rows
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 import mialib
 from mialib import TokenStats
@@ -41,91 +39,6 @@ from mialib.passes.cache import (
 from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
 from mialib.store import hash_texts
 from mialib.token_stats import check_known
-
-KEY = "sk-a-secret-key-of-the-tests"
-
-
-class Server(ThreadingHTTPServer):
-    """A completions endpoint: echo with log-probs, of a model given as a folder.
-
-    `before` is called with a request's handler and body and may answer in the model's place; then it returns True.
-    `change` is called with a reply before it is sent.
-    """
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, folder):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.asked, self.at = [], []
-        self.before, self.change = lambda handler, body: False, lambda reply: None
-        self.least_tokens = 0
-        self.adds_start_token = False
-        self.lock = threading.Lock()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-    def prompts(self):
-        return [body["prompt"] for body in self.asked]
-
-    def complete(self, body):
-        ids = body["prompt"]
-        if isinstance(ids, str):
-            ids = self.tokenizer(ids, add_special_tokens=False)["input_ids"]
-            ids = [self.tokenizer.bos_token_id] * self.adds_start_token + ids
-        with self.lock, torch.inference_mode():
-            log_p = self.model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        log_probs = [None, *(float(log_p[at, token]) for at, token in enumerate(ids[1:]))]
-        for _ in range(body["max_tokens"]):
-            token = int(log_p[-1].argmax())
-            ids, log_probs = [*ids, token], [*log_probs, float(log_p[-1, token])]
-        tokens = [self.tokenizer.decode([token]) for token in ids]
-        logprobs = {"tokens": tokens, "token_logprobs": log_probs, "text_offset": [], "top_logprobs": None}
-        choice = {"index": 0, "text": "".join(tokens), "finish_reason": "length", "logprobs": logprobs}
-        return {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "tiny-1", "choices": [choice]}
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.asked.append(body)
-            self.server.at.append(time.monotonic())
-        if self.server.before(self, body):
-            return
-        if self.headers["Authorization"] != f"Bearer {KEY}":
-            return self.refuse(401, f"Incorrect API key provided: {self.headers['Authorization']}")
-        if self.path != "/v1/completions" or body["model"] != "tiny":
-            return self.refuse(404, f"The model {body['model']} does not exist")
-        if not (body["echo"] and body["logprobs"] == 1 and body["temperature"] == 0):
-            return self.refuse(400, "echo, logprobs and temperature are expected")
-        if body["max_tokens"] < self.server.least_tokens:
-            return self.refuse(400, f"max_tokens must be at least {self.server.least_tokens}")
-        reply = self.server.complete(body)
-        self.server.change(reply)
-        self.send(200, json.dumps(reply))
-
-    def refuse(self, status, message, **headers):
-        self.send(status, json.dumps({"error": {"message": message, "type": "error"}}), **headers)
-        return True
-
-    def send(self, status, text, content_type="application/json", **headers):
-        data = text.encode()
-        self.send_response(status)
-        for name, value in ({"Content-Type": content_type, "Content-Length": len(data)} | headers).items():
-            self.send_header(name.replace("_", "-"), str(value))
-        self.end_headers()
-        self.wfile.write(data)
-        return True
-
-    def log_message(self, *args):
-        pass
 
 
 @pytest.fixture
@@ -403,20 +316,6 @@ def test_another_tokenizer_misses_the_cache(server, with_tokenizer, monkeypatch)
     assert len(server.asked) == 2 * len(TEXTS) and "token_ids" in stats.lacks
 
 
-def stop_after(n):
-    """Cut the connection of each request after the first n, before a reply."""
-    answered = []
-
-    def before(handler, body):
-        answered.append(body)
-        if len(answered) <= n:
-            return False
-        handler.connection.shutdown(socket.SHUT_RDWR)
-        return True
-
-    return before
-
-
 @pytest.mark.parametrize("has_tokenizer", [False, True])
 def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
     server, model_folder, monkeypatch, impatient, has_tokenizer
@@ -469,6 +368,27 @@ def test_a_line_that_was_cut_short_is_asked_for_again(server, impatient):
     server.asked.clear()
     assert len(score_or_load("api:tiny", SENTENCES)) == len(SENTENCES)
     assert len(server.asked) == len(SENTENCES) - 2
+
+
+def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
+    server, model_folder, monkeypatch, impatient, caplog
+):
+    server.before = stop_after(3)
+    with pytest.raises(Unavailable):
+        score_or_load("api:tiny", TEXTS)
+    [others] = replies_files()
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    server.before = stop_after(2)
+    with pytest.raises(Unavailable):
+        score_or_load("api:tiny", TEXTS)
+    [replies] = set(replies_files()) - {others}
+    others.replace(replies)
+    server.before = lambda handler, body: False
+    server.asked.clear()
+    stats = score_or_load("api:tiny", TEXTS)
+    assert len(server.asked) == len(TEXTS)
+    assert f"{replies}: 3 of its replies are not of what is asked for, so left out" in caplog.text
+    np.testing.assert_allclose(stats.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
 
 
 # --- speed, limits and costs ---
@@ -553,15 +473,6 @@ def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server,
 
 
 # --- errors ---
-
-
-def of_logprobs(change):
-    """A change to the lists of a reply's log-probs."""
-    return lambda reply: change(reply["choices"][0]["logprobs"])
-
-
-def set_log_prob(at, value):
-    return of_logprobs(lambda logprobs: logprobs["token_logprobs"].__setitem__(at, value))
 
 
 @pytest.mark.parametrize(
@@ -680,20 +591,6 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatien
     assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
 
 
-def sends(handler, chunk, n, seconds=0.0, **headers):
-    """A reply in `n` chunks that does not say where it ends."""
-    handler.send_response(200)
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.close_connection = True
-    with contextlib.suppress(OSError):  # whoever asked has gone
-        for _ in range(n):
-            handler.wfile.write(chunk)
-            time.sleep(seconds)
-    return True
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -797,6 +694,12 @@ def test_texts_go_to_no_other_host(server, impatient):
 
     server.before = send_on
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1.* sends requests on to elsewhere\.example.* OPENAI_BASE_URL"):
+        score_or_load("api:tiny", SENTENCES)
+
+
+def test_a_key_in_the_address_that_requests_are_sent_on_to_is_left_out(server, impatient):
+    server.before = lambda handler, body: handler.refuse(307, "", Location=f"http://{KEY}.example/")
+    with pytest.raises(Unavailable, match=r"sends requests on to \*\*\*\.example"):
         score_or_load("api:tiny", SENTENCES)
 
 

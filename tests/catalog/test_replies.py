@@ -34,14 +34,14 @@ def test_another_file_is_neither_read_nor_changed(tmp_path):
 
 
 @pytest.mark.parametrize("rest", [b'{"text": "ab', '{"text": "é'.encode()[:-1], b" "])
-def test_a_last_line_that_was_cut_short_is_dropped_from_the_file_too(tmp_path, rest):
+def test_a_last_line_that_was_cut_short_is_dropped_from_the_file_too(tmp_path, caplog, rest):
     path = tmp_path / "replies.jsonl"
     append_line(path, {"n": 1})
     append_line(path, {"n": 2})
     whole = path.read_bytes()
     path.write_bytes(whole + rest)
     assert read_lines(path) == [{"n": 1}, {"n": 2}]
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == whole and "replies.jsonl: its last line was cut short" in caplog.text
     append_line(path, {"n": 3})
     assert read_lines(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
@@ -50,3 +50,11 @@ def test_a_file_of_nothing_but_a_cut_line_is_empty(tmp_path):
     path = tmp_path / "replies.jsonl"
     path.write_text('{"n":')
     assert read_lines(path) == [] and path.read_bytes() == b""
+
+
+def test_an_empty_file_is_told_and_a_folder_is_an_error(tmp_path, caplog):
+    (tmp_path / "one.jsonl").touch()
+    assert read_lines(tmp_path / "one.jsonl") == [] and "one.jsonl is empty" in caplog.text
+    (tmp_path / "two.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"two\.jsonl is a folder .*remove it"):
+        read_lines(tmp_path / "two.jsonl")
