@@ -46,19 +46,10 @@ STOPPED = "mialib: stopped; what is finished is kept"
 PARTS, LOCK = ".parts", ".lock"
 
 # Rows that are not as they should be, and why: `test_faults` fails for any other.
-UNSEALED = "a folder that is made once has no checksum, so damage to it is read as it is"
 KNOWN = {
     "Ctrl-C and SIGTERM while a command starts and ends": "a signal is taken once the imports are done",
-    "disk: full while training": "torch says that a disk is full by a RuntimeError, which is none that a user may mend",
-    "parts of a pass: damaged": "the checksum of a part knows its number, and not which pass it is of",
     "endpoint: a slow head": "a reply's body has to end in time, and its head has not",
-    "a stopped process holds the lock of a model": "the one that waits does not say which process it waits for",
     "a stopped process holds the lock of replies of an API": "the one that waits says nothing",
-    "a lab corpus's texts: damaged": UNSEALED,
-    "a lab corpus's card: damaged": UNSEALED,
-    "a lab corpus's tokenizer: damaged": UNSEALED,
-    "a lab model's card: damaged": UNSEALED,
-    "a lab model's weights: damaged": UNSEALED,
 }
 
 

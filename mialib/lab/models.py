@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,11 @@ def _make(name: str, folder: Path, kept: Path) -> None:
 
     from mialib.lab import training
 
-    state = Format(".pt", torch.save, partial(torch.load, weights_only=True))
-    recipe, parts = lab_recipe(name), Parts(kept, state)
+    def write(state: Any, path: Path) -> None:
+        torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
+        path.write_bytes(buffer.getbuffer())
+
+    recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
     if isinstance(recipe, Unlearning):
         corpus = lab_model_corpus(name)
         members, background, non_members = (lab_texts(corpus, r) for r in ("member", "background", "non_member"))

@@ -134,10 +134,14 @@ def _seal(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _checksum(path: Path) -> str:
-    """Of a file's or folder's name, which is its key, and of all that is in it."""
-    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-    return hash_of([path.name, hash_files(files)])
+def _checksum(path: Path, lies_at: Path | None = None) -> str:
+    """Of a file's or folder's name and its folder's, which are its key, and of all that is in it.
+
+    `lies_at` is where it is still written to.
+    """
+    at = lies_at or path
+    files = [file for file in at.rglob("*") if file.is_file()] if at.is_dir() else [at]
+    return hash_of([path.parent.name, path.name, hash_files(files)])
 
 
 def _is_whole(path: Path) -> bool:
@@ -165,7 +169,7 @@ def _write_sealed(path: Path, write: Callable[[Path], None]) -> None:
     with atomic_path(path) as temporary:
         write(temporary)
         with atomic_path(_seal(path)) as seal:
-            seal.write_text(_checksum(temporary), encoding="ascii")
+            seal.write_text(_checksum(path, temporary), encoding="ascii")
 
 
 def once(path: Path, write: Callable[[Path], None]) -> Path:
