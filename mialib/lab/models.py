@@ -34,7 +34,18 @@ def lab_model(name: str) -> Path:
     trains is recorded instead (`mialib.book.recorded`).
     """
     folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}"
-    return once(folder, lambda to: _make(name, to, folder.with_name(f"{folder.name}.parts")))
+
+    def make(to: Path) -> None:
+        from safetensors import SafetensorError
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # of its own, which draws on the output
+        try:
+            _make(name, to, folder.with_name(f"{folder.name}.parts"))
+        except SafetensorError as error:
+            raise OSError(f"{folder} can't be written: {error}") from None
+
+    return once(folder, make)
 
 
 def _key(name: str) -> str:
