@@ -7,11 +7,12 @@ name is a hash of all that determines its content, the code that computes it inc
 from __future__ import annotations
 
 import ast
+import atexit
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +24,7 @@ version = cache(metadata.version)  # of a package; it reads a file
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
+TEMPORARY: dict[Path, int] = {}  # folders of what is being written, and the process that does
 BESIDE = (".yml", ".html", ".css")  # data of a module, in a file of its name
 
 
@@ -49,14 +51,25 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    folder = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    TEMPORARY[folder] = os.getpid()
     try:
+        folder.mkdir(mode=0o700)
         yield folder / path.name
         if path.is_dir():
             shutil.rmtree(path)
         (folder / path.name).replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        del TEMPORARY[folder]
+
+
+@atexit.register
+def _remove_temporary() -> None:
+    """Remove what a signal kept `atomic_path` from removing."""
+    for folder, process in TEMPORARY.items():
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:

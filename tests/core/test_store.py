@@ -1,6 +1,8 @@
 """Files are whole or not there, and hashes tell apart what has to be told apart."""
 
 import json
+import subprocess
+import sys
 
 import grimp
 import pytest
@@ -17,6 +19,39 @@ def test_a_new_folder_takes_the_place_of_an_old_one(tmp_path):
 
 
 # --- hashes of content ---
+
+
+INTERRUPTED = {
+    "after the folder is made": """
+mkdir = Path.mkdir
+def make_and_stop(self, *args, **options):
+    mkdir(self, *args, **options)
+    if self.name.startswith("."):
+        raise KeyboardInterrupt
+Path.mkdir = make_and_stop
+""",
+    "before it is removed": """
+rmtree = shutil.rmtree
+def stop(*args, **options):
+    shutil.rmtree = rmtree
+    raise KeyboardInterrupt
+shutil.rmtree = stop
+""",
+}
+
+
+@pytest.mark.parametrize("at", INTERRUPTED)
+def test_a_signal_at_the_worst_moment_leaves_no_temporary_folder(at, tmp_path):
+    program = f"""
+import shutil
+from pathlib import Path
+from mialib.store import atomic_path
+{INTERRUPTED[at]}
+with atomic_path({str(tmp_path / "a")!r}) as temporary:
+    temporary.write_text("1")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "KeyboardInterrupt" in done.stderr and not list(tmp_path.glob(".*"))
 
 
 def test_no_two_lists_of_texts_share_a_hash():
