@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
-SECONDS_A_PART = 10.0  # of work, that an interruption costs at most
+SECONDS_A_PART = 10.0  # of work, that an interruption costs at most, but for one batch
 T = TypeVar("T")
 
 

@@ -42,14 +42,14 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 HANG_SECONDS = 30.0  # no command here takes longer
 REPLY_SECONDS = 2.0  # that a hostile endpoint may take for one reply
-STOPPED = "mialib: stopped; what is finished is kept"
+STOPPED = "mialib: stopped; what was kept so far"
 PARTS, LOCK = ".parts", ".lock"
 
 # Rows that are not as they should be, and why: `test_faults` fails for any other.
-KNOWN = {
-    "Ctrl-C and SIGTERM while a command starts and ends": "a signal is taken once the imports are done",
-    "endpoint: a slow head": "a reply's body has to end in time, and its head has not",
-    "a stopped process holds the lock of replies of an API": "the one that waits says nothing",
+KNOWN = {  # what is wrong, and why
+    "Ctrl-C and SIGTERM while a command starts and ends": ("tracebacks", "a signal is taken after the first imports"),
+    "endpoint: a slow head": ("hang", "a reply's body has to end in time, and its head has not"),
+    "a stopped process holds the lock of replies of an API": ("silent", "the one that waits says nothing"),
 }
 
 

@@ -91,7 +91,9 @@ def confirm_rows(path: Path, rows: list[dict[str, Any]], key: Sequence[str]) -> 
     codes = [confirmed.get((test, row["code"]), row["code"]) for test, row in zip(tests, recorded, strict=True)]
     table = pq.read_table(path)
     table = table.set_column(table.schema.get_field_index("code"), "code", pa.array(codes))
-    provenance = read_provenance(path) | {CONFIRMED: ", ".join(sorted({row["code"] for row in again.values()}))}
+    provenance = read_provenance(path)
+    if later := sorted({new for (_, old), new in confirmed.items() if new != old}):
+        provenance[CONFIRMED] = f"{', '.join(later)} in {len(confirmed)} of {len(again)} tests"
     with atomic_path(path) as temporary:
         pq.write_table(
             table.replace_schema_metadata({"provenance": json.dumps(provenance)}), temporary, compression="zstd"
@@ -121,7 +123,7 @@ def describe_rows(path: Path) -> str:
     made_with = ", ".join(f"{name} {value}" for name, value in provenance.items())
     if not made_with:
         return "No seeds are recorded."
-    again = f" The code has changed since; seed 0 came out the same, to the last bit, with that of hash {later}."
+    again = f" The code has changed since; seed 0 came out the same, to the last bit, with the code of hash {later}."
     return f"The recorded seeds were computed with {made_with}.{again * bool(later)}"
 
 

@@ -203,10 +203,10 @@ def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
     Those that another model, endpoint or tokenizer gave are left out with a warning.
     """
     rows, asked = read_lines(path), hash_of(model.determined_by())
-    own = [row for row in rows if row.get("asked") == asked]
+    own = [row for row in rows if row.get("asked", asked) == asked]  # which lines of before it was written lack
     if len(own) < len(rows):
         others = len(rows) - len(own)
-        logger.warning("%s: %d of its replies are not of what is asked for, so left out", path, others)
+        logger.warning("%s: %d replies of another model, endpoint or tokenizer; left out and asked for", path, others)
     return {reply["text"]: reply for reply in own}
 
 

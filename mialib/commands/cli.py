@@ -463,7 +463,7 @@ def main() -> None:
     try:
         app()
     except Stopped as stopped:
-        typer.echo("mialib: stopped; what is finished is kept, and the same command goes on from there", err=True)
+        typer.echo("mialib: stopped; what was kept so far is used the next time", err=True)
         sys.exit(128 + stopped.args[0])
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         typer.echo(f"mialib: {error}", err=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mialib.lab.corpora import END_OF_TEXT, lab_card, lab_corpus, lab_texts
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
-from mialib.shared.kept import Format, Parts, once
+from mialib.shared.kept import Format, Parts, once, remove
 from mialib.store import code_hash, hash_of, home, version, write_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def lab_model(name: str) -> Path:
         try:
             _make(name, to, folder.with_name(f"{folder.name}.parts"))
         except SafetensorError as error:
-            raise OSError(f"{folder} can't be written: {error}") from None
+            raise OSError(f"{folder} can't be made: {error}") from None
 
     return once(folder, make)
 
@@ -84,7 +84,7 @@ def _make(name: str, folder: Path, kept: Path) -> None:
     else:
         card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *trained_on(recipe), folder, parts=parts)
     write_json(folder / CARD, card)
-    parts.remove()
+    remove(kept)
 
 
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:

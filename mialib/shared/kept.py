@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 10.0  # for another process, before the wait is mentioned
-ANEW: set[Path] | None = None  # where everything is to be made anew: what has been
+ANEW: set[Path] | None = None  # where all is to be made anew: what this process has made so far
+LAST = "last-"  # before the number of a part that stands for all before it
 READ: dict[Path, list[tuple[Path, int, int]]] = {}  # folders found whole, with their files' sizes and times
 NO_ROOM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
@@ -50,40 +52,64 @@ JSON = Format(".json", lambda value, path: write_json(path, value), lambda path:
 
 
 class Parts:
-    """What is finished of a long computation, in a folder of its own until the whole is kept."""
+    """What is finished of a long computation, in a folder of its own until the whole is kept; None: nowhere.
 
-    def __init__(self, folder: Path, form: Format) -> None:
+    One process at a time makes and uses it: the one that holds the lock of the whole.
+    """
+
+    def __init__(self, folder: Path | None, form: Format) -> None:
         self.folder, self.form = folder, form
-        self._n = max((int(path.stem) for path in folder.glob(f"*{form.suffix}")), default=-1) + 1
+        self.paths = list(self._whole())  # of the parts, in their order
+        for left in folder.iterdir() if folder and folder.is_dir() else ():
+            if not {left, left.with_suffix("")} & set(self.paths):  # neither a part nor its seal
+                remove(left)
+
+    def _whole(self) -> Iterator[Path]:
+        """The parts that earlier runs have kept, up to the first that is not there as it was written; or the one that
+        stands for all before it."""
+        if self.folder is None:
+            return
+        last = sorted(self.folder.glob(f"{LAST}*{self.form.suffix}"))
+        paths = last[-1:] or (self.folder / f"{n:06d}{self.form.suffix}" for n in count())
+        for path in takewhile(Path.exists, paths):
+            if not _is_whole(path):
+                logger.warning("%s is not as it was written: it and what came after it are made anew", path)
+                return
+            yield path
 
     def __iter__(self) -> Iterator[Any]:
-        """The parts that earlier runs have kept, but for those that are not as they were written."""
-        for path in sorted(self.folder.glob(f"*{self.form.suffix}")):
-            if _is_whole(path):
-                yield self.form.read(path)
-            else:
-                logger.warning("%s is not as it was written: made anew", path)
+        """What is kept, part by part."""
+        return map(self.form.read, self.paths)
 
     def add(self, part: Any, *, instead: bool = False) -> None:
-        """Keep a part, beside the earlier ones or instead of them.
+        """Keep a part, after the earlier ones or instead of them.
 
-        Where nothing can be written the computation goes on, with a warning.
+        Where it can't be written the computation goes on and keeps no more, with a warning.
         """
-        path, earlier = self.folder / f"{self._n:06d}{self.form.suffix}", list(self.folder.glob("*")) if instead else []
-        self._n += 1
+        if self.folder is None:
+            return
+        n = int(self.paths[-1].stem.removeprefix(LAST)) + 1 if self.paths else 0
+        path = self.folder / f"{LAST if instead else ''}{n:06d}{self.form.suffix}"
         try:
             _write_sealed(path, lambda to: self.form.write(part, to))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            logger.warning("%s can't be kept (%s): a run that is broken off here starts anew", path, error.strerror)
-        else:
-            for file in earlier:
-                file.unlink(missing_ok=True)
+            self.folder = None
+            logger.warning("%s can't be kept (%s): a run that is broken off goes on before it", path, error.strerror)
+            return
+        for earlier in self.paths if instead else ():
+            remove(earlier, _seal(earlier))
+        self.paths = [path] if instead else [*self.paths, path]
 
-    def remove(self) -> None:
-        """Remove all parts."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+
+def remove(*paths: Path) -> None:
+    """Remove files and folders, where they are there."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None = None, **determined_by: Any) -> T:
@@ -93,28 +119,29 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     be written the value is returned all the same, with a warning.
     """
     path = kept_path(kind, form, **determined_by)
-    in_parts = [Parts(path.with_name(f"{path.name}.parts"), parts)] if parts else []
+    is_anew = ANEW is not None and path not in ANEW
+    if is_anew:
+        ANEW.add(path)
     made: list[T] = []
 
+    folder = path.with_name(f"{path.name}.parts")
+
     def write(to: Path) -> None:
-        made.append(make(*in_parts))
+        if is_anew:
+            remove(folder)
+        made.append(make(Parts(folder, parts)) if parts else make())
         form.write(made[0], to)
+        remove(folder)
 
     try:
-        if ANEW is not None and path not in ANEW:
-            ANEW.add(path)
-            for old in (path, _seal(path)):
-                old.unlink(missing_ok=True)
-            for of_path in in_parts:
-                of_path.remove()
-        once(path, write)
-        for of_path in in_parts:
-            of_path.remove()
+        once(path, write, is_anew)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
-        return made[0] if made else make(*in_parts)
+        if not made:
+            made.append(make(Parts(None, parts)) if parts else make())
+        return made[0]
     return form.read(path)
 
 
@@ -134,22 +161,27 @@ def _seal(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _checksum(path: Path, lies_at: Path | None = None) -> str:
-    """Of a file's or folder's name and its folder's, which are its key, and of all that is in it.
+def _checksum(path: Path, written_at: Path | None = None) -> str:
+    """Of the name of a file or folder and of the folder that it is in, which are its key, and of all that it holds.
 
-    `lies_at` is where it is still written to.
+    `written_at` is where it lies until it is whole.
     """
-    at = lies_at or path
-    files = [file for file in at.rglob("*") if file.is_file()] if at.is_dir() else [at]
-    return hash_of([path.parent.name, path.name, hash_files(files)])
+    at = written_at or path
+    files = sorted(_files(at)) if at.is_dir() else [at]
+    return hash_of([path.parent.name, path.name, [[f.relative_to(at).as_posix(), hash_files([f])] for f in files]])
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Those in a folder, but for hidden ones, which file managers put there."""
+    return (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
 def _is_whole(path: Path) -> bool:
     """Whether a file or folder is as it was written; of a folder that this process has read, by its files' times."""
-    stamps = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(path.rglob("*"))]
-    if stamps and READ.get(path) == stamps:
-        return True
     try:
+        stamps = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(_files(path))]
+        if stamps and READ.get(path) == stamps:
+            return True
         is_whole = _seal(path).read_text(encoding="ascii") == _checksum(path)
     except (FileNotFoundError, UnicodeDecodeError):
         return False
@@ -172,15 +204,16 @@ def _write_sealed(path: Path, write: Callable[[Path], None]) -> None:
             seal.write_text(_checksum(path, temporary), encoding="ascii")
 
 
-def once(path: Path, write: Callable[[Path], None]) -> Path:
+def once(path: Path, write: Callable[[Path], None], is_anew: bool = False) -> Path:
     """`path`, a file or folder, written first where it is not there; of several processes one writes, the others wait.
 
     `write` is given a path whose file or folder is moved to `path` at the end. A checksum of name and content lies
-    beside it. What does not match it, or has none, is set aside with a warning and made anew.
+    beside it. What does not match it, or has none, is set aside with a warning and made anew. `is_anew` makes it anew
+    in any case.
     """
     from filelock import FileLock, Timeout
 
-    if path.exists() and _is_whole(path):
+    if not is_anew and path.exists() and _is_whole(path):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.parent / f".{path.name}.lock")
@@ -190,11 +223,12 @@ def once(path: Path, write: Callable[[Path], None]) -> Path:
         logger.warning("waiting for %s, which makes %s and holds %s", _holder(lock.lock_file), path, lock.lock_file)
         lock.acquire()
     try:
-        if path.exists() and not _is_whole(path):
+        if is_anew:
+            remove(path, _seal(path))
+        elif path.exists() and not _is_whole(path):
             _set_aside(path)
         if not path.exists():
-            for left in path.parent.glob(f".{path.name}.*/"):  # of a run that was killed: it held this lock
-                shutil.rmtree(left, ignore_errors=True)
+            remove(*path.parent.glob(f".{path.name}.*/"))  # of a run that was killed: it held this lock
             _write_sealed(path, write)
     finally:
         lock.release()
@@ -203,7 +237,8 @@ def once(path: Path, write: Callable[[Path], None]) -> Path:
 
 def _holder(lock_file: str) -> str:
     """The process that holds a lock, as far as the system says."""
-    node, locks = os.stat(lock_file).st_ino, Path("/proc/locks")
+    locks = Path("/proc/locks")
+    node = os.stat(lock_file).st_ino if os.path.exists(lock_file) else None
     for line in locks.read_text().splitlines() if locks.is_file() else ():
         # 12: FLOCK  ADVISORY  WRITE 4711 08:01:1234567 0 EOF
         match line.split():

@@ -378,4 +378,13 @@ def test_seeds_hold_for_later_code_where_seed_0_comes_out_the_same_to_the_last_b
         assert (row["test"], row["seed"]) == (test, seed), "nothing else changes"
         np.testing.assert_array_equal(row["scores"], scores)
     assert recorded.read_provenance(path)["torch"], "what the seeds were computed with stays"
-    assert "to the last bit, with that of hash new." in recorded.describe_rows(path)
+    assert "to the last bit, with the code of hash new in 1 of 2 tests." in recorded.describe_rows(path)
+
+
+@pytest.mark.parametrize(("code", "score"), [("old", 0.1), ("new", 0.2)])
+def test_what_nothing_confirms_is_not_said_to_be(code, score, tmp_path):
+    path = tmp_path / "recorded.parquet"
+    recorded.write_rows(path, [row_of("a", seed, "old", 0.1) for seed in range(3)])
+    recorded.confirm_rows(path, [row_of("a", 0, code, score)], ["test"])
+    assert {row["code"] for row in recorded.read_rows(path)} == {"old"}
+    assert "has changed" not in recorded.describe_rows(path)

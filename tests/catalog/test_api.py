@@ -387,7 +387,7 @@ def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
     server.asked.clear()
     stats = score_or_load("api:tiny", TEXTS)
     assert len(server.asked) == len(TEXTS)
-    assert f"{replies}: 3 of its replies are not of what is asked for, so left out" in caplog.text
+    assert f"{replies}: 3 replies of another model, endpoint or tokenizer; left out and asked for" in caplog.text
     np.testing.assert_allclose(stats.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
 
 

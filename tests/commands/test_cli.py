@@ -258,8 +258,6 @@ def test_a_signal_to_stop_ends_in_one_sentence_and_leaves_nothing_half(number, t
         running.send_signal(number)
         said, errors = running.communicate(timeout=60)
     assert running.returncode == 128 + number and not said
-    assert errors.splitlines()[-1] == (
-        "mialib: stopped; what is finished is kept, and the same command goes on from there"
-    ), errors
+    assert errors.splitlines()[-1] == ("mialib: stopped; what was kept so far is used the next time"), errors
     assert "Traceback" not in errors
     assert not [path for path in (tmp_path / "home").rglob(".*") if path.suffix != ".lock"]

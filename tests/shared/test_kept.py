@@ -258,39 +258,84 @@ def test_a_computation_that_broke_off_goes_on_from_its_parts(mialib_home):
     path = kept_path("squares", JSON, of=1)
     with pytest.raises(KeyboardInterrupt):
         keep("squares", lambda parts: make(parts, 3), JSON, JSON, of=1)
-    assert [*Parts(path.with_name(f"{path.name}.parts"), JSON)] == [[0], [1], [2]]
+    assert len([*path.with_name(f"{path.name}.parts").glob("*.json")]) == 3
     assert keep("squares", make, JSON, JSON, of=1) == [0, 1, 2, 3, 4]
     assert done == [0, 1, 2, 3, 4], "nothing twice"
     assert {p.name for p in path.parent.iterdir() if p.suffix != ".lock"} == {path.name, f"{path.name}.sha256"}
 
 
-def test_a_damaged_part_is_made_anew(tmp_path, caplog):
-    parts = Parts(tmp_path / "parts", JSON)
+def test_what_comes_after_a_damaged_part_is_made_anew(tmp_path, caplog):
+    folder = tmp_path / "parts"
+    parts = Parts(folder, JSON)
     for part in ("a", "b", "c"):
         parts.add(part)
-    damaged = tmp_path / "parts" / "000001.json"
+    damaged = folder / "000001.json"
     damaged.write_text(damaged.read_text().replace("b", "d"))
-    again = Parts(tmp_path / "parts", JSON)
-    assert [*again] == ["a", "c"] and "000001.json is not as it was written" in caplog.text
-    again.add("e")
-    assert [*again] == ["a", "c", "e"], "no part takes another's place"
-    again.add("all", instead=True)
-    assert [*again] == ["all"]
-    again.remove()
-    again.remove()
-    assert not (tmp_path / "parts").exists()
+    again = Parts(folder, JSON)
+    assert [*again] == ["a"] and "000001.json is not as it was written" in caplog.text
+    again.add("e")  # which may be of other texts than the old second one
+    assert [*again] == [*Parts(folder, JSON)] == ["a", "e"], "the old third one is none of this run's"
 
 
-def test_parts_that_cannot_be_kept_stop_nothing(tmp_path, caplog, monkeypatch):
+def test_a_missing_part_ends_them_too(tmp_path):
+    parts = Parts(tmp_path, JSON)
+    for part in ("a", "b", "c"):
+        parts.add(part)
+    (tmp_path / "000000.json").unlink()
+    assert [*Parts(tmp_path, JSON)] == [] == [*tmp_path.iterdir()]
+
+
+def test_one_part_may_stand_for_all_before_it(tmp_path):
+    parts = Parts(tmp_path, JSON)
+    for part in ("a", "b", "c"):
+        parts.add(part, instead=True)
+        assert [*parts] == [*Parts(tmp_path, JSON)] == [part]
+    left = tmp_path / ".last-000003.json.abcd"  # of a run that was killed while it wrote
+    left.mkdir()
+    again = Parts(tmp_path, JSON)
+    again.add("d", instead=True)
+    assert [*again] == ["d"] and len([*tmp_path.iterdir()]) == 2, "the part and its seal"
+
+
+def test_where_a_part_cannot_be_kept_no_later_one_is(tmp_path, caplog, monkeypatch):
     def full(value, path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     parts = Parts(tmp_path / "parts", JSON)
     parts.add("whole")
     monkeypatch.setattr(parts, "form", JSON._replace(write=full))
-    parts.add("lost", instead=True)
-    assert "No space left on device" in caplog.text
-    assert [*Parts(tmp_path / "parts", JSON)] == ["whole"], "what there was stays"
+    parts.add("lost")
+    monkeypatch.setattr(parts, "form", JSON)
+    parts.add("after the gap")
+    assert caplog.text.count("No space left on device") == 1
+    assert [*Parts(tmp_path / "parts", JSON)] == ["whole"]
+
+
+def test_a_part_of_another_computation_is_not_taken(tmp_path):
+    for name in ("one", "other"):
+        Parts(tmp_path / name, JSON).add(name)
+    for file in ("000000.json", "000000.json.sha256"):
+        (tmp_path / "one" / file).write_bytes((tmp_path / "other" / file).read_bytes())
+    assert [*Parts(tmp_path / "one", JSON)] == []
+
+
+def test_neighbors_go_on_from_parts_with_a_gap_to_the_same_numbers(mialib_home):
+    def make(parts):
+        numbers = [number for part in parts for number in part]  # by position, as neighbors are
+        for number in range(len(numbers), 6):
+            numbers.append(number)
+            parts.add([number])
+        return numbers
+
+    def break_off(parts):
+        make(parts)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keep("numbers", break_off, JSON, JSON, n=1)
+    folder = kept_path("numbers", JSON, n=1).with_suffix(".json.parts")
+    (folder / "000002.json").write_text("[7]")
+    assert keep("numbers", make, JSON, JSON, n=1) == [0, 1, 2, 3, 4, 5] and not folder.exists()
 
 
 def test_what_a_killed_run_left_is_cleaned_by_the_next(tmp_path):
