@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 import zlib as zlib_library
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -136,13 +135,17 @@ def check_hyperparameter(detector: str, option: str, value: Any, default: float)
     if isinstance(default, bool):
         is_known, wanted = isinstance(value, bool | np.bool_ | int) and value in (0, 1), "True or False"
     else:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        is_known, wanted = (
-            is_number and (abs(value) <= sys.float_info.max or value in (math.inf, -math.inf)),
-            "a number",
-        )
+        is_known, wanted = _is_number(value), "a number"
     if not is_known:
         raise ValueError(f"detector {detector!r}: {option} is {wanted}, got {short_repr(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that a float64 holds, or infinite."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequency:

@@ -65,7 +65,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @atexit.register
-def _remove_temporary() -> None:
+def remove_temporaries() -> None:
     """Remove what a signal kept `atomic_path` from removing."""
     for folder, process in TEMPORARY.items():
         if process == os.getpid():

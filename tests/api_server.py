@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,6 +40,11 @@ class Server(ThreadingHTTPServer):
 
     def prompts(self):
         return [body["prompt"] for body in self.asked]
+
+    def handle_error(self, request, client_address):
+        """Say nothing of a client that is gone."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def complete(self, body):
         ids = body["prompt"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 commands, pins = json.loads(sys.argv[1])
 import mialib.catalog.hub
-from mialib.commands.cli import main
+from mialib.commands import main
 
 mialib.catalog.hub.PINS = Path(pins)
 real = os.dup(1), os.dup(2)

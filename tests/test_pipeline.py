@@ -79,7 +79,7 @@ class Clone:
     def build(self, *options, fails=False):
         """What a build says, and what it prints at the end."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
-        code = "from mialib.commands.cli import main; main()"
+        code = "from mialib.commands import main; main()"
         command = [sys.executable, "-c", code, "build", "--profile", "tiny", "--cores", "2", *options]
         environ["PYTHONPATH"] = str(self.folder)
         done = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=300)
@@ -192,7 +192,7 @@ needs_book = pytest.mark.skipif(not BOOK.is_dir(), reason="no built book here: r
 @needs_book
 def test_nothing_is_stale_after_a_build():
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
-    command = [sys.executable, "-c", "from mialib.commands.cli import main; main()", "build", "-n"]
+    command = [sys.executable, "-c", "from mialib.commands import main; main()", "build", "-n"]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stderr == "", done.stderr
 

@@ -179,8 +179,10 @@ def _run(
             save(parts[-1])
     if not parts:
         return Pass(np.zeros((0, 0, 0), np.float32), n_cut)
-    _, order = np.unique(np.concatenate([part["numbers"] for part in parts]), return_index=True)
-    values = np.concatenate([part["values"] for part in parts], axis=1)[:, order]
+    n_layers, _, width = parts[0]["values"].shape
+    values = np.empty((n_layers, len(texts), width), np.float32)
+    for part in reversed(parts):  # of a text in two the first's counts
+        values[:, part["numbers"]] = part["values"]
     wrong = np.argwhere(~np.isfinite(values).all(axis=2))
     if len(wrong):
         layer, i = wrong[0]

@@ -148,6 +148,8 @@ def neighbor_log_probs(
     """
     from tqdm import tqdm
 
+    if len(stats) != len(neighbors):
+        raise ValueError(f"statistics of {len(stats)} texts, and neighbors of {len(neighbors)}")
     counts = {len(of_text) for of_text in neighbors}
     if len(counts) > 1:
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.attacks.synthetic import sample_or_load
-from mialib.benchmarks import READERS, Benchmark, load_texts
+from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.registry import known_benchmarks
 from mialib.lab.corpora import lab_texts
+from mialib.shared.files import READERS, load_texts
 from mialib.text import count_words, cut_to_words
 
 logger = logging.getLogger(__name__)

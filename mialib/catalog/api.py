@@ -12,6 +12,7 @@ Each reply is kept as soon as it is there, so that an interrupted run goes on wh
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -20,10 +21,11 @@ import os
 import re
 import socket
 import textwrap
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +36,19 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mialib.batches import encode
+from mialib.catalog import retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import API, lacks, tokenizer_of
 from mialib.catalog.replies import append_line, line_of, read_lines
-from mialib.catalog.retries import REPLY_SECONDS, EndlessError, bounded
+from mialib.catalog.retries import EndlessError
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
     from transformers import PreTrainedTokenizerBase
 
@@ -162,13 +166,12 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
         _check_address()
         logger.info("%s", _estimate(model, texts, list(missing.values()), prompts))
         try:
-            _ask_all(model, texts, missing, prompts, replies)
+            _until_done(_ask_all(model, texts, missing, prompts, replies, kept))
         except (ValueError, OSError) as error:
-            n_kept = len(read_replies(replies, model).keys() & set(names))
+            n_kept = len(kept.keys() & set(names))
             kept_so_far = f". Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
             kind = Unavailable if isinstance(error, OSError) else ValueError
             raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
-        kept = read_replies(replies, model)
 
     rows = []
     for name, prompt in zip(names, prompts, strict=True):
@@ -272,49 +275,70 @@ def _number(variable: str) -> float | None:
     return number
 
 
-def _ask_all(
+def _until_done(work: Coroutine[Any, Any, None]) -> None:
+    """Do asynchronous work, in a thread of its own: in a notebook this one is busy with another loop.
+
+    What stops this thread, such as Ctrl-C, stops the work wherever it waits.
+    """
+    with closing(asyncio.new_event_loop()) as loop, ThreadPoolExecutor(1) as pool:
+        task = loop.create_task(work)
+        try:
+            pool.submit(loop.run_until_complete, task).result()
+        except BaseException:
+            loop.call_soon_threadsafe(task.cancel)
+            raise
+
+
+async def _ask_all(
     model: ApiModel,
     texts: Sequence[str],
     missing: Mapping[str, int],
     prompts: list[str] | list[list[int]],
     replies: Path,
+    kept: dict[str, dict[str, Any]],
 ) -> None:
-    """Append the reply to each missing text to the file `replies`, several requests at once.
+    """Append the reply to each missing text to the file `replies` and to `kept`, several requests at once.
 
     The first failure stops the run; replies to requests that are under way are still waited for and kept.
     """
     from tqdm import tqdm
 
-    appending, asked = threading.Lock(), hash_of(model.determined_by())
+    asked, left = hash_of(model.determined_by()), deque(missing)
 
-    def ask(name: str, max_tokens: int) -> None:
+    async def ask(name: str, max_tokens: int) -> None:
         i = missing[name]
         try:
-            reply = _ask(client, model, prompts[i], max_tokens)
+            reply = await _ask(client, model, prompts[i], max_tokens)
             log_prob = prompt_log_probs(reply, model, prompts[i], max_tokens)
         except ValueError as error:
             raise type(error)(f"text {i} ({excerpt(texts[i])}): {error}") from None
         if not log_prob:
             raise ValueError(_nothing_to_score(i, 1, texts[i]))
-        with appending:
-            append_line(replies, {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob})
-
-    first, *others = missing
-    with _client(model) as client, tqdm(total=len(missing), unit="text", desc=model.name, disable=None) as bar:
-        max_tokens = 0
-        try:
-            ask(first, max_tokens)
-        except RefusedError:  # some servers write at least one token; a prompt that is bad in itself is refused again
-            max_tokens = 1
-            ask(first, max_tokens)
+        kept[name] = {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob}
+        append_line(replies, kept[name])
         bar.update()
-        pool = ThreadPoolExecutor(AT_ONCE)
+
+    async def ask_for_what_is_left(max_tokens: int) -> None:
         try:
-            for done in as_completed([pool.submit(ask, name, max_tokens) for name in others]):
-                done.result()
-                bar.update()
-        finally:
-            pool.shutdown(cancel_futures=True)
+            while left:
+                await ask(left.popleft(), max_tokens)
+        except BaseException:
+            left.clear()
+            raise
+
+    with tqdm(total=len(missing), unit="text", desc=model.name, disable=None) as bar:
+        async with _client(model) as client:
+            first, max_tokens = left.popleft(), 0
+            try:
+                await ask(first, max_tokens)
+            except (
+                RefusedError
+            ):  # some servers write at least one token; a prompt that is bad in itself is refused again
+                max_tokens = 1
+                await ask(first, max_tokens)
+            asking = [ask_for_what_is_left(max_tokens) for _ in range(AT_ONCE)]
+            for failure in filter(None, await asyncio.gather(*asking, return_exceptions=True)):
+                raise failure
 
 
 def _check_key(model: ApiModel) -> None:
@@ -336,41 +360,48 @@ def api_key() -> str:
     return key
 
 
-def _client(model: ApiModel) -> openai.OpenAI:
+def _client(model: ApiModel) -> openai.AsyncOpenAI:
     import openai
 
     per_minute = _number("MIALIB_API_REQUESTS_PER_MINUTE")
-    hooks = {
-        "request": [_say_retry, *([_pacer(60 / per_minute)] if per_minute else [])],
-        "response": [_bound],
-    }
-    http = openai.DefaultHttpxClient(event_hooks=hooks, follow_redirects=False)  # texts go to the named host alone
-    return openai.OpenAI(
+    wait = _pacer(60 / per_minute if per_minute else 0.0)
+
+    class Client(openai.DefaultAsyncHttpxClient):
+        """Tells of what the client does in silence: ask again. Waits for a whole reply, and not without end."""
+
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            if (n := int(request.headers.get("x-stainless-retry-count", 0))) > 0:
+                logger.warning("%s failed or did not answer; asked again, %d of %d times", endpoint(), n, RETRIES)
+            await wait()
+            try:
+                async with asyncio.timeout(retries.REPLY_SECONDS):
+                    return await super().send(request, **options)
+            except TimeoutError:
+                raise EndlessError(f"{endpoint()} has sent no whole reply in {retries.REPLY_SECONDS:g} s") from None
+
+    http = Client(event_hooks={"response": [_bound]}, follow_redirects=False)  # texts go to the named host alone
+    return openai.AsyncOpenAI(
         api_key=api_key(),
         base_url=_url(),
         max_retries=RETRIES,
-        timeout=REPLY_SECONDS,
+        timeout=retries.REPLY_SECONDS,
         http_client=http,
         default_headers={"Accept-Encoding": "identity"},  # so that a reply is as large as what is sent
     )
 
 
-def _say_retry(request: Any) -> None:
-    """Tell of a request that is made again, which the client does in silence."""
-    if (n := int(request.headers.get("x-stainless-retry-count", 0))) > 0:
-        logger.warning("%s failed or did not answer; asked again, %d of %d times", endpoint(), n, RETRIES)
-
-
-def _bound(response: Any) -> None:
-    """Let a reply be read as far as `bounded` allows; EndlessError for one that is compressed, unasked."""
+async def _bound(response: httpx2.Response) -> None:
+    """Let a reply be read as far as `counter` allows; EndlessError for one that is compressed, unasked."""
     import httpx2
 
-    class Bounded(httpx2.SyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            return bounded(sent, endpoint())
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            count = retries.counter(endpoint())
+            async for chunk in sent:
+                yield count(chunk)
 
-        def close(self) -> None:
-            sent.close()
+        async def aclose(self) -> None:
+            await sent.aclose()
 
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise EndlessError(f"{endpoint()} sends a compressed reply, which was not asked for")
@@ -390,28 +421,27 @@ def _check_address() -> None:
         raise Unavailable(f"{endpoint()} can't be reached ({error}); check OPENAI_BASE_URL and the network") from None
 
 
-def _pacer(seconds: float) -> Callable[[Any], None]:
+def _pacer(seconds: float) -> Callable[[], Awaitable[None]]:
     """A function that lets one call pass at once and each further one `seconds` after the one before."""
-    lock, next_at = threading.Lock(), 0.0
+    next_at = 0.0
 
-    def wait(_request: Any) -> None:
+    async def wait() -> None:
         nonlocal next_at
-        with lock:
-            now = time.monotonic()
-            at = max(now, next_at)
-            next_at = at + seconds
-        time.sleep(at - now)
+        now = time.monotonic()
+        at = max(now, next_at)
+        next_at = at + seconds
+        await asyncio.sleep(at - now)
 
     return wait
 
 
-def _ask(client: openai.OpenAI, model: ApiModel, prompt: str | list[int], max_tokens: int) -> Reply:
+async def _ask(client: openai.AsyncOpenAI, model: ApiModel, prompt: str | list[int], max_tokens: int) -> Reply:
     """One request; the client retries where that may help. Errors are sentences without secrets."""
     import openai
 
     name = model.name.removeprefix(API)
     try:
-        raw = client.completions.with_raw_response.create(
+        raw = await client.completions.with_raw_response.create(
             model=name, prompt=prompt, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
         )
         return Reply.model_validate_json(_without_secrets(raw.http_response.text))

@@ -12,18 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mialib.benchmarks import (
-    LABEL_COLUMN,
-    READERS,
-    SPLIT_COLUMN,
-    Benchmark,
-    benchmark_of_rows,
-    read_benchmark,
-    read_rows,
-)
+from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
 from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
 from mialib.lab.corpora import lab_benchmark
+from mialib.shared.files import LABEL_COLUMN, READERS, SPLIT_COLUMN, benchmark_of_rows, read_benchmark, read_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset

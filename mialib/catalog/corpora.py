@@ -25,9 +25,9 @@ from reprlib import repr as short_repr  # of any value, however long
 
 import numpy as np
 
-from mialib.benchmarks import load_texts
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
 from mialib.lab.corpora import lab_texts
+from mialib.shared.files import load_texts
 from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -32,19 +32,28 @@ class EndlessError(ConnectionError):
     """A reply that is too large or too slow to be waited for."""
 
 
-def bounded(chunks: Iterable[bytes], sender: str) -> Iterator[bytes]:
-    """A reply's chunks as they come; EndlessError as soon as they are too many or take too long.
+def counter(sender: str) -> Callable[[bytes], bytes]:
+    """A function that gives back each chunk of a reply; EndlessError as soon as they are too many or take too long.
 
     A compressed reply counts as it is once decompressed: a few kilobytes may hold gigabytes.
     """
     until, n_bytes = time.monotonic() + REPLY_SECONDS, 0
-    for chunk in chunks:
+
+    def count(chunk: bytes) -> bytes:
+        nonlocal n_bytes
         n_bytes += len(chunk)
         if n_bytes > REPLY_BYTES:
             raise EndlessError(f"{sender} sends more than {REPLY_BYTES / 2**20:g} MiB in one reply")
         if time.monotonic() > until:
             raise EndlessError(f"{sender} has sent {n_bytes} bytes in {REPLY_SECONDS:g} s, and no end")
-        yield chunk
+        return chunk
+
+    return count
+
+
+def bounded(chunks: Iterable[bytes], sender: str) -> Iterator[bytes]:
+    """A reply's chunks as they come, as far as `counter` allows."""
+    return map(counter(sender), chunks)
 
 
 def retrying() -> Retrying:

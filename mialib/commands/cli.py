@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -85,9 +84,9 @@ def detect(
     it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
     repeats these two with each text, as `thresholds` and `set_p_values`.
     """
-    from mialib.benchmarks import load_texts
     from mialib.commands.detection import as_json_lines, as_table, detect_texts
     from mialib.passes.inputs import Target
+    from mialib.shared.files import load_texts
 
     target = Target(
         model=model,
@@ -147,11 +146,11 @@ def view(
 
     log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
     """
-    from mialib.benchmarks import load_texts
     from mialib.book import token_view
     from mialib.catalog.models import load_tokenizer
     from mialib.catalog.registry import lacks
     from mialib.passes.inputs import Inputs, Target
+    from mialib.shared.files import load_texts
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
@@ -439,32 +438,3 @@ def coverage(
         typer.echo(f"{title}, share of simulations\n{simulated.table(found, family).to_string()}\n")
     if keep:
         simulated.record(results, n, seed)
-
-
-class Stopped(BaseException):
-    """A signal to stop. Click would turn a KeyboardInterrupt into "Aborted!"."""
-
-
-def main() -> None:
-    """The entry point: an error that is the user's to mend is one sentence, not a traceback.
-
-    Ctrl-C and the SIGTERM of schedulers end alike: temporary files are removed, what is finished is kept.
-    """
-    import signal
-    import sys
-
-    def stop(number: int, _frame: FrameType | None) -> NoReturn:
-        raise Stopped(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    for stream in (sys.stdout, sys.stderr):  # of a terminal or a file that can't take all characters
-        stream.reconfigure(errors="backslashreplace")
-    try:
-        app()
-    except Stopped as stopped:
-        typer.echo("mialib: stopped; what was kept so far is used the next time", err=True)
-        sys.exit(128 + stopped.args[0])
-    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
-        typer.echo(f"mialib: {error}", err=True)
-        sys.exit(1)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mialib.benchmarks import LABEL_COLUMN, check_labels, load_texts, read_rows, texts_of
 from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
 from mialib.catalog.models import check_loadable
 from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, unavailable_reason
+from mialib.shared.files import LABEL_COLUMN, check_labels, load_texts, read_rows, texts_of
 from mialib.text import excerpt, language_of
 from mialib.token_stats import check_known
 

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.benchmarks import DOMAIN_COLUMNS, Benchmark, load_texts, read_rows
+from mialib.benchmarks import Benchmark
 from mialib.lab.docstrings import Docstring, is_later, read_code, read_docstrings
 from mialib.lab.questions import choice_questions, context_questions
 from mialib.lab.recipes import Corpus, load_recipes
+from mialib.shared.files import DOMAIN_COLUMNS, load_texts, read_rows
 from mialib.shared.kept import once
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, version, write_json

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import encode
@@ -27,7 +26,7 @@ from mialib.catalog.models import (
 from mialib.catalog.registry import is_api
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import tokenizer_hash
-from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep, kept_path
+from mialib.shared.kept import ARRAYS, JSON, Format, Parts, alone, keep, kept_path
 from mialib.store import code_hash, hash_texts, version
 from mialib.token_stats import StatsPart, TokenStats
 
@@ -69,18 +68,17 @@ def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> 
     asked = loaded.determined_by()
     # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
     replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
-    lock, was_asked = FileLock(replies.with_suffix(".lock")), []
+    was_asked = []
 
     def make() -> TokenStats:
-        replies.parent.mkdir(parents=True, exist_ok=True)
-        with lock:
+        with alone(replies):
             was_asked.append(True)
             return api.score(loaded, texts, replies)
 
     code = code_hash("catalog.api", apart=LAB)
     stats = keep("token_stats", make, STATS, texts=hash_texts(texts), code=code, **asked)
     if was_asked:
-        with lock:
+        with alone(replies):
             api.drop_replies(replies, texts)
     return stats
 

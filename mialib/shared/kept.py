@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -211,10 +212,24 @@ def once(path: Path, write: Callable[[Path], None], is_anew: bool = False) -> Pa
     beside it. What does not match it, or has none, is set aside with a warning and made anew. `is_anew` makes it anew
     in any case.
     """
-    from filelock import FileLock, Timeout
-
     if not is_anew and path.exists() and _is_whole(path):
         return path
+    with alone(path):
+        if is_anew:
+            remove(path, _seal(path))
+        elif path.exists() and not _is_whole(path):
+            _set_aside(path)
+        if not path.exists():
+            remove(*path.parent.glob(f".{path.name}.*/"))  # of a run that was killed: it held this lock
+            _write_sealed(path, write)
+    return path
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Of all processes that make a file or folder one at a time; who waits long says for which."""
+    from filelock import FileLock, Timeout
+
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.parent / f".{path.name}.lock")
     try:
@@ -223,16 +238,9 @@ def once(path: Path, write: Callable[[Path], None], is_anew: bool = False) -> Pa
         logger.warning("waiting for %s, which makes %s and holds %s", _holder(lock.lock_file), path, lock.lock_file)
         lock.acquire()
     try:
-        if is_anew:
-            remove(path, _seal(path))
-        elif path.exists() and not _is_whole(path):
-            _set_aside(path)
-        if not path.exists():
-            remove(*path.parent.glob(f".{path.name}.*/"))  # of a run that was killed: it held this lock
-            _write_sealed(path, write)
+        yield
     finally:
         lock.release()
-    return path
 
 
 def _holder(lock_file: str) -> str:

@@ -29,7 +29,8 @@ from mialib.builders.sources import (
 )
 from mialib.catalog import retries
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.commands.cli import app, main
+from mialib.commands import main
+from mialib.commands.cli import app
 from mialib.store import home
 from mialib.text import split_into_snippets, words
 

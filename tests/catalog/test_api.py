@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -595,7 +596,8 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatien
     ("answer", "message"),
     [
         (lambda handler: sends(handler, b" " * 65536, 200), "sends more than 1 MiB in one reply"),
-        (lambda handler: sends(handler, b" ", 40, 0.1), r"has sent \d+ bytes in 0.5 s, and no end"),
+        (lambda handler: sends(handler, b" ", 40, 0.1), "has sent no whole reply in 0.5 s"),
+        (lambda handler: sends_its_head_slowly(handler), "has sent no whole reply in 0.5 s"),
         (lambda handler: sends(handler, b"\x1f\x8b", 1, Content_Encoding="gzip"), "a compressed reply"),
     ],
 )
@@ -605,6 +607,12 @@ def test_a_reply_without_end_is_not_waited_for(server, impatient, monkeypatch, a
     server.before = lambda handler, body: answer(handler)
     with pytest.raises(Unavailable, match=message):
         score_or_load("api:tiny", SENTENCES[:1])
+
+
+def sends_its_head_slowly(handler):
+    for sign in b"HTTP/1.1 200 OK\r\nServer: " + b"x" * 30:
+        handler.wfile.write(bytes([sign]))
+        time.sleep(0.1)
 
 
 def test_each_retry_is_told(server, monkeypatch, caplog):
@@ -751,11 +759,32 @@ def test_openais_bytes_do_not_disturb(server):
 # --- as a user would ---
 
 
+MIALIB = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.commands import main; main()"
+
+
 def run_mialib(*arguments):
-    code = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.commands.cli import main; main()"
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-c", MIALIB, *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_waits_for_replies(server, tmp_path, number):
+    (tmp_path / "texts.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:3]))
+    may_answer = threading.Event()
+    server.before = lambda handler, body: len(server.asked) > 1 and not may_answer.wait(60)
+    command = [sys.executable, "-c", MIALIB, "detect", str(tmp_path / "texts.txt"), "--model", "api:tiny"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while len(server.asked) < 3 and process.poll() is None:  # the first alone, the others side by side
+            time.sleep(0.05)
+        process.send_signal(number)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=30)
+        waited = time.monotonic() - began
+    may_answer.set()
+    assert process.returncode == 128 + number and waited < 10
+    assert said.splitlines()[-1].startswith("mialib: stopped"), said
+    assert len(read_lines(next(tmp_path.rglob("*.replies.jsonl")))) == 1, "what was answered is kept"
 
 
 @pytest.mark.slow

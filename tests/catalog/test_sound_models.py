@@ -10,7 +10,7 @@ from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
 from safetensors.torch import load_file, save_file
 
 from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision
-from mialib.commands.cli import main
+from mialib.commands import main
 from mialib.passes import cache
 from mialib.scoring import Scorer as CoreScorer
 

@@ -15,9 +15,10 @@ import transformers
 from typer.testing import CliRunner
 
 import mialib
-from mialib.benchmarks import load_texts
 from mialib.calibration import set_p_value
-from mialib.commands.cli import app, main
+from mialib.commands import main
+from mialib.commands.cli import app
+from mialib.shared.files import load_texts
 from mialib.store import ROOT
 
 
@@ -226,7 +227,7 @@ def test_fresh_scores_again_what_is_kept(texts_file, model_folder, monkeypatch):
 
 
 def run_main(*arguments, **environ):
-    code = "from mialib.commands.cli import main; main()"
+    code = "from mialib.commands import main; main()"
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mialib.benchmarks import Benchmark, load_texts, read_benchmark
+from mialib.benchmarks import Benchmark
+from mialib.shared.files import load_texts, read_benchmark
 from mialib.text import words
 
 ROWS = [
@@ -401,6 +402,11 @@ def test_a_csv_whose_cells_might_slip_is_refused_with_its_line(content, said, tm
     path.write_text(content)
     with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, {said}"):
         load_texts(path)
+
+
+def test_a_headers_name_may_hold_a_line_end_of_its_own(tmp_path):
+    (tmp_path / "b.csv").write_bytes(b'"two\r\nlines",text\n1,Hello\n')
+    assert load_texts(tmp_path / "b.csv") == ["Hello"]
 
 
 @pytest.mark.parametrize("content", ["text,label,\nHello,1,\n", ",text,label\n0,Hello,1\n"])

@@ -13,7 +13,6 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mialib.benchmarks import READERS, load_texts, read_benchmark
 from mialib.book.claim_tests import Claims
 from mialib.book.profile import Profile
 from mialib.catalog import corpora
@@ -21,6 +20,7 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.registry import KnownBenchmark, KnownModel
 from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.lab.recipes import Corpus, Masked, Recipes, Training
+from mialib.shared.files import READERS, load_texts, read_benchmark
 from mialib.shared.schema import read_yaml
 from mialib.store import DATA
 
