@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,13 +78,20 @@ class Clone:
             page = new_notebook(cells=[*cells, new_code_cell(code)], metadata=kernel)
             nbformat.write(page, folder / "notebooks" / f"{name}.ipynb")
 
-    def build(self, *options, fails=False):
-        """What a build says, and what it prints at the end."""
+    def start(self, *options):
+        """A build that runs."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
         code = "from mialib.commands import main; main()"
         command = [sys.executable, "-c", code, "build", "--profile", "tiny", "--cores", "2", *options]
         environ["PYTHONPATH"] = str(self.folder)
-        done = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=300)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        return subprocess.Popen(command, cwd=self.folder, env=environ, **pipes)
+
+    def build(self, *options, fails=False):
+        """What a build says, and what it prints at the end."""
+        process = self.start(*options)
+        out, err = process.communicate(timeout=300)
+        done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return done
 
@@ -181,6 +190,35 @@ def test_a_page_that_fails_says_why_and_costs_no_other_page(built):
         done = built.build(fails=True)
     assert "told.ipynb failed in cell 3: RuntimeError: no such luck" in done.stderr
     assert (built.folder / "book" / "pages" / "drawn.ipynb").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_build_and_its_jobs(built, tmp_path, number):
+    """Ctrl-C reaches all processes of a terminal, a scheduler's SIGTERM the first alone."""
+    with built.edited("notebooks/told.ipynb", " "):
+        notebook = nbformat.read(built.folder / "notebooks" / "told.ipynb", as_version=4)
+        running = tmp_path / "running"
+        notebook.cells[
+            -1
+        ].source = (
+            f"import os, pathlib, time; pathlib.Path({str(running)!r}).write_text(str(os.getpid())); time.sleep(200)"
+        )
+        nbformat.write(notebook, built.folder / "notebooks" / "told.ipynb")
+        with built.start() as process:
+            while not running.exists() or not running.read_text():
+                assert process.poll() is None
+                time.sleep(0.1)
+            (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+            began = time.monotonic()
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number and time.monotonic() - began < 30, said
+    assert said.splitlines()[-1].startswith("mialib: stopped"), said
+    assert "Traceback" not in said and "Error" not in said, said
+    until = time.monotonic() + 20
+    while Path(f"/proc/{running.read_text()}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{running.read_text()}").exists(), "the notebook's kernel ends too"
+    assert "The book is ready" in built.build().stdout
 
 
 # --- the built book ---

@@ -10,20 +10,24 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 from mialib.store import write_json
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
+RUNNING: set[BaseProcess] = set()
+STOPPED = Event()  # no job is begun any more
 
 
 def log_plainly() -> None:
@@ -43,15 +47,27 @@ def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
     process = _context().Process(target=_in_process, args=(job.__name__, [str(a) for a in arguments], str(log)))
     # A start looks after all processes that have ended; two threads that ask after one at once make it a failure.
     with LOCK:
+        if STOPPED.is_set():
+            raise RuntimeError("stopped")
         process.start()
+        RUNNING.add(process)
     wait([process.sentinel])
     with LOCK:
         process.join()
+        RUNNING.remove(process)
     if process.exitcode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
         raise RuntimeError(
             "\n".join([f"{job.__name__} {arguments[0]} failed ({process.exitcode}), see {log}:", *lines])
         )
+
+
+def stop() -> None:
+    """Have the jobs that run end as on Ctrl-C, and begin no other."""
+    STOPPED.set()
+    with LOCK:
+        for process in RUNNING:
+            process.terminate()
 
 
 def start_early() -> None:
@@ -80,6 +96,8 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     log_plainly()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what is being written is removed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the build hears too
     try:
         globals()[job](*arguments)
     finally:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,8 +45,13 @@ def build(
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
     target = planning.single_page(profile, page) if page else planning.book_index(profile)
-    with alone():
-        _snakemake(loaded, target, only, cores or _n_cores(), dry_run)
+    # In a thread of its own: in this one Snakemake would hear the signals, and wait for jobs that take minutes.
+    with alone(), ThreadPoolExecutor(1) as pool:
+        try:
+            pool.submit(_snakemake, loaded, target, only, cores or _n_cores(), dry_run).result()
+        except BaseException:
+            jobs.stop()
+            raise
     if not dry_run:
         typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
 
@@ -120,6 +126,8 @@ class Progress(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take one of Snakemake's messages."""
+        if jobs.STOPPED.is_set():  # and jobs fail for that reason alone
+            return
         event = str(getattr(record, "event", None))
         if event == "run_info" and not self.n_jobs:
             self._plan()
