@@ -51,6 +51,28 @@ def test_a_threshold_by_hand():
     assert decision.fpr.estimate == 0.04
     assert decision.fpr.low == pytest.approx(beta.ppf(0.025, 4, 97)) == pytest.approx(0.0110, abs=1e-4)
     assert decision.fpr.high == pytest.approx(beta.ppf(0.975, 5, 96)) == pytest.approx(0.0993, abs=1e-4)
+    assert decision.wanted_fpr == 0.05 and decision == d.decide(np.arange(100.0))
+    other = d.decide(np.arange(100.0), 0.05, level=0.8)
+    assert (other.fpr.level, other.fpr.low) == (0.8, pytest.approx(beta.ppf(0.1, 4, 97)))
+    assert other.fpr.high == pytest.approx(beta.ppf(0.9, 5, 96))
+
+
+@pytest.mark.parametrize(("level", "confidence"), [(0.95, "97.5%"), (0.8, "90.0%")])
+def test_a_confident_threshold_by_hand(level, confidence):
+    """Of n non-members k may lie above where the quantile of Beta(k + 1, n - k) is at most the wanted FPR."""
+    scores, surely = np.arange(300.0), (1 + level) / 2
+    k = max(k for k in range(30) if beta.ppf(surely, k + 1, 300 - k) <= 0.05)
+    decision = d.decide(scores, 0.05, is_confident=True, level=level)
+    assert (decision.n_allowed, decision.threshold) == (k, 299 - k)
+    needed = int(np.ceil(np.log(1 - surely) / np.log(0.95)))
+    message = (
+        f"an FPR of 0.05 with {confidence} confidence needs {needed} known non-members, and there are {needed - 1}"
+    )
+    with pytest.raises(ValueError, match=message):
+        d.decide(scores[: needed - 1], 0.05, is_confident=True, level=level)
+    assert d.decide(scores[:needed], 0.05, is_confident=True, level=level).n_allowed == 0
+    with pytest.raises(ValueError, match=r"an FPR of 0\.05 needs 19 known non-members, and there are 9"):
+        d.decide(scores[:9], 0.05)
 
 
 @pytest.mark.parametrize(("n", "fpr"), [(100, 0.01), (100, 0.05), (500, 0.01), (250, 0.1)])
@@ -107,6 +129,10 @@ def test_wrong_input_is_an_error_that_says_what_is_wrong():
     for fpr in (0, 1, -0.1, 1.5):
         with pytest.raises(ValueError, match="between 0 and 1"):
             d.decide(np.arange(100.0), fpr)
+    with pytest.raises(ValueError, match=r"^the scores of known non-members: .* at least 1; got shape \(0,\)"):
+        d.decide([], 0.05)
+    with pytest.raises(ValueError, match=r"^scores: number 0 is inf"):
+        d.p_values([np.inf], [1.0])
     for function in (d.p_values, d.set_p_value):
         with pytest.raises(ValueError, match=r"scores of known non-members: number 1 is nan"):
             function([1.0], [1.0, np.nan])

@@ -10,7 +10,7 @@ from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, detector, lowest_indices, score_grid
+from mialib.detectors import Detector, detector, lowest_indices, lowest_mean, score_grid
 from mialib.token_stats import TokenRow
 
 VOCABULARY = 50
@@ -364,6 +364,16 @@ def test_an_unknown_detector_is_an_error_that_lists_the_known_ones():
         detect("probe", table([-1]))
     with pytest.raises(ValueError, match=r"unknown detector 'min_k\+'; known: .*min_k\+\+"):
         detect("min_k+", table([-1]))
+
+
+def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
+    values = np.random.default_rng(0).normal(size=5000).astype(np.float32)
+    for k in (0.01, 1, 20, 63.7, 100):
+        m = max(1, int(5000 * k / 100))
+        expected = np.sort(values)[:m].mean(dtype=np.float64)
+        assert lowest_mean(values, k) == pytest.approx(expected, rel=1e-12)
+    rounded = values.round(1)
+    assert lowest_indices(rounded, 20).tolist() == sorted(range(5000), key=lambda i: (rounded[i], i))[:1000]
 
 
 def test_an_unknown_hyperparameter_is_an_error_that_lists_the_known_ones():

@@ -14,6 +14,7 @@ from mialib.metrics import (
     compare_auc_over_seeds,
     compare_tpr_at_fpr,
     compare_tpr_at_fpr_over_seeds,
+    compared,
     non_members_needed,
     threshold_at_fpr,
 )
@@ -180,6 +181,68 @@ def test_two_separating_scores_do_not_make_their_equality_certain():
     assert (same.low, same.high) == (0, 0)
 
 
+@pytest.mark.parametrize("level", [0.95, 0.8])
+@pytest.mark.parametrize(("n_members", "n_non_members"), [(3, 6), (6, 3)])
+def test_where_every_text_agrees_a_difference_has_an_interval_by_hand(n_members, n_non_members, level):
+    # One side separates, the other says nothing: 1 - 0.5. With three of the smaller class the truth may lie as far as
+    # r = 1 - ((1 - level) / 2)^(1/3), and of the 84 divisions of nine texts one alone separates them so.
+    labels = np.repeat([1, 0], [n_members, n_non_members])
+    reach = 1 - ((1 - level) / 2) ** (1 / 3)
+    for sign in (1, -1):
+        found = compare_auc(labels, *[labels, np.zeros(9)][::sign], level)
+        ends = sorted([sign * 0.5, sign * (0.5 - reach)])
+        assert (found.difference.low, found.difference.high) == (pytest.approx(ends[0]), pytest.approx(ends[1]))
+        assert (found.difference.estimate, found.difference.level) == (sign * 0.5, level)
+        assert found.p_value == pytest.approx(2 / 84)
+    both = compare_auc(labels, labels, 2 * labels, level)
+    assert both.difference == Interval(0.0, -reach, reach, level) and both.p_value == 1
+    below = compare_auc(labels, -labels, -2 * labels, level)
+    assert below == both, "one class wholly below the other is as certain"
+    few = [labels, 2 * labels]
+    assert compare_tpr_at_fpr(labels, *few, fpr=0.4, n_resamples=50).difference.high == pytest.approx(
+        1 - 0.025 ** (1 / 3)
+    )
+    folds = np.array([[np.nan, *labels[1:]], [labels[0], np.nan, *labels[2:]]])
+    for compare in (compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds):
+        options = {"fpr": 0.4, "n_resamples": 50} if compare is compare_tpr_at_fpr_over_seeds else {}
+        itself = compare(labels, [folds], [folds], **options)
+        assert (itself.difference.low, itself.difference.high) == (0, 0), "equal scores are equal, unjudged or not"
+
+
+def test_a_differences_interval_has_satterthwaites_degrees_of_freedom():
+    found = compared(0.1, 0.0, [(0.04, 5)], (10, 10), 0.9)  # the seeds' part alone: t with 4 degrees of freedom
+    half = t.ppf(0.95, 4) * 0.2
+    assert found.difference == Interval(0.1, pytest.approx(0.1 - half), pytest.approx(0.1 + half), 0.9)
+    assert found.p_value == pytest.approx(2 * t.sf(0.5, 4))
+    found = compared(0.1, 0.01, [(0.04, 5), (0.02, 3)], (10, 10), 0.95)
+    freedom = 0.07**2 / (0.04**2 / 4 + 0.02**2 / 2)
+    assert found.difference.high == pytest.approx(0.1 + t.ppf(0.975, freedom) * np.sqrt(0.07))
+
+
+def test_the_mean_difference_of_aucs_over_seeds_by_hand():
+    rng = np.random.default_rng(5)
+    labels = np.repeat([1, 0], [20, 30])
+    a, b = (rng.normal(size=(3, 50)) + shift * labels for shift in (1.0, 0.5))
+
+    def part(scores, *, of_member):
+        """DeLong's placements by counting pairs, of each text of a class."""
+        wins = (scores[labels == 1][:, None] > scores[labels == 0]).astype(float)
+        return wins.mean(axis=1) if of_member else wins.mean(axis=0)
+
+    differences = [auc(labels, x) - auc(labels, y) for x, y in zip(a, b, strict=True)]
+    variance = np.var(differences, ddof=1) / 3
+    of_seeds = variance
+    for of_member in (True, False):
+        of_texts = np.mean(
+            [part(x, of_member=of_member) - part(y, of_member=of_member) for x, y in zip(a, b, strict=True)], axis=0
+        )
+        variance += np.var(of_texts, ddof=1) / len(of_texts)
+    found = compare_auc_over_seeds(labels, a, b)
+    half = t.ppf(0.975, variance**2 / (of_seeds**2 / 2)) * np.sqrt(variance)
+    assert found.difference.estimate == pytest.approx(np.mean(differences))
+    assert found.difference.low == pytest.approx(np.mean(differences) - half)
+
+
 @pytest.mark.parametrize(
     ("value", "message"), [(np.inf, "score inf of text 4 is not finite"), (np.nan, "text 4 is not judged in 2 folds")]
 )
@@ -223,8 +286,22 @@ def test_a_single_text_of_a_class_says_nothing():
     assert (interval.low, interval.estimate, interval.high) == (0, pytest.approx(2 / 3), 1)
 
 
-def test_an_interval_prints_in_three_digits():
-    assert str(Interval(0.71449, 0.6, 0.8)) == "0.714 [0.600, 0.800]"
+@pytest.mark.parametrize(
+    ("interval", "printed"),
+    [
+        (Interval(0.71449, 0.6, 0.8), "0.714 [0.600, 0.800]"),
+        (Interval(0.5, 0, 1), "0.500 [0.000, 1.000]"),
+        (Interval(1, 0.9996, 1), "1.0000 [0.9996, 1.0000]"),
+        (Interval(0.01, 0.0004, 0.1), "0.0100 [0.0004, 0.1000]"),
+        (Interval(0.99998, 0.99, 0.99998), "0.99998 [0.99000, 0.99998]"),
+        (Interval(0.5, 0.00002, 0.9), "0.50000 [0.00002, 0.90000]"),
+        (Interval(0.5, 1e-7, 0.9), "0.5000 [0.0000, 0.9000]"),  # more digits would help nobody
+        (Interval(-0.00001, -0.1, 0.1), "0.000 [-0.100, 0.100]"),
+        (Interval(-0.02, -0.0497, -0.0003), "-0.0200 [-0.0497, -0.0003]"),
+    ],
+)
+def test_an_interval_prints_in_as_many_digits_as_keep_its_ends_from_0_and_1(interval, printed):
+    assert str(interval) == printed
 
 
 # --- two detectors on the same texts ---
@@ -362,10 +439,36 @@ def test_the_tpr_interval_by_hand():
     assert interval.high == pytest.approx(0.6 + np.hypot(drawn.high - 0.6, 0.75 - 0.6))
 
 
+@pytest.mark.parametrize(("fpr", "level"), [(0.2, 0.9), (0.1, 0.6)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_tpr_interval_agrees_with_counting(seed, fpr, level):
+    labels, scores = random_scores(seed)
+    members, non_members = split(labels, scores)
+    n, tail = len(non_members), (1 - level) / 2
+    estimate = tpr_at_fpr(labels, scores, fpr)
+    drawn = clopper_pearson(round(estimate * len(members)), len(members), level)
+    highest_first = np.sort(non_members)[::-1]
+    fewest, most = (int(binom.ppf(q, n, fpr)) for q in (tail, 1 - tail))
+    lowest = (members > highest_first[fewest - 1]).mean() if fewest else 0.0  # the threshold may be so high ...
+    highest = (members > highest_first[most]).mean()  # ... and so low
+    found = tpr_at_fpr_interval(labels, scores, fpr, level)
+    assert (found.estimate, found.level) == (estimate, level)
+    assert found.low == pytest.approx(max(0, estimate - np.hypot(estimate - drawn.low, estimate - lowest)))
+    assert found.high == pytest.approx(min(1, estimate + np.hypot(drawn.high - estimate, highest - estimate)))
+
+
+def test_a_comparison_of_tprs_takes_as_many_resamples_as_it_is_told():
+    labels, a, b = two_detectors(1)
+    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) == compare_tpr_at_fpr_over_seeds(labels, [a], [b], 0.1, 7)
+    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) != compare_tpr_at_fpr(labels, a, b, 0.1, 70)
+    assert compare_tpr_at_fpr(labels, a, b, 1.0, 7).difference.estimate == 0, "all texts lie above"
+
+
 def test_few_non_members_leave_the_lower_end_at_0_and_too_few_are_an_error():
     # That none of 50 non-members lies above the true threshold at 5% has a chance of 0.95^50 = 0.08.
     labels = np.repeat([1, 0], [100, 50])
     assert tpr_at_fpr_interval(labels, labels.astype(float)).low == 0
+    assert non_members_needed(0) == 1
     for fpr, needed in ((0.01, 100), (0.05, 20), (0.1, 10)):
         assert non_members_needed(fpr) == needed
         labels = np.repeat([1, 0], [30, needed - 1])
