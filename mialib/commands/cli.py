@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -275,11 +276,13 @@ def record(
     from mialib.book.notebooks import clone
 
     clone()
-    wanted = [0] if confirm else seeds or [0, 1, 2]
-    for path, key, rows in (
-        (ranking.RECORDED_FILE, ranking.KEY, ranking.rows_of(wanted)),
-        (judging.RECORDED_FILE, judging.KEY, judging.rows_of(load_claims(), wanted)),
+    if confirm and seeds:
+        raise ValueError("--confirm computes seed 0 again, and no other; leave --seed out")
+    for path, key, rows_of in (
+        (ranking.RECORDED_FILE, ranking.KEY, ranking.rows_of),
+        (judging.RECORDED_FILE, judging.KEY, partial(judging.rows_of, load_claims())),
     ):
+        rows = rows_of([0] if confirm else seeds or [0, 1, 2])
         if confirm:
             left = recorded.confirm_rows(path, rows, key)
             which = f": {'; '.join(left)}" if left else ""

@@ -182,7 +182,8 @@ def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) ->
     by_role = {role: [row["text"] for row in rows if row["role"] == role] for role in ROLES}
     tokenizer = folder / "tokenizer.json"
     if corpus.vocab_size:
-        _train_tokenizer(by_role["reference"], corpus.vocab_size).save(str(tokenizer))
+        trained = _train_tokenizer(by_role["reference"], corpus.vocab_size)
+        tokenizer.write_text(trained.to_str(pretty=True), encoding="utf-8")  # of a full disk its own `save` says less
     seen = by_role["member"] + by_role["background"]
     card = {
         "name": name,

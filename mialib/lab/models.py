@@ -42,7 +42,9 @@ def lab_model(name: str) -> Path:
         logging.disable_progress_bar()  # of its own, which draws on the output
         try:
             _make(name, to, folder.with_name(f"{folder.name}.parts"))
-        except SafetensorError as error:
+        except Exception as error:
+            if type(error) not in (SafetensorError, Exception):  # of full disks safetensors and tokenizers raise these
+                raise
             raise OSError(f"{folder} can't be made: {error}") from None
 
     return once(folder, make)

@@ -469,12 +469,14 @@ def test_one_command_records_or_confirms_both_files(monkeypatch, confirms):
     monkeypatch.setattr(judging, "rows_of", lambda stated, seeds: [("claims", seeds)])
     monkeypatch.setattr(recorded, "write_rows", lambda path, rows: written.append((path.stem, *rows)))
     monkeypatch.setattr(recorded, "confirm_rows", lambda path, rows, key: confirmed.append((path.stem, *rows)) or ["x"])
-    done = CliRunner().invoke(app, ["record", "--seed", "3", *["--confirm"] * confirms])
+    done = CliRunner().invoke(app, ["record", *(["--confirm"] if confirms else ["--seed", "3"])])
     assert done.exit_code == 0, done.output
     seeds = [0] if confirms else [3]
     assert (confirmed if confirms else written) == [("ranking", ("ranking", seeds)), ("claims", ("claims", seeds))]
     assert not (written if confirms else confirmed)
     assert done.output.count("1 tests are no longer as recorded: x") == (2 if confirms else 0)
+    both = CliRunner().invoke(app, ["record", "--seed", "3", "--confirm"])
+    assert "computes seed 0 again, and no other" in str(both.exception)
 
 
 def test_shifted_benchmarks_are_given_for_each_model_or_for_none():
