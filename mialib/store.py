@@ -67,7 +67,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 @atexit.register
 def remove_temporaries() -> None:
     """Remove what a signal kept `atomic_path` from removing."""
-    for folder, process in TEMPORARY.items():
+    for folder, process in list(TEMPORARY.items()):
         if process == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -221,7 +221,7 @@ def end_at_part(n: int) -> None:
 
     def add_and_end(self: Parts, *arguments: object, **options: object) -> None:
         add(self, *arguments, **options)
-        if self._n >= n:
+        if len(self.paths) >= n:
             os.kill(os.getpid(), signal.SIGTERM)
 
     Parts.add = add_and_end
@@ -622,7 +622,8 @@ def kept_by(
     world: World, name: str, first: Callable[[Path], Ended], second: Callable[[Path], Ended], again=None
 ) -> Kept:
     home = world.new(name)
-    first(home)
+    if problems := list(first(home).problems()):
+        raise RuntimeError(f"{name}: {problems}")
     own = frozenset(str(path.relative_to(home)) for path in home.rglob("*"))
     second(home)
     return Kept(home, own, again or first)

@@ -78,19 +78,22 @@ class Clone:
             page = new_notebook(cells=[*cells, new_code_cell(code)], metadata=kernel)
             nbformat.write(page, folder / "notebooks" / f"{name}.ipynb")
 
-    def start(self, *options):
+    def start(self, *options, **given):
         """A build that runs."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
         code = "from mialib.commands import main; main()"
         command = [sys.executable, "-c", code, "build", "--profile", "tiny", "--cores", "2", *options]
         environ["PYTHONPATH"] = str(self.folder)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-        return subprocess.Popen(command, cwd=self.folder, env=environ, **pipes)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.folder, env=environ, **pipes, **given)
 
     def build(self, *options, fails=False):
         """What a build says, and what it prints at the end."""
         process = self.start(*options)
-        out, err = process.communicate(timeout=300)
+        try:
+            out, err = process.communicate(timeout=300)
+        finally:
+            process.kill()
         done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return done
@@ -192,7 +195,15 @@ def test_a_page_that_fails_says_why_and_costs_no_other_page(built):
     assert (built.folder / "book" / "pages" / "drawn.ipynb").is_file()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def is_alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_a_build_and_its_jobs(built, tmp_path, number):
     """Ctrl-C reaches all processes of a terminal, a scheduler's SIGTERM the first alone."""
     with built.edited("notebooks/told.ipynb", " "):
@@ -204,20 +215,28 @@ def test_a_signal_ends_a_build_and_its_jobs(built, tmp_path, number):
             f"import os, pathlib, time; pathlib.Path({str(running)!r}).write_text(str(os.getpid())); time.sleep(200)"
         )
         nbformat.write(notebook, built.folder / "notebooks" / "told.ipynb")
-        with built.start() as process:
-            while not running.exists() or not running.read_text():
-                assert process.poll() is None
-                time.sleep(0.1)
-            (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-            began = time.monotonic()
-            _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number and time.monotonic() - began < 30, said
-    assert said.splitlines()[-1].startswith("mialib: stopped"), said
+        with built.start(start_new_session=True) as process:
+            try:
+                until = time.monotonic() + 120
+                while not running.exists() or not running.read_text():
+                    assert process.poll() is None and time.monotonic() < until
+                    time.sleep(0.1)
+                (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+                began = time.monotonic()
+                _, said = process.communicate(timeout=60)
+            finally:
+                process.kill()
+    assert time.monotonic() - began < 30
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 128 + number
+        assert said.splitlines()[-1].startswith("mialib: stopped"), said
     assert "Traceback" not in said and "Error" not in said, said
-    until = time.monotonic() + 20
-    while Path(f"/proc/{running.read_text()}").exists() and time.monotonic() < until:
+    kernel, until = int(running.read_text()), time.monotonic() + 20
+    while is_alive(kernel) and time.monotonic() < until:
         time.sleep(0.1)
-    assert not Path(f"/proc/{running.read_text()}").exists(), "the notebook's kernel ends too"
+    assert not is_alive(kernel), "the notebook's kernel ends too"
     assert "The book is ready" in built.build().stdout
 
 

@@ -15,19 +15,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock, Thread
 from typing import Any
 
 from mialib.store import write_json
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
-RUNNING: set[BaseProcess] = set()
-STOPPED = Event()  # no job is begun any more
 
 
 def log_plainly() -> None:
@@ -47,14 +45,10 @@ def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
     process = _context().Process(target=_in_process, args=(job.__name__, [str(a) for a in arguments], str(log)))
     # A start looks after all processes that have ended; two threads that ask after one at once make it a failure.
     with LOCK:
-        if STOPPED.is_set():
-            raise RuntimeError("stopped")
-        process.start()
-        RUNNING.add(process)
+        _unheard(process.start)
     wait([process.sentinel])
     with LOCK:
         process.join()
-        RUNNING.remove(process)
     if process.exitcode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
         raise RuntimeError(
@@ -62,20 +56,21 @@ def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
         )
 
 
-def stop() -> None:
-    """Have the jobs that run end as on Ctrl-C, and begin no other."""
-    STOPPED.set()
-    with LOCK:
-        for process in RUNNING:
-            process.terminate()
-
-
 def start_early() -> None:
     """Begin to import what jobs need, while there is nothing to run yet."""
     if _context().get_start_method() == "forkserver":
-        from multiprocessing import forkserver
+        _unheard(forkserver.ensure_running)
 
-        forkserver.ensure_running()
+
+def _unheard(start: Callable[[], None]) -> None:
+    """Start a process that, with all that it starts, does not hear a terminal's Ctrl-C: see `_end_with_the_build`."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @cache
@@ -97,7 +92,7 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     os.dup2(descriptor, 2)
     log_plainly()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what is being written is removed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the build hears too
+    Thread(target=_end_with_the_build, daemon=True).start()
     try:
         globals()[job](*arguments)
     finally:
@@ -105,6 +100,12 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
 
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         print(f"{sum(of.ru_utime + of.ru_stime for of in used):.1f} s of a processor", flush=True)
+
+
+def _end_with_the_build() -> None:
+    """A build that ends, however it does, leaves no job behind."""
+    wait([multiprocessing.parent_process().sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 # --- the jobs; a receipt is a file that stands for what lies in the cache ---

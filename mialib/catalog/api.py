@@ -7,7 +7,8 @@ from the environment, OPENAI_BASE_URL and OPENAI_API_KEY, as the `openai` client
     not known          the text is sent, and its first token is not scored: nothing stands before it
 
 An API gives neither entropy nor variance. What it lacks is NaN (-1 for token ids) and named in `TokenStats.lacks`.
-Each reply is kept as soon as it is there, so that an interrupted run goes on where it stopped and pays nothing twice.
+Each reply is kept as soon as it is there, so that an interrupted run goes on where it stopped. Of a failure, requests
+that are under way are waited for; on Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ import textwrap
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -280,11 +280,19 @@ def _until_done(work: Coroutine[Any, Any, None]) -> None:
 
     What stops this thread, such as Ctrl-C, stops the work wherever it waits.
     """
-    with closing(asyncio.new_event_loop()) as loop, ThreadPoolExecutor(1) as pool:
-        task = loop.create_task(work)
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
+
+    async def run() -> None:
+        running.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        await work
+
+    with ThreadPoolExecutor(1) as pool:
         try:
-            pool.submit(loop.run_until_complete, task).result()
+            pool.submit(asyncio.run, run()).result()
+        except Exception:
+            raise
         except BaseException:
+            loop, task = running.result()
             loop.call_soon_threadsafe(task.cancel)
             raise
 
@@ -303,7 +311,7 @@ async def _ask_all(
     """
     from tqdm import tqdm
 
-    asked, left = hash_of(model.determined_by()), deque(missing)
+    asked, left, failures = hash_of(model.determined_by()), deque(missing), []
 
     async def ask(name: str, max_tokens: int) -> None:
         i = missing[name]
@@ -314,17 +322,18 @@ async def _ask_all(
             raise type(error)(f"text {i} ({excerpt(texts[i])}): {error}") from None
         if not log_prob:
             raise ValueError(_nothing_to_score(i, 1, texts[i]))
-        kept[name] = {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob}
-        append_line(replies, kept[name])
+        row = {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob}
+        append_line(replies, row)
+        kept[name] = row
         bar.update()
 
     async def ask_for_what_is_left(max_tokens: int) -> None:
         try:
             while left:
                 await ask(left.popleft(), max_tokens)
-        except BaseException:
+        except Exception as failure:
             left.clear()
-            raise
+            failures.append(failure)
 
     with tqdm(total=len(missing), unit="text", desc=model.name, disable=None) as bar:
         async with _client(model) as client:
@@ -336,9 +345,9 @@ async def _ask_all(
             ):  # some servers write at least one token; a prompt that is bad in itself is refused again
                 max_tokens = 1
                 await ask(first, max_tokens)
-            asking = [ask_for_what_is_left(max_tokens) for _ in range(AT_ONCE)]
-            for failure in filter(None, await asyncio.gather(*asking, return_exceptions=True)):
-                raise failure
+            await asyncio.gather(*(ask_for_what_is_left(max_tokens) for _ in range(AT_ONCE)))
+    if failures:
+        raise failures[0]
 
 
 def _check_key(model: ApiModel) -> None:

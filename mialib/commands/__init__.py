@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -19,32 +20,40 @@ class Stopped(BaseException):
 def main() -> None:
     """The entry point: an error that is the user's to mend is one sentence, not a traceback.
 
-    Ctrl-C and SIGTERM end alike: temporary files are removed, what is finished is kept.
+    Ctrl-C and SIGTERM end alike: temporary files are removed, what is finished is kept. A second one ends at once.
     """
-
-    def stop(number: int, _frame: FrameType | None) -> NoReturn:
-        raise Stopped(number)
-
     for number in SIGNALS:
-        signal.signal(number, stop)
+        signal.signal(number, _stop)
     for stream in (sys.stdout, sys.stderr):  # of a terminal or a file that can't take all characters
         stream.reconfigure(errors="backslashreplace")
     try:
-        try:
-            from mialib.commands.cli import app
+        from mialib.commands.cli import app
 
-            app()
-        finally:
-            for number in SIGNALS:  # while Python cleans up there is nothing to say
-                signal.signal(number, signal.SIG_DFL)
+        app()
     except Stopped as stopped:
-        from mialib.store import remove_temporaries
-
-        print("mialib: stopped; what was kept so far is used the next time", file=sys.stderr, flush=True)
-        remove_temporaries()
-        with suppress(OSError):
+        with suppress(OSError):  # nobody may read it any more
+            print("mialib: stopped; what was kept so far is used the next time", file=sys.stderr, flush=True)
             sys.stdout.flush()
-        os._exit(128 + stopped.args[0])  # a thread may wait for a server, or a library end badly in mid-import
+        _end(*stopped.args)
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         print(f"mialib: {error}", file=sys.stderr)
         sys.exit(1)
+    finally:
+        for number in SIGNALS:  # while Python cleans up there is nothing to say
+            signal.signal(number, _end)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    for every in SIGNALS:
+        signal.signal(every, _end)
+    raise Stopped(number)
+
+
+def _end(number: int, _frame: FrameType | None = None) -> NoReturn:
+    """End now: a thread may wait for a server, or a library be half imported."""
+    from mialib.store import remove_temporaries
+
+    remove_temporaries()
+    if util := sys.modules.get("multiprocessing.util"):  # whose own clean-up is skipped
+        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
+    os._exit(128 + number)

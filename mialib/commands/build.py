@@ -9,12 +9,13 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from threading import Thread
+from typing import Annotated, Any
 
 import typer
 
@@ -45,13 +46,8 @@ def build(
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
     target = planning.single_page(profile, page) if page else planning.book_index(profile)
-    # In a thread of its own: in this one Snakemake would hear the signals, and wait for jobs that take minutes.
-    with alone(), ThreadPoolExecutor(1) as pool:
-        try:
-            pool.submit(_snakemake, loaded, target, only, cores or _n_cores(), dry_run).result()
-        except BaseException:
-            jobs.stop()
-            raise
+    with alone():
+        _in_thread(_snakemake, loaded, target, only, cores or _n_cores(), dry_run)
     if not dry_run:
         typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
 
@@ -67,6 +63,23 @@ def alone() -> Iterator[None]:
             yield
     except Timeout:
         raise ValueError(f"another build runs in {ROOT}; wait for it, or stop it") from None
+
+
+def _in_thread(call: Callable[..., None], *arguments: Any) -> None:
+    """A call in another thread: in this one Snakemake would hear the signals, and wait for jobs that take minutes.
+
+    A signal ends this process without waiting for the thread, and jobs end with the process.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call(*arguments))
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    done.result()
 
 
 def _n_cores() -> int:
@@ -126,8 +139,6 @@ class Progress(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take one of Snakemake's messages."""
-        if jobs.STOPPED.is_set():  # and jobs fail for that reason alone
-            return
         event = str(getattr(record, "event", None))
         if event == "run_info" and not self.n_jobs:
             self._plan()

@@ -183,7 +183,7 @@ def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) ->
     tokenizer = folder / "tokenizer.json"
     if corpus.vocab_size:
         trained = _train_tokenizer(by_role["reference"], corpus.vocab_size)
-        tokenizer.write_text(trained.to_str(pretty=True), encoding="utf-8")  # of a full disk its own `save` says less
+        tokenizer.write_bytes(trained.to_str(pretty=True).encode())  # of a full disk its own `save` says less
     seen = by_role["member"] + by_role["background"]
     card = {
         "name": name,

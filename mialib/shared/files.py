@@ -1,6 +1,6 @@
 """Files of texts, and of texts with labels: JSONL, parquet, CSV, or plain text, one a line.
 
-Each is read as it is written or refused with its line and column; nothing is left out in silence.
+Each is read as it is written or refused with its line and column. Blank lines and columns without a name hold no text.
 """
 
 from __future__ import annotations
