@@ -54,6 +54,9 @@ def _end(number: int, _frame: FrameType | None = None) -> NoReturn:
     from mialib.store import remove_temporaries
 
     remove_temporaries()
-    if util := sys.modules.get("multiprocessing.util"):  # whose own clean-up is skipped
-        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
+    if "multiprocessing.util" in sys.modules:  # whose own clean-up is skipped
+        from multiprocessing import parent_process, util
+
+        if parent_process() is None:  # a child's folder is its parent's
+            shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
     os._exit(128 + number)
