@@ -23,7 +23,7 @@ PINS = {canonicalize_name(name): version for name, version in PINS.items()}
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Pages that tabulate or point elsewhere; every other one is about a method or a statistic.
-WITHOUT_METHOD = {"index", "paper_table", "recorded_ladder", "registry"}
+WITHOUT_METHOD = {"registry"}
 
 
 @pytest.mark.parametrize("line", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])

@@ -340,10 +340,8 @@ async def _ask_all(
             first, max_tokens = left.popleft(), 0
             try:
                 await ask(first, max_tokens)
-            except (
-                RefusedError
-            ):  # some servers write at least one token; a prompt that is bad in itself is refused again
-                max_tokens = 1
+            except RefusedError:
+                max_tokens = 1  # which some servers write at least; a prompt that is bad in itself is refused again
                 await ask(first, max_tokens)
             await asyncio.gather(*(ask_for_what_is_left(max_tokens) for _ in range(AT_ONCE)))
     if failures:
