@@ -38,7 +38,7 @@ test: $(INSTALLED)  ## the fast tests
 test-slow: $(INSTALLED)  ## the slow tests; those of the pipeline need a finished `make book`
 	@test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/pip install --quiet "triton>=3.6" || \
 		echo "triton can't be installed here: the tests of its kernel are skipped"
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
 
 lint: $(INSTALLED)  ## format and check the code
 	$(BIN)/ruff format .

@@ -5,7 +5,7 @@ To read it, take the files of this folder in this order; they import nothing of 
     store                     files, all or nothing; the hashes that their names are made of
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
-                              one forward pass, from texts to three numbers a token
+                              one forward pass, from texts to four numbers a token
     frequency, detectors      from these numbers to a score a text; higher = more likely a member
     metrics, calibration      how well scores separate, and what a score decides
     model_selection, blind    hyperparameters chosen on other texts; how far the texts alone separate

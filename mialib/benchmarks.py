@@ -31,12 +31,13 @@ class Benchmark:
     domains: tuple[str, ...] = ()  # where each text is from, N of them; empty where that is not known
     validation: tuple[int, ...] = ()  # the texts to choose hyperparameters on, where the benchmark says which
     sources: tuple[str, ...] = ()  # the page or book that each text is from, N of them; empty where that is not known
+    times: tuple[int, ...] = ()  # how often each text was inserted into training, N of them; empty where not known
 
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
         if len(self.texts) != len(labels):
             raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(labels)} labels")
-        for what, of_texts in (("domains", self.domains), ("sources", self.sources)):
+        for what, of_texts in (("domains", self.domains), ("sources", self.sources), ("times", self.times)):
             if of_texts and len(of_texts) != len(labels):
                 raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(of_texts)} {what}")
         check_texts(self.texts, self.name)
@@ -83,6 +84,7 @@ class Benchmark:
             labels=self.labels[np.asarray(indices)],
             domains=tuple(self.domains[i] for i in indices) if self.domains else (),
             sources=tuple(self.sources[i] for i in indices) if self.sources else (),
+            times=tuple(self.times[i] for i in indices) if self.times else (),
             validation=tuple(at for at, i in enumerate(indices) if int(i) in validation),
         )
 
@@ -103,6 +105,7 @@ class Benchmark:
             n_words=n_words,
             domains=tuple(self.domains[i] for i in document) if self.domains else (),
             sources=tuple(f"text {i}" for i in document),
+            times=tuple(self.times[i] for i in document) if self.times else (),
             validation=tuple(np.flatnonzero(np.isin(document, self.validation)).tolist()),
         )
 

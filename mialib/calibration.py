@@ -1,7 +1,7 @@
 """From the scores of known non-members to a decision, about one text or about a set of texts. Higher = member.
 
 one text   p_values; decide: a threshold at a wanted FPR, and what is known of the FPR that it really has
-a set      set_p_value: one p-value for many texts of one author, or of one test set
+a set      set_p_value: one p-value for many texts; group_means: for texts of few authors; non_use_p_value: its opposite
 
 All of it rests on one assumption: a text that is no member is *exchangeable* with the known non-members, so its score
 may have any rank among theirs, and all ranks are equally likely. Nothing is assumed of the scores' distribution.
@@ -10,7 +10,9 @@ may have any rank among theirs, and all ranks are equally likely. Nothing is ass
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +20,7 @@ from numpy.typing import ArrayLike
 from mialib.metrics import FloatArray, Interval, clopper_pearson, threshold_at_fpr
 
 KNOWN = "the scores of known non-members"
+DIVISIONS, MOST_COUNTED = 19_999, 1000  # random ones that are drawn; texts up to which all are counted
 FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
 
 
@@ -130,26 +133,67 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     """One p-value of a set of m texts, (m,) against (n,): do they score higher than known non-members?
 
     The one-sided rank-sum test (Mann and Whitney 1947), valid where the set, if it holds no member, is exchangeable
-    with the known non-members, since then all orders of the m + n scores are equally likely. The conformal p-values of
-    the set's texts must not be combined as if they were independent (Fisher's method): all m look at the same n, and
-    where those happen to score low, all m are small together (Bates et al. 2023). A tie counts against the set, so one
-    text has the p-value that `p_values` gives.
+    with the known non-members, since then all orders of the m + n scores are equally likely. The texts of a set that
+    are alike, as one author's are, are not: give the means of groups (`group_means`), of the set's authors and of known
+    ones. The conformal p-values of the set's texts must not be combined as if they were independent (Fisher's method):
+    all m look at the same n, and where those happen to score low, all m are small together (Bates et al. 2023).
+
+    Scores that tie share their mean rank. Where one side has at most `FEW` texts all divisions of the ranks count;
+    beyond that the normal distribution, its variance that of the tied ranks. It fails where most scores are equal: with
+    such ties, and with ties among more texts than all divisions can be counted of, `DIVISIONS` random ones are drawn,
+    always the same, and no p-value is below 1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
     """
+    from scipy.stats import mannwhitneyu, rankdata
+
     scores = check_scores(scores, "the scores of a set", at_least=1)
     known = check_scores(non_member_scores, KNOWN, at_least=1)
-    n_pairs = np.searchsorted(np.sort(known), scores, side="left").sum()
-    return rank_sum_p(int(n_pairs), len(scores), len(known))
+    if len(scores) == 1:
+        return float(p_values(scores, known)[0])
+    ranks = rankdata(np.concatenate([scores, known]))
+    of_set, of_known = ranks[: len(scores)], ranks[len(scores) :]
+    values, n_equal = np.unique(ranks, return_counts=True)
+    if len(values) == 1:  # no score says anything
+        return 1.0
+    is_small = min(len(scores), len(known)) <= FEW
+    if len(values) < len(ranks) and is_small and len(ranks) <= MOST_COUNTED:
+        if len(scores) <= FEW:
+            return _share_of_divisions(ranks, of_set)
+        return _share_of_divisions(len(ranks) + 1 - ranks, len(ranks) + 1 - of_known)  # high where theirs is low
+    if len(values) < len(ranks) and (is_small or n_equal.max() > len(ranks) / 2):
+        draws = np.random.default_rng(0).multivariate_hypergeometric(n_equal, len(scores), DIVISIONS, "marginals")
+        return float((1 + (draws @ values >= of_set.sum() - 1e-6).sum()) / (DIVISIONS + 1))
+    method = "exact" if is_small else "asymptotic"
+    return float(mannwhitneyu(scores, known, alternative="greater", method=method).pvalue)
 
 
-def rank_sum_p(n_pairs: int, m: int, n: int) -> float:
-    """P(at least so many of the m x n pairs have the set's text above the known one), all orders being equally likely.
+def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
+    """Of all ways to choose so many of the ranks as `of_few` has, the share whose sum is at least as high."""
+    doubled, k = np.rint(2 * np.sort(ranks)).astype(np.int64), len(of_few)  # whole: a mean rank may end in a half
+    ways = np.zeros((k + 1, doubled[-k:].sum() + 1))  # ways[i, s]: to choose i ranks whose sum is s / 2
+    ways[0, 0] = 1
+    for rank in doubled:
+        ways[1:, rank:] += ways[:-1, :-rank]
+    return float(ways[k, round(2 * of_few.sum()) :].sum() / ways[k].sum())
 
-    scipy's test wants scores, so it is given m scores without ties that make this many pairs with the known 0 .. n - 1.
+
+def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
+    """One p-value against the claim that a set was trained on: do its texts score lower than known members like it?
+
+    `set_p_value` of the negated scores: what is asked of the known non-members there is asked of the known members. A
+    large one is no evidence of use; how often a set that was not used gets a small one is the test's power.
     """
-    from scipy.stats import mannwhitneyu
+    return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
 
-    i = np.arange(m)
-    above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
-    method = "exact" if min(m, n) <= FEW else "asymptotic"
-    scores = above - 1 + (i + 1) / (m + 1)
-    return float(mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)
+
+def group_means(scores: ArrayLike, groups: Sequence[Any]) -> FloatArray:
+    """The mean score of each group, (G,), in the order in which groups come first; `groups` names each text's, (N,).
+
+    As one score each, groups (authors, books) are exchangeable where their texts are not, if they are of about one
+    size. ValueError for another number of groups than of scores.
+    """
+    scores = check_scores(scores, "the scores")
+    if len(groups) != len(scores):
+        raise ValueError(f"{len(scores)} scores and the groups of {len(groups)} texts")
+    number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    at = np.array([number[group] for group in groups], np.int64)
+    return np.bincount(at, scores, len(number)) / np.bincount(at, minlength=len(number))

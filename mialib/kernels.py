@@ -1,4 +1,4 @@
-"""The three numbers of each row of logits in one pass over them: a Triton kernel for GPUs.
+"""The four numbers of each row of logits in one pass over them: a Triton kernel for GPUs.
 
 `mialib.scoring.row_statistics` says what the numbers are and runs anywhere, but goes over the logits some fifteen
 times. Here one program reads a row, each logit once. Each of its lanes keeps four float32 numbers of the logits z that
@@ -71,26 +71,27 @@ def _row_statistics(logits, targets, out, stride, n_vocab: tl.constexpr, DEEP: t
     target = tl.load(targets + row)
     is_known = (target >= 0) & (target < n_vocab)
     of_target = tl.load(logits + target, mask=is_known, other=float("nan")).to(tl.float32)
-    out += 3 * row
+    out += 4 * row
     tl.store(out, of_target - largest - tl.log(s0))
     tl.store(out + 1, tl.log(s0) - mean)
     tl.store(out + 2, tl.maximum(variance, 0.0, propagate_nan=ALL))
+    tl.store(out + 3, -tl.log(s0))
 
 
-def one_pass_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-prob of the target, entropy and variance of log p for rows of logits, which are left as they are.
+def one_pass_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Log-prob of the target, entropy, variance of log p and the largest log p of rows of logits, left as they are.
 
     `logits` is (R, V) float32, bfloat16 or float16, a row's logits side by side and rows any distance apart; `targets`
-    is (R,) int64. Returns three (R,) float32 tensors in nats, nats and nats^2, as `mialib.scoring.row_statistics` does.
+    is (R,) int64. Returns four (R,) float32 tensors in nats, nats, nats^2 and nats, like `scoring.row_statistics`.
     A row with a NaN or +inf, or with -inf only, is NaN throughout; a target outside the vocabulary has a log-prob of
     NaN. ValueError for another layout.
     """
     n_rows, n_vocab = logits.shape
     if logits.stride(1) != 1 or not targets.is_contiguous():
         raise ValueError(f"strides {logits.stride()} of the logits and {targets.stride()} of the targets must end in 1")
-    out = torch.empty(n_rows, 3, device=logits.device)
+    out = torch.empty(n_rows, 4, device=logits.device)
     lanes = WARPS * 32 * 16 // logits.element_size()
     if n_rows:
         with torch.cuda.device_of(logits):  # Triton starts a kernel on the current GPU
             _row_statistics[(n_rows,)](logits, targets, out, logits.stride(0), n_vocab, DEEP, lanes, num_warps=WARPS)
-    return out[:, 0], out[:, 1], out[:, 2]
+    return tuple(out.unbind(1))

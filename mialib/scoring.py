@@ -14,6 +14,7 @@ so the (tokens, vocabulary) logits never exist at once. A batch that does not fi
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,13 +45,16 @@ LOGITS_AT_ONCE_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20, "mps": 128 * 2**2
 CPU_COLUMNS_AT_ONCE = 2048  # of the vocabulary: the logits of a batch then stay in the cache until nobody needs them
 
 
-def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-prob of the target, entropy and variance of log p for rows of logits; overwrites `logits`.
+Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
-    `logits` is (R, V) float32, `targets` (R,) int64. Returns three (R,) float32 tensors in nats, nats and nats^2.
+
+def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> Statistics:
+    """Log-prob of the target, entropy, variance of log p and the largest log p for rows of logits; overwrites `logits`.
+
+    `logits` is (R, V) float32, `targets` (R,) int64. Returns four (R,) float32 tensors in nats, nats, nats^2 and nats.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
-    Var = s_2 / s_0 - (s_1 / s_0)^2. The shift keeps H a sum of two non-negative terms and Var exact where one token has
-    nearly all the mass.
+    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift keeps H a sum of two non-negative terms and Var
+    exact where one token has nearly all the mass.
     """
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
@@ -58,9 +62,16 @@ def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.T
 
 
 def head_statistics(
-    hidden: torch.Tensor, head: torch.nn.Linear, targets: torch.Tensor, n_columns: int = CPU_COLUMNS_AT_ONCE
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    hidden: torch.Tensor,
+    head: torch.nn.Linear,
+    targets: torch.Tensor,
+    n_columns: int = CPU_COLUMNS_AT_ONCE,
+    temperature: float = 1.0,
+    memory: torch.Tensor | None = None,
+) -> Statistics:
     """`row_statistics` of an output head's logits of (R, hidden size) hidden states, `n_columns` of them at a time.
+
+    The logits are divided by `temperature`. `memory` is float32 to work in, at least 2 R n_columns of it.
 
     The sums of `row_statistics` are carried from block to block. Where the maximum rises by r, d falls by r: s_0, s_1
     and s_2 become s_0, s_1 - r s_0 and s_2 - 2 r s_1 + r^2 s_0, each times e^(-r), all of them sums of terms of one
@@ -70,13 +81,17 @@ def head_statistics(
     rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)
     of_target = torch.empty(len(hidden))
     s0, s1, s2 = torch.zeros(3, len(hidden), dtype=torch.float64)
-    logits, weighted = torch.empty(2, len(hidden) * n_columns)  # kept from block to block: fresh memory is slow
+    size = len(hidden) * n_columns
+    memory = torch.empty(2 * size) if memory is None else memory  # one for all blocks: fresh memory is slow
+    logits, weighted = memory[:size], memory[size : 2 * size]
     for start in range(0, len(weight), n_columns):
         of_block = weight[start : start + n_columns].float()
         shape = len(hidden), len(of_block)
         d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))
         if bias is not None:
             d.add_(bias[start : start + n_columns])
+        if temperature != 1:
+            d.div_(temperature)
         here = ((targets >= start) & (targets < start + n_columns)).nonzero()[:, 0]
         of_target[here] = d[here, targets[here] - start]
         higher = torch.maximum(maximum, d.amax(dim=-1, keepdim=True))
@@ -98,11 +113,9 @@ def _power_sums(d: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch
     return weighted.sum(-1), weighted.mul_(d).sum(-1), weighted.mul_(d).sum(-1)
 
 
-def _from_sums(
-    d_of_target: torch.Tensor, s0: torch.Tensor, s1: torch.Tensor, s2: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    mean = s1 / s0
-    return d_of_target - s0.log(), s0.log() - mean, (s2 / s0 - mean * mean).clamp_(min=0)
+def _from_sums(d_of_target: torch.Tensor, s0: torch.Tensor, s1: torch.Tensor, s2: torch.Tensor) -> Statistics:
+    mean, log_s0 = s1 / s0, s0.log()
+    return d_of_target - log_s0, log_s0 - mean, (s2 / s0 - mean * mean).clamp_(min=0), -log_s0
 
 
 @cache
@@ -159,11 +172,14 @@ class Scorer:
         self.device = model.model.device
         self.tokens_per_batch = fitting_tokens(model)
         self._head = find_head(model)
+        self._memory = torch.empty(0)  # that logits are worked out in, kept from batch to batch
 
     def score(
         self,
         texts: Sequence[str],
         *,
+        after: str = "",
+        temperature: float = 1.0,
         progress: bool = True,
         found: Iterable[StatsPart] = (),
         save: Callable[[StatsPart], None] | None = None,
@@ -171,11 +187,16 @@ class Scorer:
         """Token statistics of each text, in the order given; one forward pass a batch.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
-        What is scored goes to `save` part by part; `found` is what an earlier run saved of the same texts, and is not
-        scored again. ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob
-        that is not finite.
+        `after` is read before each text and not scored itself; a pass takes longer by its tokens. Logits are divided by
+        `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t). What is scored goes
+        to `save` part by part; `found` is what an earlier run saved of the same texts, and is not scored again.
+        ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
+        finite; where `after` takes more than half of the context; and for a temperature that is not positive.
         """
         from tqdm import tqdm
+
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"a temperature is a positive number, got {temperature}")
 
         check_texts(texts, "texts to score")
         parts, is_scored = list(found), np.zeros(len(texts), bool)
@@ -184,27 +205,45 @@ class Scorer:
         n_cut = np.zeros(len(texts), np.int64)
         # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.
         with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=None if progress else True) as bar:
-            for some in in_parts(self._rows(texts, is_scored, n_cut, bar.update)):
-                numbers, rows = np.array([i for i, _ in some]), [row for _, row in some]
-                parts.append(StatsPart(numbers, TokenStats.from_rows(rows, n_cut=n_cut[numbers], provenance={})))
+            for some in in_parts(self._batches(texts, after, temperature, is_scored, n_cut, bar.update)):
+                numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
+                parts.append(StatsPart(numbers, TokenStats.joined(some, {})))
                 is_scored[numbers] = True
                 if save and not is_scored.all():
                     save(parts[-1])
         self.warn_of_cut(n_cut)
-        return TokenStats.joined(parts, self.provenance(texts))
+        otherwise = ({"after": hash_texts([after])} if after else {}) | (
+            {"temperature": temperature} if temperature != 1 else {}
+        )
+        return TokenStats.joined(parts, self.provenance(texts) | otherwise)
 
-    def _rows(
-        self, texts: Sequence[str], is_scored: NDArray[np.bool_], n_cut: NDArray[np.integer], tick: Callable[[int], Any]
-    ) -> Iterator[tuple[int, TokenRow]]:
-        """Number and statistics of each text that is not scored, in the batches that all texts would be scored in;
-        fills in `n_cut` of all."""
-        for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts):
+    def _batches(
+        self,
+        texts: Sequence[str],
+        after: str,
+        temperature: float,
+        is_scored: NDArray[np.bool_],
+        n_cut: NDArray[np.integer],
+        tick: Callable[[int], Any],
+    ) -> Iterator[StatsPart]:
+        """The statistics of each batch that all texts would be scored in and that holds one that is not scored; fills
+        in `n_cut` of all."""
+        before = self.token_ids([after])[0] if after else []
+        if len(before) > self.loaded.max_tokens // 2:
+            raise ValueError(
+                f"{len(before)} tokens before each text leave it less than half of {self.loaded.name}'s context of "
+                f"{self.loaded.max_tokens}; give fewer: {excerpt(after)}"
+            )
+        for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts, before):
             for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
                 of_batch = [numbers[at] for at in batch]
                 if not is_scored[of_batch].all():
-                    for i, row in zip(of_batch, self.score_batch([token_ids[at] for at in batch]), strict=True):
+                    rows = self.score_batch([token_ids[at] for at in batch], [len(before)] * len(batch), temperature)
+                    for i, row in zip(of_batch, rows, strict=True):
                         self.check_finite(i, row, texts[i])
-                        yield i, row
+                    yield StatsPart(
+                        np.array(of_batch), TokenStats.from_rows(rows, n_cut=n_cut[of_batch], provenance={})
+                    )
                 tick(len(batch))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -228,28 +267,32 @@ class Scorer:
         """The token ids of each text, without start token and not cut to the context."""
         return encode(self.loaded.tokenizer, texts)
 
-    def _encode_ahead(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
+    def _encode_ahead(
+        self, texts: Sequence[str], before: Sequence[int]
+    ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
         """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
         blocks = [order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE)]
         with ThreadPoolExecutor(1) as pool:
-            ahead = deque(pool.submit(self.encode, texts, numbers) for numbers in blocks[:1])
+            ahead = deque(pool.submit(self.encode, texts, numbers, before) for numbers in blocks[:1])
             for i, numbers in enumerate(blocks):
                 encoded = ahead.popleft().result()
-                ahead.extend(pool.submit(self.encode, texts, following) for following in blocks[i + 1 : i + 2])
+                ahead.extend(pool.submit(self.encode, texts, following, before) for following in blocks[i + 1 : i + 2])
                 yield numbers, *encoded
 
-    def encode(self, texts: Sequence[str], numbers: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-        """Token ids of the texts with these numbers, start token first, cut to the context and the one token that it
-        predicts; and how many tokens each lost."""
-        start = [] if self.loaded.start_token_id is None else [self.loaded.start_token_id]
+    def encode(
+        self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
+    ) -> tuple[list[list[int]], list[int]]:
+        """Token ids of the texts with these numbers, start token and those of `before` first, cut to the context and
+        the one token that it predicts; and how many tokens each lost."""
+        start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
         longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
         encoded = [start + ids for ids in self.token_ids([texts[i] for i in numbers])]
         for i, ids in zip(numbers, encoded, strict=True):
-            if len(ids) < 2:
+            if len(ids) < 2 + len(before):
                 raise ValueError(
-                    f"text {i} has {len(ids)} token and no start token is prepended, so nothing can be scored: "
-                    f"{excerpt(texts[i])}"
+                    f"text {i} has {len(ids) - len(before)} token and no start token is prepended, so nothing can be "
+                    f"scored: {excerpt(texts[i])}"
                 )
         return [ids[:longest] for ids in encoded], [max(0, len(ids) - longest) for ids in encoded]
 
@@ -274,7 +317,9 @@ class Scorer:
                 f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? {excerpt(text)}"
             )
 
-    def score_batch(self, token_ids: list[list[int]], begins: list[int] | None = None) -> list[TokenRow]:
+    def score_batch(
+        self, token_ids: list[list[int]], begins: list[int] | None = None, temperature: float = 1.0
+    ) -> list[TokenRow]:
         """Statistics of one batch's texts, of each text from its token number `begins[i]` on.
 
         One forward pass, or two of half of the texts each where memory does not suffice: smaller batches follow then.
@@ -282,7 +327,7 @@ class Scorer:
         """
         begins = begins or [0] * len(token_ids)
         try:
-            return self._forward(token_ids, begins)
+            return self._forward(token_ids, begins, temperature)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -296,9 +341,10 @@ class Scorer:
         logger.warning("%s: out of memory; %d tokens a batch from here on", self.loaded.name, self.tokens_per_batch)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return self.score_batch(token_ids[:half], begins[:half]) + self.score_batch(token_ids[half:], begins[half:])
+        halves = slice(half), slice(half, None)
+        return [row for of in halves for row in self.score_batch(token_ids[of], begins[of], temperature)]
 
-    def _forward(self, token_ids: list[list[int]], begins: list[int]) -> list[TokenRow]:
+    def _forward(self, token_ids: list[list[int]], begins: list[int], temperature: float) -> list[TokenRow]:
         """Statistics of texts from one forward pass."""
         inputs, lengths = right_padded([ids[:-1] for ids in token_ids], "cpu")
         targets = [ids[1 + begin :] for ids, begin in zip(token_ids, begins, strict=True)]
@@ -306,39 +352,47 @@ class Scorer:
         is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < lengths[:, None])
         flat = torch.tensor([t for of_text in targets for t in of_text])
         with torch.inference_mode():
-            columns = self._statistics(inputs.to(self.device), is_wanted.to(self.device), flat.to(self.device))
+            on_device = (given.to(self.device) for given in (inputs, is_wanted, flat))
+            columns = self._statistics(*on_device, temperature)
         ends = np.cumsum([len(of_text) for of_text in targets])
         return [
             TokenRow(np.asarray(of_text, np.int32), *columns[:, end - len(of_text) : end])
             for of_text, end in zip(targets, ends, strict=True)
         ]
 
-    def _statistics(self, inputs: torch.Tensor, is_wanted: torch.Tensor, targets: torch.Tensor) -> FloatArray:
-        """(3, tokens) float32: log-prob, entropy, variance at each wanted position, text after text."""
+    def _statistics(
+        self, inputs: torch.Tensor, is_wanted: torch.Tensor, targets: torch.Tensor, temperature: float
+    ) -> FloatArray:
+        """(4, tokens) float32: log-prob, entropy, variance, largest log-prob at each wanted position, text by text."""
         if self._head is None:
             hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]
         else:
             hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_wanted]
         if self._head is not None and self.device.type == "cpu":
-            return torch.stack(head_statistics(hidden, self._head, targets)).numpy()
+            if len(self._memory) < (size := 2 * len(hidden) * CPU_COLUMNS_AT_ONCE):
+                self._memory = torch.empty(size)
+            columns = head_statistics(hidden, self._head, targets, temperature=temperature, memory=self._memory)
+            return torch.stack(columns).numpy()
         n_rows = max(1, LOGITS_AT_ONCE_BYTES[self.device.type] // (4 * self.loaded.vocab_size))
         chunks = [
-            torch.stack(statistics_of_rows(self._logits(rows), of_rows))
+            torch.stack(statistics_of_rows(self._logits(rows, temperature), of_rows))
             for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
         ]
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
-        """Logits of (R, hidden size) hidden states, (R, V) float32, in memory of their own.
+    def _logits(self, rows: torch.Tensor, temperature: float) -> torch.Tensor:
+        """Logits of (R, hidden size) hidden states over `temperature`, (R, V) float32, in memory of their own.
 
         They are never rounded to a narrower type of the weights'. Where the model runs whole, the rows are its logits
         already.
         """
         head = self._head
         if head is None:
-            return rows.to(torch.float32, copy=True)
-        if rows.is_cuda and rows.dtype != torch.float32:
+            logits = rows.to(torch.float32, copy=True)
+        elif rows.is_cuda and rows.dtype != torch.float32:
             logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
         else:
             logits = torch.mm(rows.float(), head.weight.float().T)
-        return logits if head.bias is None else logits.add_(head.bias)
+        if head is not None and head.bias is not None:
+            logits.add_(head.bias)
+        return logits if temperature == 1 else logits.div_(temperature)

@@ -1,12 +1,15 @@
-"""The table that every likelihood detector reads: three numbers for each token of each text.
+"""The table that every likelihood detector reads: four numbers for each token of each text.
 
 One forward pass of a model over a text gives, per token x_i with context x_<i and vocabulary V,
 
     log_prob      log p(x_i | x_<i)
     entropy       H_i   = -sum_v p(v | x_<i) log p(v | x_<i)
     log_prob_var  Var_i =  sum_v p(v | x_<i) (log p(v | x_<i) + H_i)^2
+    top_log_prob  max_v log p(v | x_<i); where it is log_prob, x_i is the token that the model takes for likeliest
 
-all in nats (nats^2 for the variance). Min-K%++'s mean is mu_i = -H_i, so nothing else is needed.
+all in nats (nats^2 for the variance). Min-K%++'s mean is mu_i = -H_i. A file of an older version may lack a column:
+it is read as NaN, and `lacks` says so.
+
 Texts have different lengths, so the table is ragged: flat columns and one offset a text.
 """
 
@@ -23,13 +26,16 @@ from numpy.typing import NDArray
 
 from mialib.store import atomic_path
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no top_log_prob
 COLUMNS = {
     "token_ids": np.int32,
     "log_prob": np.float32,
     "entropy": np.float32,
     "log_prob_var": np.float32,
+    "top_log_prob": np.float32,
 }
+NUMBERS = tuple(COLUMNS)[1:]  # of a token
+OLDER = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}}  # what each lacks
 
 
 class TokenRow(NamedTuple):
@@ -39,6 +45,7 @@ class TokenRow(NamedTuple):
     log_prob: NDArray[np.float32]  # nats
     entropy: NDArray[np.float32]  # nats
     log_prob_var: NDArray[np.float32]  # nats^2
+    top_log_prob: NDArray[np.float32]  # nats
 
 
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
@@ -61,6 +68,7 @@ class TokenStats(Sequence[TokenRow]):
     log_prob: NDArray[np.float32]
     entropy: NDArray[np.float32]
     log_prob_var: NDArray[np.float32]
+    top_log_prob: NDArray[np.float32]
     offsets: NDArray[np.int64]
     n_cut: NDArray[np.int32]
     provenance: dict[str, Any]
@@ -87,7 +95,7 @@ class TokenStats(Sequence[TokenRow]):
         model gives no such numbers at all."""
         if not self.n_tokens.all():
             raise ValueError(f"text {int(np.argmin(self.n_tokens))} has no scored token")
-        for name in [name for name in ("log_prob", "entropy", "log_prob_var") if name not in self.lacks]:
+        for name in [name for name in NUMBERS if name not in self.lacks]:
             if len(wrong := np.flatnonzero(~np.isfinite(getattr(self, name)))):
                 i = int(np.searchsorted(self.offsets, wrong[0], side="right")) - 1
                 at = int(wrong[0] - self.offsets[i])
@@ -168,10 +176,14 @@ class TokenStats(Sequence[TokenRow]):
 
         table = pq.read_table(path)
         header = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
-        if header.get("format") != FORMAT_VERSION:
+        lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
+        if lacks is None:
             raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
-        lists = {name: table.column(name).combine_chunks() for name in COLUMNS}
+        lists = {name: table.column(name).combine_chunks() for name in COLUMNS if name not in lacks}
         columns = {name: array.flatten().to_numpy().astype(COLUMNS[name]) for name, array in lists.items()}
+        columns |= {name: np.full(len(columns["log_prob"]), np.nan, np.float32) for name in lacks}
+        if lacks:
+            header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
         lengths = lists["log_prob"].value_lengths().to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         n_cut = table.column("n_cut").to_numpy().astype(np.int32)

@@ -277,7 +277,8 @@ def random_rows(seed, lengths):
     for n in lengths:
         log_prob = -rng.exponential(3, n)
         log_prob[rng.random(n) < 0.2] = -2.5
-        rows.append(TokenRow(rng.integers(0, 50, n), log_prob, rng.gamma(2, 1.5, n), rng.gamma(2, 2, n) + 0.01))
+        spread = rng.gamma(2, 1.5, n), rng.gamma(2, 2, n) + 0.01
+        rows.append(TokenRow(rng.integers(0, 50, n), log_prob, *spread, np.maximum(log_prob, -rng.exponential(1, n))))
     return rows
 
 
@@ -292,13 +293,15 @@ def made_inputs(rows, labels, *, lowercase=None, domains=(), name="made"):
         reference=None,
         frequency=None,
         neighbors=None,
+        tempered=None,
     )
 
 
 def made_row(log_prob, entropy):
     """One text of these log-probs and entropies."""
     n = len(log_prob)
-    return TokenRow(np.arange(n), np.array(log_prob, float), np.array(entropy, float), np.ones(n))
+    log_prob = np.array(log_prob, float)
+    return TokenRow(np.arange(n), log_prob, np.array(entropy, float), np.ones(n), np.maximum(log_prob, -0.5))
 
 
 MARKUP = "<img src=x onerror=alert(1)>"  # where a name or a text is taken for markup, a browser would run this
@@ -349,6 +352,8 @@ def page_parameters(models, folder):
         "probe_tables_2_3": {"lengths": "-"},
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
         "distribution_shift": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
+        "since_the_papers": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"}
+        | {"non_member_prefixes": str(folder / "unseen.txt"), "member_prefixes": "-", "n_shots": "1"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.01, 0.1", "set_sizes": "1, 5, 50"},
         "which_detector": {"shifted": shifted},

@@ -17,7 +17,7 @@ VARIANCE = 1e-4  # relative
 VARIANCE_FLOOR = 1e-6  # nats^2, absolute
 
 
-# --- the three numbers of a token ---
+# --- the four numbers of a token ---
 
 
 def moments(logits):
@@ -31,19 +31,21 @@ def moments(logits):
 
 
 def assert_rows_agree(found, logits, targets):
-    """(R,) log-probs, entropies and variances against sums over the vocabulary in float64."""
+    """(R,) log-probs, entropies, variances and largest log-probs against sums over the vocabulary in float64."""
     assert all(column.dtype == torch.float32 and column.shape == (len(logits),) for column in found)
-    log_prob, entropy, variance = (column.tolist() for column in found)
+    log_prob, entropy, variance, top_log_prob = (column.tolist() for column in found)
     for i, row in enumerate(logits.double().tolist()):
         log_sum, true_entropy, true_variance = moments(row)
         # A log-prob of -40 has float32 steps of 4e-6.
         assert log_prob[i] == pytest.approx(row[targets[i]] - log_sum, abs=1e-5), f"log-prob of row {i}"
         assert entropy[i] == pytest.approx(true_entropy, abs=5e-6, rel=1e-5), f"entropy of row {i}"
         assert variance[i] == pytest.approx(true_variance, rel=2e-5, abs=1e-30), f"variance of row {i}"
+        assert top_log_prob[i] == pytest.approx(max(row) - log_sum, abs=1e-5, rel=1e-5), f"largest log-prob of row {i}"
+        assert (log_prob[i] == top_log_prob[i]) == (row[targets[i]] == max(row)), f"likeliest token of row {i}"
 
 
-def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64):
-    """For each text (token ids, log-prob, entropy, variance): one text at a time, the whole model, the full softmax."""
+def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64, temperature=1):
+    """For each text its token ids and their four numbers, by the whole model and the full softmax."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     rows = []
@@ -51,13 +53,14 @@ def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         with torch.no_grad():
             logits = model(torch.tensor([[start_token_id, *ids]])).logits[0].double()
-        log_p = torch.log_softmax(logits, dim=-1)
+        log_p = torch.log_softmax(logits / temperature, dim=-1)
         p = log_p.exp()
         entropy = -(p * log_p).sum(-1)
         variance = (p * (log_p + entropy[:, None]) ** 2).sum(-1)
         # Position i holds the prediction of token i + 1, which is ids[i]; the last one predicts what the text lacks.
         log_prob = [float(log_p[i, token]) for i, token in enumerate(ids)]
-        rows.append((np.array(ids), np.array(log_prob), entropy[:-1].numpy(), variance[:-1].numpy()))
+        moments = (column[:-1].numpy() for column in (entropy, variance, log_p.amax(-1)))
+        rows.append((np.array(ids), np.array(log_prob), *moments))
     return rows
 
 
@@ -65,10 +68,11 @@ def assert_agree(stats, reference, *, nats=NATS, variance=VARIANCE):
     """The agreement that the project promises, row by row; returns the worst error of each number."""
     assert len(stats) == len(reference)
     worst = np.zeros(3)
-    for i, (row, (ids, log_prob, entropy, log_prob_var)) in enumerate(zip(stats, reference, strict=True)):
+    for i, (row, (ids, log_prob, entropy, log_prob_var, top_log_prob)) in enumerate(zip(stats, reference, strict=True)):
         np.testing.assert_array_equal(row.token_ids, ids, err_msg=f"token ids of text {i}")
         np.testing.assert_allclose(row.log_prob, log_prob, rtol=0, atol=nats, err_msg=f"log-prob of text {i}")
         np.testing.assert_allclose(row.entropy, entropy, rtol=0, atol=nats, err_msg=f"entropy of text {i}")
+        np.testing.assert_allclose(row.top_log_prob, top_log_prob, rtol=0, atol=nats, err_msg=f"largest of text {i}")
         np.testing.assert_allclose(
             row.log_prob_var, log_prob_var, rtol=variance, atol=VARIANCE_FLOOR, err_msg=f"variance of text {i}"
         )
@@ -156,6 +160,84 @@ def surp(log_prob, entropy, entropy_threshold, k):
     limit = percentile(log_prob, k)
     surprising = [lp for lp, h in zip(log_prob, entropy, strict=True) if h < entropy_threshold and lp < limit]
     return mean(surprising) if surprising else None
+
+
+# --- detectors since, written from their papers and their authors' code, token by token ---
+
+
+def gap_k(log_prob, variance, top, k):
+    z = [(lp - m) / math.sqrt(max(v, 1e-8)) for lp, v, m in zip(log_prob, variance, top, strict=True)]
+    smoothed = [mean(z[i : i + 3]) for i in range(len(z) - 2)]
+    return mean(lowest(smoothed or z, k))
+
+
+def max_renyi(entropy, top, order, k):
+    of_order = entropy if order == 1 else [-m for m in top]
+    return -mean([-x for x in lowest([-x for x in of_order], k)])
+
+
+def of_tempered(log_p, ids, k):
+    """Rényi's entropies of order 1/2 and ACMIA's three, from log p of the whole vocabulary at each token, (n, V).
+
+    ACMIA's as its authors compute them: p to a power, made to sum to 1.
+    """
+
+    def power(beta):
+        return [[beta * lp - math.log(math.fsum(math.exp(beta * x) for x in row)) for lp in row] for row in log_p]
+
+    renyi = [2 * math.log(math.fsum(math.exp(lp) ** 0.5 for lp in row)) for row in log_p]
+    first = [i for i, token in enumerate(ids) if token not in ids[:i]]
+    own, flat, near = ([of[i][ids[i]] for i in first] for of in (log_p, power(0.5), power(1 - 1e-5)))
+    spread = [moments(log_p[i]) for i in first]
+    z = [(lp + h) / math.sqrt(v) for lp, (_, h, v) in zip(own, spread, strict=True)]
+    return {
+        "max_renyi_half": -mean([-x for x in lowest([-x for x in renyi], k)]),
+        "acmia_ac": mean(own) - mean(flat),
+        "acmia_deriv": (mean(own) - mean(near)) / 1e-5,
+        "acmia_norm": mean(z),
+    }
+
+
+def polarized(log_prob):
+    """Highest 5% minus lowest 30%, turned round."""
+    highest = [-x for x in lowest([-lp for lp in log_prob], 5)]
+    return -(mean(highest) - mean(lowest(log_prob, 30)))
+
+
+def wbc(log_prob, of_reference):
+    """The share of windows in which the reference loses more, each window summed by itself."""
+    shares, n = [], len(log_prob)
+    for window in (2, 3, 4, 6, 9, 13, 18, 25, 32, 40):
+        w = min(window, n)
+        wins = [
+            math.fsum(-r for r in of_reference[i : i + w]) > math.fsum(-lp for lp in log_prob[i : i + w])
+            for i in range(n - w + 1)
+        ]
+        shares.append(mean(wins))
+    return mean(shares)
+
+
+def ez_mia(log_prob, top, of_reference):
+    errors = [lp - r for lp, m, r in zip(log_prob, top, of_reference, strict=True) if lp != m]
+    above, below = math.fsum(e for e in errors if e > 0), math.fsum(-e for e in errors if e < 0)
+    return above / below if len(errors) >= 2 and below > 0 else 0.0
+
+
+def camia_rising(log_prob):
+    log_prob = log_prob[:200]
+    rises = [lp > mean(log_prob[:t]) for t, lp in enumerate(log_prob) if t]
+    return mean(rises) if rises else 0.0
+
+
+def lempel_ziv(symbols):
+    """Phrases of the parse of Lempel and Ziv (1978); what is left at the end is none."""
+    phrases, phrase = set(), ()
+    for symbol in symbols:
+        phrase = (*phrase, symbol)
+        if phrase not in phrases:
+            phrases.add(phrase)
+            phrase = ()
+    return len(phrases)
 
 
 # --- metrics: pairs of a member and a non-member ---

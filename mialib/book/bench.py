@@ -263,8 +263,8 @@ def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
 def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> TokenRow:
     """Statistics of one text as the field's scripts get them: the whole model, then full softmax tensors.
 
-    (n, V) log p and p in the logits' own type, and from them log p of each token and, with `moments`, mean and variance
-    of log p. Without `moments` entropy and variance are empty.
+    (n, V) log p and p in the logits' own type, and from them log p of each token and, with `moments`, mean, variance
+    and maximum of log p. Without `moments` these are empty.
     """
     ids = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
     inputs = torch.tensor([[loaded.start_token_id, *ids]], device=loaded.model.device)
@@ -275,9 +275,9 @@ def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> Toke
         if moments:
             p = torch.softmax(logits, dim=-1)
             mean = (p * log_p).sum(-1)
-            columns += [-mean, (p * log_p.square()).sum(-1) - mean.square()]
+            columns += [-mean, (p * log_p.square()).sum(-1) - mean.square(), log_p.amax(-1)]
         columns = torch.stack(columns).float().cpu().numpy()
-    empty = np.empty((3 - len(columns), 0), np.float32)
+    empty = np.empty((4 - len(columns), 0), np.float32)
     return TokenRow(np.asarray(ids, np.int32), *columns, *empty)
 
 

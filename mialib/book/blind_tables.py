@@ -84,10 +84,10 @@ def _beats(result: Result, detected: Iterable[Result]) -> bool:
     beside = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
     if result.ours is None or beside is None:
         return False
-    return result.ours > beside.ours and _is_sure(result)
+    return result.ours > beside.ours and is_sure(result)
 
 
-def _is_sure(result: Result) -> bool:
+def is_sure(result: Result) -> bool:
     """Whether a baseline is surely above chance, as one of several that are looked at."""
     return result.ours is not None and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
 
@@ -109,7 +109,7 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result], metric: s
     for name in columns:
         best, of_column = highest(r for r in detected if r.column == name), [r for r in baselines if r.column == name]
         marked = highest(r for r in of_column if r.marker == LEAKS)
-        if blind := marked or highest(filter(_is_sure, of_column)):
+        if blind := marked or highest(filter(is_sure, of_column)):
             of_best = f", the best detector {best.row} {best.interval}" if best else ""
             (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
     if beaten:
@@ -143,7 +143,7 @@ def leak_note(names: Iterable[str]) -> str:
         baselines = measure(load_benchmark(name), name, ["auc"])
         if (best := highest(baselines)) is None:
             said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
-        elif blind := highest(filter(_is_sure, baselines)):
+        elif blind := highest(filter(is_sure, baselines)):
             said = (
                 f"**`{name}` leaks**: {name_of(blind)}, which sees the texts and no model, tells its members with an "
                 f"AUC of {blind.interval}. So an AUC on it says little of membership."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from math import hypot, sqrt
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from mialib.book.results import DASH, Result, load_results, needs_more, save
-from mialib.calibration import set_p_value
+from mialib.calibration import non_use_p_value, set_p_value
 from mialib.metrics import (
     FloatArray,
     Interval,
@@ -33,7 +33,13 @@ from mialib.store import DATA, code_hash
 
 RECORDED = DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400
-TIMES = {"tpr_difference": 0.4, "seeds": 0.4, "set": 5}  # as many simulations: those of a bootstrap take long
+TIMES = {
+    "tpr_difference": 0.4,
+    "seeds": 0.4,
+    "set": 5,
+    "set_power": 5,
+    "non_use": 5,
+}  # as many simulations: those of a bootstrap take long
 SIZES = ((10, 10), (20, 20), (50, 50), (500, 500), (20, 500), (500, 20))  # members, non-members
 AUCS = (0.5, 0.7, 0.9, 0.97, 0.99)
 CORRELATION = 0.9  # of two detectors' scores of a text
@@ -218,21 +224,61 @@ def seed_differences() -> Iterator[Case]:
         )
 
 
-def sets() -> Iterator[Case]:
-    """`set_p_value` at most 5%, for a set of non-members against 200 known ones: a false alarm."""
+def _set(
+    rng: np.random.Generator,
+    m: int,
+    shift: float = 0,
+    correlation: float = 0,
+    digits: int = 9,
+    floor: float = -np.inf,
+) -> FloatArray:
+    """Scores of m texts of one source, (m,), normal: one part of each is the source's. None is below `floor`."""
+    of_source = np.sqrt(correlation) * rng.normal() + np.sqrt(1 - correlation) * rng.normal(size=m)
+    return np.maximum(np.round(of_source + shift, digits), floor)
 
-    def draw(rng: np.random.Generator, m: int, correlation: float = 0, digits: int = 9) -> bool:
-        of_set = np.sqrt(correlation) * rng.normal() + np.sqrt(1 - correlation) * rng.normal(size=m)
-        return set_p_value(np.round(of_set, digits), np.round(rng.normal(size=200), digits)) <= 0.05
 
-    kinds: dict[str, dict[str, Any]] = {
-        "independent texts": {},
-        "texts of a set correlated by 0.1": {"correlation": 0.1},
-        "independent texts, scores rounded": {"digits": 0},
-    }
-    for name, of_kind in kinds.items():
+def _p_of_set(rng: np.random.Generator, m: int, *, by_source: bool = False, copies: int = 1, **of_set: Any) -> float:
+    """The p-value of a set of m texts against known non-members: 200 texts, or 40 sources of m texts each."""
+    own = np.repeat(_set(rng, m // copies, **of_set), copies)
+    unseen = of_set | {"shift": 0}
+    if by_source:
+        return set_p_value([own.mean()], [_set(rng, m, **unseen).mean() for _ in range(40)])
+    return set_p_value(own, _set(rng, 200, **(unseen | {"correlation": 0})))
+
+
+OF_SETS: dict[str, dict[str, Any]] = {
+    "independent texts": {},
+    "texts of a set correlated by 0.1": {"correlation": 0.1},
+    "the same, as one mean against 40 sources": {"correlation": 0.1, "by_source": True},
+    "independent texts, scores rounded": {"digits": 0},
+    "independent texts, nine in ten non-members tied": {"floor": 1.28},
+    "each text twice": {"copies": 2},
+}
+
+
+def sets(shift: float = 0) -> Iterator[Case]:
+    """`set_p_value` at most 5%, for a set against known non-members: a false alarm, or the power where its texts are
+    shifted by so many standard deviations."""
+    for name, of_kind in OF_SETS.items():
         for m in (1, 20, 100):
-            yield name, f"a set of {m}", lambda rng, m=m, of_kind=of_kind: draw(rng, m, **of_kind)
+            if m >= of_kind.get("copies", 1):
+                yield (
+                    name,
+                    f"a set of {m}",
+                    lambda rng, m=m, of_kind=of_kind: _p_of_set(rng, m, shift=shift, **of_kind) <= 0.05,
+                )
+
+
+def unused_sets() -> Iterator[Case]:
+    """`non_use_p_value` at most 5% against 200 known members, for a set of members (a false alarm) and one of texts
+    whose scores lie half a standard deviation lower."""
+    for name, shift in (("a set of members", 0.0), ("a set that was not used", -0.5)):
+        for m in (1, 20, 100):
+            yield (
+                name,
+                f"a set of {m}",
+                lambda rng, m=m, shift=shift: non_use_p_value(_set(rng, m, shift), _set(rng, 200)) <= 0.05,
+            )
 
 
 FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
@@ -242,6 +288,11 @@ FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
     "tpr_difference": ("The interval of two detectors' TPR difference holds the true difference", tpr_differences),
     "seeds": ("The interval of a difference over three training seeds holds the true difference", seed_differences),
     "set": ("A set without a member is called members at p ≤ 0.05", sets),
+    "set_power": (
+        "A set of members, half a standard deviation higher, is called members at p ≤ 0.05",
+        partial(sets, 0.5),
+    ),
+    "non_use": ("A set is called unused at p ≤ 0.05", unused_sets),
 }
 
 

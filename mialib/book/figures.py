@@ -56,7 +56,8 @@ def line_style(label: str, position: int) -> dict[str, str]:
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
     labels = [known.label for known in DETECTORS.values()]
     i = labels.index(label) if label in labels else position
-    return {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)]}
+    lap, i = divmod(i, len(COLORS))  # the same colour again has another marker and a line with dots
+    return {"color": COLORS[i], "marker": MARKERS[(i + lap) % len(MARKERS)]} | ({"linestyle": "-."} if lap else {})
 
 
 def lines_with_intervals(curves: dict[str, dict[float, Interval]], **options: Any) -> Figure:

@@ -20,7 +20,7 @@ from mialib.scoring import fitting_tokens
 from mialib.shared.kept import Format, keep
 from mialib.store import code_hash, hash_texts
 from mialib.text import check_texts
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.token_stats import NUMBERS, TokenRow, TokenStats
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +99,7 @@ def _run(
     if then is not None:  # what is cut has as many tokens as the context reads and one that it predicts
         token_ids = [[*ids[: loaded.max_tokens], then] for ids in token_ids]
     rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in functions}
+    lacks: dict[str, dict[str, str]] = {}
     budget = min(fitting_tokens(loaded), LOGITS_BYTES // (4 * loaded.vocab_size))
     for batch in token_batches(token_ids, lambda: budget):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
@@ -108,9 +109,13 @@ def _run(
                 targets = torch.tensor(token_ids[i][1:], device=logits.device)
                 for name, statistics in functions.items():
                     columns = [c.float().cpu().numpy() for c in statistics(of_text[:length].float(), targets)]
-                    rows[name][i] = TokenRow(np.asarray(token_ids[i][1:], np.int32), *columns)
+                    not_given = [np.full(len(targets), np.nan, np.float32)] * (len(NUMBERS) - len(columns))
+                    lacks[name] = {of: f"{name} gives no {of}" for of in NUMBERS[len(columns) :]}
+                    rows[name][i] = TokenRow(np.asarray(token_ids[i][1:], np.int32), *columns, *not_given)
     made_by = {"model": loaded.name, "revision": loaded.revision, "tokenizer": loaded.tokenizer_hash}
     return {
-        name: TokenStats.from_rows(of_name, n_cut=n_cut, provenance=made_by | {"statistics": name})
+        name: TokenStats.from_rows(
+            of_name, n_cut=n_cut, provenance=made_by | {"statistics": name, "lacks": lacks.get(name, {})}
+        )
         for name, of_name in rows.items()
     }

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 from IPython.display import Markdown
+from numpy.typing import NDArray
 
 from mialib.book import blind_tables
+from mialib.lab.models import by_group, lab_recipe, times_seen
+from mialib.lab.recipes import Training
 from mialib.passes.inputs import Inputs, Target, load_inputs
 
 
@@ -94,6 +97,30 @@ def load_columns(
 ) -> list[Inputs]:
     """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
     return [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+
+
+def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:
+    """How often the model has seen each text in training, (N,), 0 for a non-member.
+
+    As `repeats` says of equal consecutive groups of members, else as the benchmark does, else the lab's recipe.
+    ValueError where nothing says it, or all members were seen equally often.
+    """
+    model, times = inputs.target.model, None
+    if counts := whole_numbers(repeats, "repeats"):
+        times = np.zeros(len(inputs.labels), np.int64)
+        times[inputs.labels == 1] = by_group(counts, int(inputs.labels.sum()))
+    elif inputs.benchmark and inputs.benchmark.times:
+        times = np.array(inputs.benchmark.times)
+    elif model.startswith("lab/") and isinstance(recipe := lab_recipe(model), Training):
+        times = times_seen(recipe, inputs.texts)
+    if times is None:
+        raise ValueError(
+            f"{model}: it is not known how often it has seen each member; give `repeats`, such as 1,4,16, "
+            "for equal consecutive groups of members"
+        )
+    if np.ptp(times[inputs.labels == 1]) == 0:
+        raise ValueError(f"{model}: all members were seen {times.max()} times; a model with repeats is needed")
+    return times
 
 
 def check_same_members(columns: Sequence[Inputs]) -> None:

@@ -243,17 +243,17 @@ def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
 
 
 def _tokens(benchmark: str) -> float | None:
-    """Tokens of all its texts, from the registry's counts of texts and words."""
-    if not is_published(benchmark):
+    """Tokens of all its texts, from the registry's counts of texts and words; None where it has none."""
+    part = find_part(benchmark) if is_published(benchmark) else None
+    if part is None or not part.known.examples:
         return None
-    part = find_part(benchmark)
     words = part.length or max(part.known.examples)
     return part.known.examples[words] * words * TOKENS_PER_WORD
 
 
 def _examples(benchmark: str) -> int:
     part = find_part(benchmark)
-    return part.known.examples[part.length or max(part.known.examples)]
+    return part.known.examples.get(part.length or max(part.known.examples, default=0), 0)
 
 
 def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> str:

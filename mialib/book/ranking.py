@@ -38,6 +38,7 @@ from mialib.store import DATA, hash_of, hash_texts
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
 KEY = ("model", "benchmark", "n_words")  # of a seed's row
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
+DEAR = {"neighbors", "tempered"}  # what would cost a pass or more of every model for one detector or two
 OWN, SHIFTED = "without a shift", "with a shift"
 AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
 
@@ -158,7 +159,8 @@ def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int 
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
     texts = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) for text in inputs.texts]
     scores, chosen = {}, {}
-    for name, at_default in score_all(cut).items():
+    ranked = [name for name, known in DETECTORS.items() if not DEAR & set(known.needs)]
+    for name, at_default in score_all(cut, ranked).items():
         if at_default is None:
             continue
         by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate

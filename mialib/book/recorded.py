@@ -37,12 +37,16 @@ from mialib.lab.recipes import Training
 from mialib.metrics import Interval, auc_interval, compare_auc_over_seeds
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT, atomic_path, code_hash, hash_of, mialib_version, version
-from mialib.token_stats import TokenStats
+from mialib.token_stats import NUMBERS, TokenStats
 
 RECORDED = DATA / "recorded" / "lab"
-STATISTICS = ("log_prob", "entropy", "log_prob_var")  # of a token, that are recorded
+STATISTICS = NUMBERS  # of a token, that are recorded
 NO_IDS = "token ids are not recorded, since texts could be read from them"
-DETECTED = [name for name, known in DETECTORS.items() if not known.needs and set(known.reads) <= set(STATISTICS)]
+DETECTED = [
+    name
+    for name, known in DETECTORS.items()
+    if not (known.needs or known.is_later) and set(known.reads) <= set(STATISTICS)
+]
 # What gathers texts, finds models and keeps files, since recorded scores are matched by their texts and recipes
 # themselves; and the metrics, of which only an AUC takes part, to choose hyperparameters by.
 GATHERING = ("lab", "catalog", "shared", "store", "benchmarks", "blind", "metrics")
@@ -338,14 +342,16 @@ def _load(path: Path) -> list[Recording]:
     table, recordings = pq.read_table(path), []
     for benchmark in table["benchmark"].unique().to_pylist():
         rows = table.filter(pc.field("benchmark") == benchmark)
-        lists = {name: rows[name].combine_chunks() for name in STATISTICS}
+        lists = {name: rows[name].combine_chunks() for name in STATISTICS if name in rows.column_names}
+        lacks = {name: f"{path.name} was recorded without {name}" for name in STATISTICS if name not in lists}
         n_tokens = lists["log_prob"].value_lengths().to_numpy()
         stats = TokenStats(
             token_ids=np.full(n_tokens.sum(), -1, np.int32),
-            **{name: lists[name].flatten().to_numpy().astype(np.float32) for name in STATISTICS},
+            **{name: lists[name].flatten().to_numpy().astype(np.float32) for name in lists},
+            **{name: np.full(n_tokens.sum(), np.nan, np.float32) for name in lacks},
             offsets=np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64),
             n_cut=np.zeros(len(rows), np.int32),
-            provenance={"model": provenance["model"], "lacks": {"token_ids": NO_IDS}},
+            provenance={"model": provenance["model"], "lacks": {"token_ids": NO_IDS} | lacks},
         )
         labels, times = rows["label"].to_numpy().astype(np.int8), rows["times"].to_numpy().astype(np.int64)
         recordings.append(Recording(benchmark, labels, times, stats, provenance))

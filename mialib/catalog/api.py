@@ -36,10 +36,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mialib.batches import encode
-from mialib.catalog import retries
+from mialib.catalog import logprobs, retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
-from mialib.catalog.registry import API, lacks, tokenizer_of
+from mialib.catalog.registry import API, LOGPROBS, lacks, tokenizer_of
 from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.retries import EndlessError
 from mialib.models import find_start_token, tokenizer_hash
@@ -60,8 +60,6 @@ RETRIES = 4  # of one request, by the client: it waits half a second, then longe
 CONNECT_SECONDS = 10
 PORTS = {"http": 80, "https": 443}
 BYTES_A_TOKEN = 4  # a guess, for English
-LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
-NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
 
@@ -122,12 +120,16 @@ def endpoint() -> str:
     return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "", ""))
 
 
-def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
-    """A model behind the environment's endpoint; nothing is asked yet.
+def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel | logprobs.LogprobsFile:
+    """A model behind the environment's endpoint, or a file of log-probs; nothing is asked yet.
 
     `start_token` as for `mialib.catalog.models.load_model`, of no family. ValueError for a start token without a
     tokenizer.
     """
+    if model.startswith(LOGPROBS):
+        if start_token != "auto":
+            raise ValueError(f"{model}: its log-probs are as they were computed; leave --start-token out")
+        return logprobs.LogprobsFile(model)
     if tokenizer_of(model) is None:
         if start_token not in ("auto", None):
             raise ValueError(f"start token {start_token!r} can't be sent: {lacks(model)['token_ids']}")
@@ -147,12 +149,14 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     return max(tokenizer.get_vocab().values()) + 1
 
 
-def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
+def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies: Path) -> TokenStats:
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
     ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
     and for a reply that is none; Unavailable where the endpoint refuses the key, knows no such model or fails for good.
     """
+    if isinstance(model, logprobs.LogprobsFile):
+        return logprobs.score(model, texts)
     check_texts(texts, "texts to score")
     prompts = _prompts(model, texts)
     names = [hash_texts([text]) for text in texts]
@@ -178,7 +182,7 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
         log_prob = np.asarray(kept[name]["log_prob"], np.float32)
         unknown = np.full(len(log_prob), np.nan, np.float32)
         ids = np.full(len(log_prob), -1) if isinstance(prompt, str) else prompt[1:]
-        rows.append(TokenRow(np.asarray(ids, np.int32), log_prob, unknown, unknown))
+        rows.append(TokenRow(np.asarray(ids, np.int32), log_prob, unknown, unknown, unknown))
     reported = sorted({kept[name]["model"] for name in names})
     return TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
 
@@ -531,7 +535,7 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
     found = log_probs[1 : fitting[0]]
     for at, value in enumerate(found, start=1):
-        if value is None or not NO_LOG_PROB < value <= LARGEST_LOG_PROB:
+        if value is None or not logprobs.NO_LOG_PROB < value <= logprobs.LARGEST_LOG_PROB:
             raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
     return found
 

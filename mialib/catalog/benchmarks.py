@@ -6,6 +6,7 @@ is what the entry's `local` names under $MIALIB_BENCHMARKS, or the hub's own fol
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from dataclasses import dataclass
@@ -111,11 +112,18 @@ def load_published_benchmark(name: str, length: int | None = None) -> Benchmark:
         source, revision = ", ".join(map(str, copies)), None
     else:
         rows, source, revision = _rows_from_hub(part)
+    rows = [_unnested(row, part.known.nested) for row in rows]
     check_columns(rows, part.known, source)
     benchmark = benchmark_of_rows(
         rows, part.name, text_column=part.known.columns[0], revision=revision, language=part.known.language
     )
     return benchmark if part.length or length is None else benchmark.cut(length)
+
+
+def _unnested(row: dict[str, Any], column: str | None) -> dict[str, Any]:
+    """A row with what stands in a column's JSON object; its own columns count."""
+    inner = row.get(column) if column else {}
+    return (json.loads(inner) if isinstance(inner, str) else inner or {}) | row
 
 
 def check_columns(rows: list[dict[str, Any]], known: KnownBenchmark, source: str) -> None:
@@ -162,8 +170,11 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
 def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None) -> list[dict[str, Any]]:
     if of.file:
         path = _file(part.fill(of.file), part.known.hub_id, folder, revision)
-        with path.open(encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
             texts = [json.loads(line) for line in lines if line.strip()]
+        if not of.role:
+            return texts
         for number, text in enumerate(texts, start=1):
             if not isinstance(text, str):
                 raise ValueError(f"{path}, line {number}: a text as a JSON string is expected, got {text!r:.60}")

@@ -2,7 +2,7 @@
 
 A corpus is given by name:
 
-    lab/en                the reference part of a lab corpus
+    lab/en                the reference part of a lab corpus; lab/en:background what its models are trained on besides
     installed/licences    the licences of installed packages: English, but of the law
     texts.jsonl           a file of texts
     lab/en:400k           the first 400,000 characters of any of these
@@ -101,7 +101,8 @@ def corpus_identity(corpus: str) -> str:
 
 def _all_texts(corpus: str) -> Iterable[str]:
     if corpus.startswith("lab/"):
-        return lab_texts(corpus, "reference")
+        name, _, role = corpus.partition(":")
+        return lab_texts(name, role or "reference")
     if corpus in HUB_CORPORA:
         return _hub_texts(HUB_CORPORA[corpus])
     return read_licences() if corpus == LICENCES else load_texts(corpus)

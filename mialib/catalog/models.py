@@ -224,9 +224,11 @@ class Scorer(scoring.Scorer):
         check_sound(model)
         super().__init__(model)
 
-    def encode(self, texts: Sequence[str], numbers: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    def encode(
+        self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
+    ) -> tuple[list[list[int]], list[int]]:
         """As in `mialib.scoring`; ValueError, naming the text, for a token that the model has no embedding of."""
-        token_ids, n_cut = super().encode(texts, numbers)
+        token_ids, n_cut = super().encode(texts, numbers, before)
         n_embedded = self.loaded.model.get_input_embeddings().weight.shape[0]
         for i, ids in zip(numbers, token_ids, strict=True):
             if (highest := max(ids)) >= n_embedded:

@@ -20,6 +20,7 @@ from mialib.store import DATA
 MODELS = DATA / "models.yml"
 BENCHMARKS = DATA / "benchmarks.yml"
 API = "api:"  # how the name of a model behind an API begins
+LOGPROBS = "logprobs:"  # and that of a file of log-probs which others computed
 
 
 class KnownModel(Strict):
@@ -39,7 +40,7 @@ class KnownModel(Strict):
 
 
 class HubPart(Strict):
-    """A split of a hub's data set, or a file of it with one text a line, each a JSON string."""
+    """A split of a hub's data set, or a file of it: with a role, one text a line, each a JSON string; else rows."""
 
     config: str | None = None
     split: str | None = None
@@ -50,7 +51,7 @@ class HubPart(Strict):
     def _is_one_of_both(self) -> HubPart:
         if (self.split is None) == (self.file is None):
             raise ValueError("a part of a data set is either a `split` or a `file`")
-        if bool(self.file) != (self.role in ("member", "nonmember")):
+        if self.role in ("member", "nonmember") and not self.file:
             raise ValueError("a file of texts, and nothing else, has the role `member` or `nonmember`")
         return self
 
@@ -67,6 +68,7 @@ class KnownBenchmark(Strict):
     lengths: tuple[PositiveInt, ...] = ()  # NAME-LENGTH, in words, where it comes at several
     columns: tuple[str, ...]  # that it must have, the text's first
     language: Literal["en", "zh"] = "en"
+    nested: str | None = None  # a column with further ones, as a JSON object
     unseen: str | None = None  # a local file of texts that its models have not seen, for the probe
     examples: dict[PositiveInt, PositiveInt]  # how many, by about how many words they have
     licence: str
@@ -98,12 +100,17 @@ def find_model(name: str) -> KnownModel | None:
 
 
 def is_api(model: str) -> bool:
-    """Whether a model's name is that of a model behind an API."""
-    return model.startswith(API)
+    """Whether a model's name is that of a model behind an API, or of a file of log-probs: its weights are not here."""
+    return model.startswith((API, LOGPROBS))
 
 
 def refuse_api(model: str) -> None:
     """ValueError for a model behind an API, where a model's weights are needed."""
+    if model.startswith(LOGPROBS):
+        raise ValueError(
+            f"{model} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
+            "`audit` and `score`"
+        )
     if is_api(model):
         raise ValueError(
             f"{model} is behind an API and its weights are not here; only its texts' log-probs can be had, by "
@@ -127,15 +134,17 @@ def tokenizer_name(model: str) -> str:
 
 
 def lacks(model: str) -> dict[str, str]:
-    """Which columns of token statistics the model does not give, and why; none where it is not behind an API."""
+    """Which columns of token statistics the model does not give, and why; none where its weights are here."""
     if not is_api(model):
         return {}
+    of = f"the file {model.removeprefix(LOGPROBS)}" if model.startswith(LOGPROBS) else f"the API of {model}"
     reasons = {
-        "entropy": f"the API of {model} gives no entropy",
-        "log_prob_var": f"the API of {model} gives no variance",
+        "entropy": f"{of} gives no entropy",
+        "log_prob_var": f"{of} gives no variance",
+        "top_log_prob": f"{of} gives the actual tokens' log-probs alone",
     }
     if tokenizer_of(model) is None:
-        reasons["token_ids"] = f"the API of {model} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+        reasons["token_ids"] = f"{of} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
     return reasons
 
 

@@ -41,6 +41,25 @@ Fresh = Annotated[
         "libraries' versions; a large file's content is read again where its size or time has changed",
     ),
 ]
+Detectors = Annotated[
+    list[str] | None,
+    typer.Option(help="detectors to run, also with commas between them; all: later ones too; default: the papers'"),
+]
+Hyperparameters = Annotated[list[str] | None, typer.Option("-o", help="a hyperparameter, such as min_k.k=10")]
+MODEL_HELP = (
+    "a Hugging Face name, a folder, a lab model such as lab/en-25k, api:NAME, or logprobs:FILE.jsonl, a file of "
+    "log-probs that were computed elsewhere"
+)
+ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
+Reference = Annotated[str | None, typer.Option(help="a smaller model, for ref, wbc and ez_mia")]
+CorpusOption = Annotated[
+    str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+]
+NonMemberPrefix = Annotated[
+    str | None, typer.Option(help="known non-members to read before each text, for recall: a file, or a corpus's name")
+]
+MemberPrefix = Annotated[str | None, typer.Option(help="known members to read before each text, for con_recall")]
+Shots = Annotated[int, typer.Option(min=1, help="how many of them are read before each text")]
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
 
@@ -59,16 +78,16 @@ def detect(
     texts: Annotated[
         Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
     ],
-    model: Annotated[
-        str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
-    ],
-    detector: Annotated[list[str] | None, typer.Option(help="detectors to run; default: all that can")] = None,
-    reference: Annotated[str | None, typer.Option(help="a smaller model, for the detector ref")] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
-    ] = None,
+    model: ModelOption,
+    detector: Detectors = None,
+    option: Hyperparameters = None,
+    reference: Reference = None,
+    corpus: CorpusOption = None,
     masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
     n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
+    non_member_prefix: NonMemberPrefix = None,
+    member_prefix: MemberPrefix = None,
+    shots: Shots = 7,
     calibrate: Annotated[
         Path | None, typer.Option(help="a file of known non-members like the texts; of a labelled one, its label 0")
     ] = None,
@@ -78,16 +97,28 @@ def detect(
     start_token: StartToken = "auto",
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="a file for it: .csv and .jsonl hold numbers alone")
+    ] = None,
 ) -> None:
     """Score texts: was each in the model's training data? Higher means more likely.
 
     With --calibrate, each score gets a p-value (the share of known non-members that score as high) and a star where
     it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
-    repeats these two with each text, as `thresholds` and `set_p_values`.
+    repeats these two with each text, as `thresholds` and `set_p_values`. Texts with labels (1 = member) get an AUC.
     """
-    from mialib.commands.detection import as_json_lines, as_table, detect_texts
+    from mialib.commands.detection import (
+        as_csv,
+        as_json_lines,
+        as_table,
+        detect_texts,
+        load_labels,
+        parse_options,
+        split_names,
+    )
     from mialib.passes.inputs import Target
     from mialib.shared.files import load_texts
+    from mialib.store import atomic_path
 
     target = Target(
         model=model,
@@ -96,11 +127,84 @@ def detect(
         corpus=corpus,
         masked=masked,
         n_neighbors=n_neighbors,
+        non_member_prefix=non_member_prefix,
+        member_prefix=member_prefix,
+        n_shots=shots,
         start_token=_none_for_none(start_token),
     )
-    loaded = load_texts(texts)
-    detection = detect_texts(loaded, target, detector or [], calibrate, fpr)
-    for line in as_json_lines(detection) if as_json else as_table(detection, loaded, calibrate):
+    if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
+        raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
+    loaded, names, options = load_texts(texts), split_names(detector or []), parse_options(option or [])
+    try:
+        labels = load_labels(texts)
+    except ValueError as error:  # a column of that name with another meaning
+        logging.info("no AUC is computed: %s", error)
+        labels = None
+    detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels)
+    suffix = output.suffix if output else ""
+    if as_json or suffix in (".json", ".jsonl"):
+        lines = as_json_lines(detection)
+    else:
+        lines = as_csv(detection) if suffix == ".csv" else as_table(detection, loaded, calibrate)
+    if output:
+        with atomic_path(output) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return
+    for line in lines:
+        typer.echo(line)
+
+
+@app.command()
+def audit(
+    texts: Annotated[Path, typer.Argument(help="a file of texts, as for detect")],
+    model: ModelOption,
+    non_members: Annotated[
+        Path, typer.Option(help="a file of texts like these that the model can't have seen; a column source helps")
+    ],
+    output: Annotated[Path, typer.Option("--output", help="the folder of report.html, report.json and scores.csv")],
+    members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
+    detector: Detectors = None,
+    option: Hyperparameters = None,
+    reference: Reference = None,
+    corpus: CorpusOption = None,
+    non_member_prefix: NonMemberPrefix = None,
+    member_prefix: MemberPrefix = None,
+    shots: Shots = 7,
+    fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
+    start_token: StartToken = "auto",
+    fresh: Fresh = False,
+) -> None:
+    """Was this in the training data? A report with its own limits.
+
+    First whether the texts and the known non-members can be told apart without the model: if so it concludes nothing.
+    Then each text's p-value, the set's, what another start token gives, and how much such a set could show. The first
+    detector decides, by default Min-K%++.
+    """
+    from mialib.commands import audit as auditing
+    from mialib.commands.detection import parse_options, split_names
+    from mialib.passes.inputs import Target
+
+    target = Target(
+        model=model,
+        benchmark=str(texts),
+        reference=reference,
+        corpus=corpus,
+        non_member_prefix=non_member_prefix,
+        member_prefix=member_prefix,
+        n_shots=shots,
+        start_token=_none_for_none(start_token),
+    )
+    report = auditing.audit(
+        auditing.Texts.read(texts),
+        target,
+        auditing.Texts.read_known(non_members),
+        auditing.Texts.read_known(members, label=1) if members else None,
+        split_names(detector or []),
+        fpr,
+        parse_options(option or []),
+    )
+    paths = auditing.write(report, output)
+    for line in (*report["verdict"]["said"], f"{', '.join(path.name for path in paths)} in {output}"):
         typer.echo(line)
 
 
@@ -132,9 +236,7 @@ def view(
     texts: Annotated[
         Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
     ],
-    model: Annotated[
-        str, typer.Option(help="a Hugging Face name, a folder, a lab model such as lab/en-25k, or api:NAME")
-    ],
+    model: ModelOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="the .html file to write")],
     by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
     corpus: Annotated[
@@ -183,7 +285,7 @@ def view(
 
 @app.command()
 def score(
-    model: Annotated[str, typer.Argument(help="a Hugging Face name, a folder, a lab model, or api:NAME")],
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
     receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
     start_token: StartToken = "auto",

@@ -1,26 +1,33 @@
 """`mialib detect`: was each of these texts in the model's training data? From options to what is printed.
 
 detect_texts              scores and, with known non-members, p-values, thresholds and a p-value of all texts as one set
-as_table, as_json_lines   what is printed of that
+as_table, as_json_lines, as_csv    what is printed of that
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
 from mialib.catalog.models import check_loadable
 from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, get_detector
+from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, unavailable_reason
-from mialib.shared.files import LABEL_COLUMN, check_labels, load_texts, read_rows, texts_of
+from mialib.shared.files import labels_of, read_rows, texts_of
 from mialib.text import excerpt, language_of
 from mialib.token_stats import check_known
 
+ALL = "all"  # detectors
 FPR = 0.05  # share of non-members that may be called members
 NOTE = (
     "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members "
@@ -38,6 +45,14 @@ class Detection:
     p: dict[str, FloatArray]  # (N,)
     decisions: dict[str, Decision]
     set_p: dict[str, float]
+    labels: NDArray[np.int8] | None = None  # (N,), 1 = member
+
+    @cached_property
+    def auc(self) -> dict[str, Interval]:
+        """Each detector's AUC, where there are labels."""
+        if self.labels is None or len(np.unique(self.labels)) < 2:
+            return {}
+        return {name: auc_interval(self.labels, of) for name, of in self.scores.items()}
 
     def is_called(self, name: str, i: int) -> bool:
         """Whether a detector calls text `i` a member."""
@@ -50,6 +65,8 @@ def detect_texts(
     asked: Sequence[str] = (),
     calibrate: Path | None = None,
     fpr: float | None = None,
+    options: Mapping[str, Mapping[str, float]] | None = None,
+    labels: NDArray[np.int8] | None = None,
 ) -> Detection:
     """Score texts by the detectors that are asked for, or by all that can run, and decide by the known non-members of a
     file where one is given.
@@ -61,6 +78,7 @@ def detect_texts(
     names = pick_detectors(asked, target)
     if fpr is not None and calibrate is None:
         raise ValueError("--fpr needs --calibrate, a file of known non-members")
+    check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
     known = _load_known(calibrate, texts, fpr) if calibrate else []
     needed = {need for name in names for need in DETECTORS[name].needs}
@@ -70,25 +88,34 @@ def detect_texts(
     inputs = Inputs(target, (*texts, *known), language_of(texts))
     for need in ("stats", *sorted(needed, key=lambda need: need == "reference")):
         inputs[need]  # the target's own passes first, so that each model is loaded once
-    scores = {name: values for name, values in score_all(inputs, names).items() if values is not None}
+    scores = {
+        name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
+    }
     for name in set(names) - set(scores):
-        if asked:
+        if asked and ALL not in asked:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
+    once = sorted({text: i for i, text in reversed(list(enumerate(texts)))}.values())
+    if known and (n_copies := len(texts) - len(once)):
+        logger.info(
+            "%d of the %d texts are copies of others: the p-value of the set counts each once", n_copies, len(texts)
+        )
     of_texts = {name: values[: len(texts)] for name, values in scores.items()}
     of_known = {name: values[len(texts) :] for name, values in scores.items() if known}
     return Detection(
         of_texts,
         p={name: p_values(of_texts[name], values) for name, values in of_known.items()},
         decisions={name: decide(values, fpr) for name, values in of_known.items()},
-        set_p={name: set_p_value(of_texts[name], values) for name, values in of_known.items()},
+        set_p={name: set_p_value(of_texts[name][once], values) for name, values in of_known.items()},
+        labels=labels,
     )
 
 
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
-    """The detectors asked for, or all that can run; one that the model leaves no way to run is logged with the reason.
+    """The detectors asked for, by default the papers' that can run; "all": those since too.
 
-    ValueError for one asked for that is unknown, or lacks what an option gives.
+    One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
+    unknown, or lacks what an option gives.
     """
 
     def lacking(name: str) -> list[str]:
@@ -96,13 +123,14 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
         return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
 
     unknown = lacks(target.model)
-    for name in asked:
+    named = [name for name in asked if name != ALL]
+    for name in named:
         if options := lacking(name):
             raise ValueError(f"detector {name} needs {options[0]}")
         check_known(DETECTORS[name].reads, unknown, f"detector {name}")
-    if asked:
-        return list(asked)
-    possible = [name for name in DETECTORS if not lacking(name)]
+    if asked and ALL not in asked:
+        return named
+    possible = [name for name, of in DETECTORS.items() if not lacking(name) and (asked or not of.is_later)]
     left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
     if left_out:
         reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
@@ -111,19 +139,59 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
 
 
 def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
+    known = list(load_known(path))
+    if same := set(known) & set(texts):
+        raise ValueError(f"{path}: {len(same)} of its texts are among those to score; give others")
+    check_fpr(fpr, len(known), str(path))
+    return known
+
+
+def check_fpr(fpr: float, n_known: int, file: str) -> None:
+    """ValueError for an FPR that calls everything or nothing a member, with so many known non-members."""
     if not 0 < fpr < 1:
         raise ValueError(
             f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between 0 and 1"
         )
-    known = load_non_members(path)
-    if same := set(known) & set(texts):
-        raise ValueError(f"{path}: {len(same)} of its texts are among those to score; give others")
-    if len(known) < (needed := n_needed(fpr)):
+    if n_known < (needed := n_needed(fpr)):
         raise ValueError(
-            f"{path} holds {len(known)} texts; the smallest p-value is then {1 / (len(known) + 1):.3g}, and "
+            f"{file} holds {n_known} texts; the smallest p-value is then {1 / (n_known + 1):.3g}, and "
             f"nothing could be called a member at --fpr {fpr:g}, which needs {needed} known non-members"
         )
-    return known
+
+
+def split_names(given: Sequence[str]) -> list[str]:
+    """Names given one by one or with commas between them."""
+    return [name.strip() for names in given for name in names.split(",") if name.strip()]
+
+
+def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Hyperparameters given as "min_k.k=10", by detector; ValueError, naming it, for one that is written otherwise."""
+    options: dict[str, dict[str, float]] = {}
+    for one in given:
+        place, _, value = one.partition("=")
+        detector, _, name = place.partition(".")
+        try:
+            number = {"true": 1.0, "false": 0.0}.get(value.lower())
+            number = float(value) if number is None else number
+        except ValueError:
+            number = None
+        if number is None or not name:
+            raise ValueError(f"-o {one}: DETECTOR.NAME=NUMBER is expected, such as min_k.k=10")
+        if name in options.setdefault(detector, {}):
+            raise ValueError(f"-o {one}: {place} is given twice")
+        options[detector][name] = number
+    return options
+
+
+def check_options(options: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> None:
+    """ValueError for a hyperparameter that no detector has, and for one of a detector that does not run."""
+    for name, given in options.items():
+        known = get_detector(name).hyperparameters
+        if unknown := [option for option in given if option not in known]:
+            has = ", ".join(known) or "none"
+            raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {has}")
+        if name not in names:
+            raise ValueError(f"-o {name}.{next(iter(given))}: {name} does not run here; these do: {', '.join(names)}")
 
 
 def as_json_lines(detection: Detection) -> Iterator[str]:
@@ -141,23 +209,46 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
             row["p_values"] = {name: float(values[i]) for name, values in detection.p.items()}
             row["members"] = [name for name in detection.p if detection.is_called(name, i)]
             row |= of_all
+        if detection.auc:
+            row |= {"label": int(detection.labels[i]), "auc": {n: list(astuple(a)) for n, a in detection.auc.items()}}
         yield json.dumps(row)
+
+
+def as_csv(detection: Detection) -> Iterator[str]:
+    """A line a text: its number, the scores, and where known non-members are given the p-values."""
+    names = [*detection.scores, *(f"{name}_p" for name in detection.p)]
+    yield ",".join(["text", *names])
+    for i, row in enumerate(zip(*detection.scores.values(), *detection.p.values(), strict=True)):
+        yield ",".join([str(i), *map(repr, map(float, row))])
 
 
 def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None = None) -> Iterator[str]:
     """A line a text, a column a detector, and below what the numbers mean."""
-    width = 20 if detection.p else 10
-    yield "  ".join([f"{'text':>5}", *(f"{name:>{width}}" for name in detection.scores), "beginning"])
-    for i, text in enumerate(texts):
-        cells = [f"{_cell(detection, name, i):>{width}}" for name in detection.scores]
-        yield "  ".join([f"{i:5d}", *cells, excerpt(text, 50)])
+    digits = {name: _digits(values) for name, values in detection.scores.items()}
+    columns = {
+        name: [name, *(_cell(detection, name, i, digits[name]) for i in range(len(texts)))] for name in detection.scores
+    }
+    widths = {name: max(10, *map(len, cells)) for name, cells in columns.items()}
+    for i, beginning in enumerate(["beginning", *(excerpt(text, 50) for text in texts)]):
+        cells = [f"{cells[i]:>{widths[name]}}" for name, cells in columns.items()]
+        yield "  ".join([f"{i - 1 if i else 'text':>5}", *cells, beginning])
+    if detection.auc:
+        n_members = int(detection.labels.sum())
+        aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
+        yield f"AUC [95% interval] of {n_members} members and {len(texts) - n_members} non-members: {aucs}"
     yield from _explain_decisions(detection, len(texts), known_from) if detection.p else [NOTE]
     if "surp" in detection.scores and (detection.scores["surp"] == 0).any():
         yield "surp 0.0000: the text has no surprising token, so it holds no evidence for surp."
 
 
-def _cell(detection: Detection, name: str, i: int) -> str:
-    score = f"{detection.scores[name][i]:.4f}"
+def _digits(scores: FloatArray) -> int:
+    """Digits after the point that keep different scores apart, 4 to 8."""
+    n_different = len(np.unique(scores))
+    return next((d for d in range(4, 8) if len(np.unique(scores.round(d))) == n_different), 8)
+
+
+def _cell(detection: Detection, name: str, i: int, digits: int = 4) -> str:
+    score = f"{detection.scores[name][i]:.{digits}f}"
     if not detection.p:
         return score
     return f"{score} (p {detection.p[name][i]:.3f}){'*' if detection.is_called(name, i) else ' '}"
@@ -177,28 +268,37 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
     )
     all_texts = f"All {n_texts} texts" if n_texts > 1 else "The text"
     yield (
-        f"{all_texts} as one set: p = {of_set}, if they are one author's or one test set and, but for "
-        "membership, like the known non-members."
+        f"{all_texts} as one set: p = {of_set}. It holds where they come one by one, as the known non-members do. "
+        "Texts of one author or topic are alike and called far too often; `mialib audit` tests them by their source."
     )
 
 
-def load_non_members(path: str | Path) -> list[str]:
-    """The texts of a file of non-members; of one with labels those labelled 0 alone, and a line in the log says so.
+def load_labels(path: Path) -> NDArray[np.int8] | None:
+    """The labels of a file's texts, (N,), 1 = member; None where it has none."""
+    labels = labels_of(read_rows(path), str(path))
+    return None if labels is None else np.array(labels, np.int8)
 
-    ValueError where a label is neither 0 nor 1, where some texts have none, and where all are 1.
+
+def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
+    """The rows of a file of known non-members (0), or members (1), by their texts, so that copies count once.
+
+    Of a file with labels those labelled so alone; lines in the log say what was left out. ValueError where a label is
+    neither 0 nor 1, where some texts have none, and where no text is labelled so.
     """
-    path = Path(path)
-    if path.suffix == ".txt":
-        return load_texts(path)
-    texts = texts_of(rows := read_rows(path), str(path))
-    if not any(LABEL_COLUMN in row for row in rows):
-        return texts
-    if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:
-        raise ValueError(f"{path}, row {lacking[0] + 1}: no {LABEL_COLUMN!r}, which other rows have (1 = member)")
-    labels = check_labels([row[LABEL_COLUMN] for row in rows], str(path))
-    kept = [text for text, label in zip(texts, labels, strict=True) if label == 0]
+    wanted, others = ("non-members", "members")[:: 1 - 2 * label]
+    rows = read_rows(path)
+    texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))
+    kept = [i for i in range(len(texts)) if labels is None or labels[i] == label]
     if not kept:
-        raise ValueError(f"{path}: all {len(texts)} texts are labelled 1, members; known non-members are needed")
+        raise ValueError(
+            f"{path}: all {len(texts)} texts are labelled {1 - label}, {others}; known {wanted} are needed"
+        )
     if len(kept) < len(texts):
-        logger.info("%s: its %d texts labelled 0 are the known non-members; the others are left out", path, len(kept))
-    return kept
+        said = "%s: its %d texts labelled %d are the known %s; the others are left out"
+        logger.info(said, path, len(kept), label, wanted)
+    known: dict[str, dict[str, Any]] = {}
+    for i in kept:
+        known.setdefault(texts[i], rows[i])
+    if len(known) < len(kept):
+        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(known))
+    return known

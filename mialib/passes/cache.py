@@ -43,23 +43,33 @@ def score_or_load(
     device: str = "auto",
     dtype: str = "auto",
     start_token: str | None = "auto",
+    after: str = "",
+    temperature: float = 1.0,
 ) -> TokenStats:
     """Token statistics of `texts` under `model`, from the cache where they are there; arguments as for `Scorer`.
 
-    A model behind an API (`api:NAME`) runs elsewhere, so device and dtype say nothing of it.
+    A model behind an API (`api:NAME`) runs elsewhere, so device and dtype say nothing of it. ValueError where it is to
+    read something `after` which the texts come, or for another temperature: it is asked for whole texts alone.
     """
     if is_api(model):
+        if after or temperature != 1:
+            raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
         return _score_by_api(model, texts, start_token)
     options = {"device": device, "dtype": dtype, "start_token": start_token}
     key = pass_key(model, **options)
 
     def make(parts: Parts) -> TokenStats:
-        stats = load_scorer(model, **options).score(texts, found=parts, save=parts.add)
+        stats = load_scorer(model, **options).score(
+            texts, after=after, temperature=temperature, found=parts, save=parts.add
+        )
         if stats.provenance["revision"] != key["model"]:  # while this waited for another process, say
             raise ValueError(f"model {model}: its files changed after it was asked for; score the texts again")
         return stats
 
     code = code_hash("scoring", "catalog.models", apart=LAB)
+    key |= ({"after": hash_texts([after])} if after else {}) | (
+        {"temperature": temperature} if temperature != 1 else {}
+    )
     return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), code=code, **key)
 
 

@@ -11,6 +11,7 @@ and with something else in its place (`given`) share what is loaded.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -20,16 +21,20 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt, model_validator
 
 from mialib import detectors
+from mialib.batches import encode
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.corpora import warn_of_other_language
-from mialib.catalog.registry import lacks
+from mialib.catalog.corpora import reference_texts, warn_of_other_language
+from mialib.catalog.models import load_tokenizer
+from mialib.catalog.registry import LOGPROBS, is_api, lacks
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
 from mialib.shared.schema import Strict
-from mialib.text import count_words
+from mialib.text import count_words, excerpt
 from mialib.token_stats import TokenStats
+
+logger = logging.getLogger(__name__)
 
 
 class Target(Strict):
@@ -42,6 +47,9 @@ class Target(Strict):
     n_words: PositiveInt | None = None  # what the texts are cut to; with `part`, the length of a snippet
     masked: str | None = None  # a masked language model, for Neighbor
     n_neighbors: PositiveInt = 100  # how many it makes for each text
+    non_member_prefix: str | None = None  # known non-members, for ReCaLL: a file, or a reference corpus's name
+    member_prefix: str | None = None  # known members, for Con-ReCall
+    n_shots: PositiveInt = 7  # of them that are read before each text
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
     published: str | None = None  # the published table's column that stands beside it
     start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
@@ -73,8 +81,8 @@ class Need:
 
 
 def _lowercase(inputs: Inputs) -> TokenStats | None:
-    # Not in Chinese, where at most units and formulas have case.
-    if inputs.language == "zh":
+    # Not in Chinese, where at most units and formulas have case; a file holds the log-probs of the texts as they are.
+    if inputs.language == "zh" or inputs.target.model.startswith(LOGPROBS):
         return None
     return inputs.score(inputs.target.model, [text.lower() for text in inputs.texts])
 
@@ -92,10 +100,37 @@ def _neighbors(inputs: Inputs) -> FloatArray:
     return neighbor_log_probs_or_load(target.model, inputs.texts, target.masked, **given)
 
 
+def _after(inputs: Inputs, source: str) -> TokenStats | None:
+    """The pass in which known texts are read before each text."""
+    if is_api(inputs.target.model):
+        return None
+    shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts(source), strict=False)]
+    if len(shots) < inputs.target.n_shots:
+        raise ValueError(
+            f"{source} holds {len(shots)} texts, and {inputs.target.n_shots} are to be read before each text; give "
+            f"more, or --shots {len(shots)}"
+        )
+    if judged := set(shots) & set(inputs.texts):
+        raise ValueError(f"{source}: {excerpt(judged.pop())} is among the texts to score; give others")
+    after = "".join(f"{text}\n\n" for text in shots)
+    n_before = len(encode(load_tokenizer(inputs.target.model), [after])[0])
+    logger.info("%s: a pass with %d tokens before each text", source, n_before)
+    return inputs.score(inputs.target.model, inputs.texts, after=after)
+
+
+def _tempered(inputs: Inputs) -> TokenStats | None:
+    """The pass at the temperature that detectors are written for."""
+    if is_api(inputs.target.model):
+        return None
+    return inputs.score(inputs.target.model, inputs.texts, temperature=detectors.TEMPERATURE)
+
+
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and what is said where it lacks.
 NEEDS = {
     "texts": Need(lambda inputs: inputs.texts),
-    "lowercase": Need(_lowercase, missing="the texts have no upper and lower case"),
+    "lowercase": Need(
+        _lowercase, missing="the texts have no upper and lower case, or their log-probs are read from a file"
+    ),
     "reference": Need(
         lambda inputs: inputs.score(inputs.target.reference, inputs.texts),
         "reference",
@@ -106,8 +141,22 @@ NEEDS = {
         _frequency, "corpus", "--corpus", "no reference corpus is named (corpora), or the token ids are not known"
     ),
     "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made"),
+    "tempered": Need(_tempered, missing="the model is behind an API, which gives log-probs at one temperature"),
+    "after_non_members": Need(
+        lambda inputs: _after(inputs, inputs.target.non_member_prefix),
+        "non_member_prefix",
+        "--non-member-prefix",
+        "no known non-members are named to be read before each text, or the model is behind an API",
+    ),
+    "after_members": Need(
+        lambda inputs: _after(inputs, inputs.target.member_prefix),
+        "member_prefix",
+        "--member-prefix",
+        "no known members are named to be read before each text, or the model is behind an API",
+    ),
 }
-PASSES = ("stats", "lowercase", "reference")  # of a model over the texts
+HOW_MANY = {"neighbors": "n_neighbors", "after_non_members": "n_shots", "after_members": "n_shots"}
+PASSES = ("stats", "lowercase", "reference", "tempered", "after_non_members", "after_members")  # over the texts
 
 
 @dataclass(frozen=True)
@@ -133,9 +182,9 @@ class Inputs:
         need = NEEDS[name]
         return None if need.made_from and not getattr(self.target, need.made_from) else need.load(self)
 
-    def score(self, model: str, texts: Sequence[str]) -> TokenStats:
-        """A pass of a model, with the target's start token."""
-        return score_or_load(model, texts, start_token=self.target.start_token)
+    def score(self, model: str, texts: Sequence[str], **given: Any) -> TokenStats:
+        """A pass of a model, with the target's start token; `after` and `temperature` as for `Scorer.score`."""
+        return score_or_load(model, texts, start_token=self.target.start_token, **given)
 
     @property
     def stats(self) -> TokenStats:
@@ -171,14 +220,14 @@ class Inputs:
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
-        can_change = {need.made_from for need in NEEDS.values() if need.made_from} | {"n_neighbors"}
+        can_change = {need.made_from for need in NEEDS.values() if need.made_from} | {"n_neighbors", "n_shots"}
         if others := sorted(set(fields) - can_change):
             raise ValueError(
                 f"another {others[0]} is another target; these can be changed: {', '.join(sorted(can_change))}"
             )
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
-            if need.made_from in fields or (name == "neighbors" and "n_neighbors" in fields):
+            if {need.made_from, HOW_MANY.get(name)} & set(fields):
                 changed.loaded[name] = changed._load(name)
         return changed
 
@@ -258,6 +307,9 @@ def unavailable_reason(inputs: Inputs, detector: str) -> str:
     known, unknown = get_detector(detector), inputs.stats.lacks
     reasons = [unknown[column] for column in known.reads if column in unknown]
     reasons += [NEEDS[need].missing for need in known.needs if inputs[need] is None]
+    by_token = not reasons and "reference" in known.needs and "token_ids" in known.reads
+    if by_token and not np.array_equal(inputs.stats.token_ids, inputs["reference"].token_ids):
+        reasons = [f"{inputs.target.reference} reads other tokens than {inputs.target.model}"]
     return next(iter(reasons), "")
 
 
@@ -272,13 +324,14 @@ def score_all(
 ) -> dict[str, FloatArray | None]:
     """Scores of each detector, None where it is not applicable to this target (a dash in the tables).
 
-    Without a choice, all detectors, but Neighbor only where neighbors were asked for: no page shows a row of dashes for
-    want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`; ValueError for those of a
-    detector that is not scored.
+    Without a choice, the papers' detectors, but Neighbor only where neighbors were asked for: no page shows a row of
+    dashes for want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`; ValueError for
+    those of a detector that is not scored.
     """
     if detectors is None:
-        has_neighbors = inputs["neighbors"] is not None
-        detectors = [name for name, known in DETECTORS.items() if has_neighbors or "neighbors" not in known.needs]
+        detectors = [name for name, known in DETECTORS.items() if not known.is_later]
+        if inputs["neighbors"] is None:
+            detectors.remove("neighbor")
     detectors = list(detectors)
     if unknown := [name for name in hyperparameters if name not in detectors]:
         raise ValueError(

@@ -23,6 +23,7 @@ TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchma
 LABEL_COLUMN = "label"
 DOMAIN_COLUMNS = ("domain", "field")
 SOURCE_COLUMN = "source"
+TIMES_COLUMN = "duplicates"  # how often a text was inserted into training, as Hubble calls it; 0 for a non-member
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
 MOST_NAMED = 20  # columns in an error message
@@ -81,14 +82,20 @@ def benchmark_of_rows(
     language: str | None = None,
     revision: str | None = None,
 ) -> Benchmark:
-    """The benchmark that a file's rows hold."""
+    """The benchmark that a file's rows hold; without labels, a text is a member where it was inserted once or more."""
     texts = texts_of(rows, name, text_column)
+    times = _read_times(rows, name)
+    if times and not any(label_column in row for row in rows):
+        rows = [row | {label_column: int(n > 0)} for row, n in zip(rows, times, strict=True)]
     missing = [i for i, row in enumerate(rows) if label_column not in row]
     if missing:
         raise ValueError(
             f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {name_columns(rows[missing[0]])}"
         )
     labels = check_labels([row[label_column] for row in rows], name)
+    for i, n in enumerate(times):
+        if (n > 0) != labels[i]:
+            raise ValueError(f"{name}, row {i + 1}: label {labels[i]}, and {TIMES_COLUMN} says {n}")
     domain_column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
     return Benchmark(
         name=name,
@@ -97,9 +104,33 @@ def benchmark_of_rows(
         domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
         validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
         sources=tuple(str(row[SOURCE_COLUMN]) for row in rows) if all(row.get(SOURCE_COLUMN) for row in rows) else (),
+        times=times,
         revision=revision or hash_texts([*texts, *map(str, labels)]),
         language=language or language_of(texts),
     )
+
+
+def labels_of(rows: list[dict[str, Any]], name: str) -> list[int] | None:
+    """The labels of a file's rows, 1 = member, or by how often each was inserted; None where they say neither.
+
+    ValueError for a label that is neither 0 nor 1, and where some rows have none.
+    """
+    if not any(LABEL_COLUMN in row for row in rows):
+        return [int(n > 0) for n in _read_times(rows, name)] or None
+    if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:
+        raise ValueError(f"{name}, row {lacking[0] + 1}: no {LABEL_COLUMN!r}, which other rows have (1 = member)")
+    return check_labels([row[LABEL_COLUMN] for row in rows], name)
+
+
+def _read_times(rows: list[dict[str, Any]], name: str) -> tuple[int, ...]:
+    """How often each row's text was inserted; empty where no row says it."""
+    if not any(TIMES_COLUMN in row for row in rows):
+        return ()
+    times = [row.get(TIMES_COLUMN) for row in rows]
+    for i, n in enumerate(times):
+        if isinstance(n, bool) or not (isinstance(n, int) or (isinstance(n, str) and n.isdecimal())) or int(n) < 0:
+            raise ValueError(f"{name}, row {i + 1}: {TIMES_COLUMN} {short_repr(n)} is no number of times")
+    return tuple(map(int, times))
 
 
 def check_labels(labels: Sequence[Any], name: str) -> list[int]:

@@ -20,7 +20,7 @@ def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, m
     monkeypatch.setattr(
         scorer,
         "_statistics",
-        lambda inputs, wanted, targets: counted.append(len(targets)) or inner(inputs, wanted, targets),
+        lambda inputs, wanted, targets, *of: counted.append(len(targets)) or inner(inputs, wanted, targets, *of),
     )
     for ours, expected in zip(log_probs_of_variants(scorer, own, variants), alone, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-5)

@@ -155,7 +155,7 @@ def test_the_pair_found_is_the_one_that_brute_force_finds(stats, labels, frequen
 def test_no_pair_of_the_kind_has_no_product(frequency):
     labels = np.array([0, 0, 1, 1])
     column = [np.full(4, -np.exp(-i), np.float32) for i in range(4)]  # both detectors are right
-    rows = [TokenRow(np.arange(4, dtype=np.int32), x, -x, -x) for x in column]
+    rows = [TokenRow(np.arange(4, dtype=np.int32), x, -x, -x, x) for x in column]
     assert not search(TokenStats.from_rows(rows, provenance={}), labels, frequency)["product"].any()
     tied = TokenStats.from_rows([rows[0]] * 4, provenance={})
     assert not search(tied, labels, frequency)["product"].any(), "a tie is not wrong"

@@ -364,10 +364,12 @@ def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
     assert [(b.n_words, b.condition) for b in gathered.blocks] == [(3, OWN), (5, OWN), (3, SHIFTED), (5, SHIFTED)]
     assert [line.partition(",")[2] for line in gathered.left_out] == [" 400 words: 16 of 16 texts are shorter"] * 2
     first = gathered.blocks[0]
-    assert set(first.detectors) == set(DETECTORS) - {"dc_pdd", "neighbor"}
+    given = {"texts", "lowercase", "reference"}
+    assert set(first.detectors) == {name for name, known in DETECTORS.items() if set(known.needs) <= given}
     inputs, _ = cut_inputs(load_inputs(of_page[0][0]), 3)
     np.testing.assert_allclose(first.scores["ppl"], np.tile(scores_of(inputs, "ppl"), (5, 1)))
-    assert set(first.chosen) == {"min_k", "min_k++", "surp"} == {n for n in DETECTORS if n + AT_DEFAULT in first.scores}
+    tuned = {"min_k", "min_k++", "surp", "gap_k", "max_renyi"}
+    assert set(first.chosen) == tuned == {n for n in DETECTORS if n + AT_DEFAULT in first.scores}
     for name, options in first.chosen.items():
         fixed = np.tile(scores_of(inputs, name), (5, 1))
         np.testing.assert_allclose(first.scores[name + AT_DEFAULT], fixed)

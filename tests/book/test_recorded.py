@@ -122,7 +122,7 @@ def test_a_recording_says_how_often_each_text_was_seen(everything):
 def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     path = everything / "small-seed-1.parquet"
     table = pq.read_table(path)
-    assert table.column_names == ["benchmark", "label", "times", "log_prob", "entropy", "log_prob_var"]
+    assert table.column_names == ["benchmark", "label", "times", "log_prob", "entropy", "log_prob_var", "top_log_prob"]
     assert {str(table.schema.field(name).type) for name in recorded.STATISTICS} == {"large_list<element: halffloat>"}
     provenance = json.loads(table.schema.metadata[b"provenance"])
     assert provenance["recipe"] == lab_recipe("lab/small@1").model_dump(mode="json") and provenance["seed"] == 1
@@ -236,7 +236,8 @@ def test_rounding_to_half_hardly_moves_an_auc(tmp_path):
     rng, rows = np.random.default_rng(0), []
     for label in labels:
         entropy = rng.gamma(2, 1.5, 60)
-        row = (np.arange(60), -rng.exponential(3 - 0.3 * label, 60), entropy, rng.gamma(2, 2, 60) + 0.01)
+        log_prob = -rng.exponential(3 - 0.3 * label, 60)
+        row = (np.arange(60), log_prob, entropy, rng.gamma(2, 2, 60) + 0.01, np.maximum(log_prob, -0.5))
         rows.append(TokenRow(*row))
     stats = TokenStats.from_rows(rows, provenance={})
     made_by = {"model": "m", "seed": 0, "non_embedding_parameters": 1}

@@ -24,7 +24,7 @@ from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
-from mialib.passes.inputs import PASSES, Target, cut_inputs, load_inputs, score_all
+from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import TokenStats
 
 PAGE = functions_of("sensitivity")
@@ -235,7 +235,9 @@ def test_zlib_is_divided_by_characters_too(inputs):
 def test_the_literal_equations_are_of_perplexity(inputs):
     """Small Ref's and Lowercase's rows order texts as minus the ratio of perplexities does."""
     whole = Setup(inputs)
-    perplexity = {name: np.array([np.exp(-row.log_prob.mean()) for row in whole.whole.rows(name)]) for name in PASSES}
+    perplexity = {
+        name: np.array([np.exp(-row.log_prob.mean()) for row in whole.whole.rows(name)]) for name in sensitivity.PASSES
+    }
     for beginning, other in (("Small Ref: the literal", "reference"), ("Lowercase: the literal", "lowercase")):
         found, literal = (
             scores_of(f"Small Ref, Lowercase: {beginning}", whole),

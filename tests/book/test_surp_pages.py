@@ -139,7 +139,7 @@ def test_on_noise_both_conditions_are_as_good_as_one():
 
 def test_the_papers_whole_grid_of_a_thousand_texts_takes_seconds():
     rng = np.random.default_rng(0)
-    rows = [TokenRow(*(-rng.exponential(3, (4, 200)) * [[0], [1], [-1], [-1]])) for _ in range(1000)]
+    rows = [TokenRow(*(-rng.exponential(3, (5, 200)) * [[0], [1], [-1], [-1], [0]])) for _ in range(1000)]
     inputs = made_inputs(rows, np.tile([1, 0], 500))
     page = figure_4(*SURP_GRID.values())
     start = time.perf_counter()

@@ -260,7 +260,7 @@ def test_lock_pins_what_can_be_reached_and_lists_the_rest(tmp_path, model_folder
     assert told.code == 0 and pins["model"].pop("facebook/opt-350m") == A  # what can't be reached keeps its pin
     assert pins["model"] | pins["dataset"] == commits
     lines = told.err.splitlines()
-    assert all(line.startswith("not pinned: ") for line in lines) and len(lines) == len(known_models()) - 2 + 5
+    assert all(line.startswith("not pinned: ") for line in lines) and len(lines) == len(known_models()) - 2 + 9
     assert any("facebook/opt-350m" in line for line in lines) and "CASIA-LM/ChineseWebText" in told.err
     assert f"5 commits in {home / 'revisions.yml'}; {len(lines)} names could not be had" in told.out
 
@@ -519,12 +519,14 @@ FAMILY_OF = {
     "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": "llama",
     "openlm-research/open_llama_3b": "llama",
     "yonatano/Contam-Small": "gpt2",
+    "allegrolab/hubble-1b-100b_toks-perturbed-hf": "llama",
 }
 
 
 @pytest.mark.parametrize("name", FAMILY_OF)
 def test_each_family_is_loaded_by_its_hub_name_and_scored_with_its_start_token(name, tmp_path, monkeypatch):
-    start_token = known_models()[name].start_token
+    known = known_models()[name].start_token
+    start_token = "</s>" if known == "auto" else known  # the tokenizer's own
     special = ["<pad>", "</s>", "<s>", "<|endoftext|>"]
     # The tokenizer's own start token is another one, as OPT's is.
     tokenizer = make_tokenizer(special, bos_token="</s>", eos_token="</s>")

@@ -165,7 +165,10 @@ def test_every_benchmark_with_local_files_is_read_from_them(copies):
         part = find_part(f"{name}-{known.lengths[0]}" if known.lengths else name)
         extra = dict.fromkeys(known.columns[2:], "cs")
         for path in known.local:
-            write_jsonl(copies / part.fill(path), rows(path, text=known.columns[0], **extra))
+            of_file = rows(path, text=known.columns[0], **extra)
+            if "duplicates" in known.columns:  # how often each was inserted, and no label
+                of_file = [{"text": row["text"], "duplicates": 4 * row["label"]} for row in of_file]
+            write_jsonl(copies / part.fill(path), of_file)
         bench = load_benchmark(part.name)
         assert len(bench) == 8 * len(known.local) and bench.language == known.language
         assert len(bench.revision) == 16

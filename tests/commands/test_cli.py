@@ -1,5 +1,6 @@
 """The command line."""
 
+import csv
 import json
 import os
 import shutil
@@ -76,11 +77,59 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
         assert row["p_values"]["min_k"] == pytest.approx(expected)
         assert row["members"] == [name for name, p in row["p_values"].items() if p <= 0.05]
     # 0 of 19 may lie above at 5%: the upper end is 1 - 0.025 ** (1 / 19) = 0.176.
-    assert "between 0% and 17.6% (95% interval)" in table and "All 2 texts as one set: p = " in table
+    assert (
+        "between 0% and 17.6% (95% interval)" in table
+        and "All 2 texts as one set: p = " in table
+        and "come one by one" in table
+    )
     assert row["thresholds"]["min_k"]["threshold"] == pytest.approx(of_known.max())
     assert row["thresholds"]["min_k"]["fpr_interval"] == pytest.approx([0, 1 - 0.025 ** (1 / 19)])
     assert row["set_p_values"]["min_k"] == pytest.approx(set_p_value([row["min_k"] for row in rows], of_known))
     assert set(row["set_p_values"]) == {"min_k", "zlib"}
+
+
+def test_copies_count_once_and_are_told(model_folder, texts_file, non_members_file, tmp_path, caplog):
+    caplog.set_level("INFO")
+    twice = [tmp_path / f"twice_{path.name}" for path in (texts_file, non_members_file)]
+    for path, copy in zip((texts_file, non_members_file), twice, strict=True):
+        copy.write_text(2 * path.read_text())
+    found = []
+    for texts, known in ((texts_file, non_members_file), twice):
+        command = ["detect", str(texts), "--model", model_folder, "--detector", "min_k", "--json"]
+        done = CliRunner().invoke(app, [*command, "--calibrate", str(known)])
+        found.append(json.loads(done.stdout.splitlines()[0]))
+    assert found[0] == found[1]
+    assert "2 of the 4 texts are copies of others: the p-value of the set counts each once" in caplog.text
+    assert "19 of its texts are copies of others; each counts once" in caplog.text
+
+
+def test_labelled_texts_get_an_auc_and_files_hold_numbers(model_folder, benchmark_file, non_members_file, tmp_path):
+    bench = mialib.load_benchmark(benchmark_file)
+    scores = mialib.detect("min_k", mialib.Scorer(model_folder).score(bench.texts, progress=False))
+    command = ["detect", benchmark_file, "--model", model_folder, "--detector", "min_k"]
+    found = CliRunner().invoke(app, command)
+    interval = mialib.auc_interval(bench.labels, scores)
+    assert f"AUC [95% interval] of 8 members and 8 non-members: min_k {interval}" in found.stdout
+    [first, *_] = [json.loads(line) for line in CliRunner().invoke(app, [*command, "--json"]).stdout.splitlines()]
+    assert first["label"] == bench.labels[0] and first["auc"]["min_k"][0] == pytest.approx(interval.estimate)
+    out = tmp_path / "scores.csv"
+    CliRunner().invoke(app, [*command, "--calibrate", str(non_members_file), "--output", str(out)])
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["text", "min_k", "min_k_p"]
+    np.testing.assert_allclose([float(row["min_k"]) for row in rows], scores)
+    CliRunner().invoke(app, [*command, "--output", str(tmp_path / "scores.jsonl")])
+    assert json.loads((tmp_path / "scores.jsonl").read_text().splitlines()[3])["text"] == 3
+
+
+@pytest.mark.parametrize("label", ["news", None])
+def test_a_label_of_another_meaning_is_told_and_stops_nothing(label, model_folder, tmp_path, caplog):
+    caplog.set_level("INFO")
+    rows = [{"text": "The river runs behind the mill", "label": "sport"}, {"text": "A stone stands near the river"}]
+    rows[1] |= {"label": label} if label else {}
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = CliRunner().invoke(app, ["detect", str(tmp_path / "texts.jsonl"), "--model", model_folder])
+    assert done.exit_code == 0 and "AUC" not in done.stdout and "no AUC is computed: " in caplog.text
 
 
 def test_each_model_is_loaded_once_with_all_that_is_asked_of_it(

@@ -181,6 +181,68 @@ def test_without_ties_it_is_scipys_test(m, n):
     assert d.set_p_value(scores, known) == pytest.approx(mannwhitneyu(scores, known, alternative="greater").pvalue)
 
 
-def test_a_tie_counts_against_the_set():
+def test_scores_that_tie_share_their_mean_rank():
     assert d.set_p_value([1.0, 1.0], [1.0, 1.0, 1.0]) == 1.0
     assert d.set_p_value([2.0, 2.0], [1.0, 1.0, 1.0]) == pytest.approx(1 / 10)
+    # Ranks 4.5 and 2 against 2, 2 and 4.5.
+    ranks = [4.5, 2, 2, 2, 4.5]
+    as_high = [ranks[a] + ranks[b] >= 6.5 for a, b in combinations(range(5), 2)]
+    assert d.set_p_value([2.0, 1.0], [1.0, 1.0, 2.0]) == pytest.approx(np.mean(as_high))
+    assert d.set_p_value(np.ones(20), np.ones(30)) == 1.0, "no score says anything"
+
+
+def test_ties_cost_no_more_power_than_the_rounding_does():
+    rng = np.random.default_rng(1)
+    sets = [(rng.normal(0.5, size=40).round(0), rng.normal(size=200).round(0)) for _ in range(200)]
+    assert np.mean([d.set_p_value(*of) <= 0.05 for of in sets]) > 0.75
+    unseen = [(rng.normal(size=40).round(0), rng.normal(size=200).round(0)) for _ in range(1000)]
+    assert 0.03 < np.mean([d.set_p_value(*of) <= 0.05 for of in unseen]) < 0.07
+
+
+@pytest.mark.parametrize(("m", "n"), [(20, 400), (5, 2000), (300, 6)])
+def test_where_most_scores_tie_a_set_without_a_member_is_called_no_more_often(m, n):
+    """Nine in ten of the scores are 0."""
+    rng = np.random.default_rng(m)
+    drawn = np.where(rng.random((300, m + n)) < 0.9, 0, rng.normal(size=(300, m + n)).round(1) + 5)
+    found = np.array([d.set_p_value(scores[:m], scores[m:]) for scores in drawn])
+    assert (found <= 0.05).mean() < 0.08 and found.min() >= 1 / (d.DIVISIONS + 1)
+    assert d.set_p_value(drawn[0][:m], drawn[0][m:]) == found[0], "always the same divisions"
+
+
+def test_divisions_that_are_drawn_give_what_all_of_them_give(monkeypatch):
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        scores = np.where(rng.random(60) < 0.8, 0, rng.integers(1, 4, 60)).astype(float)
+        counted = d.set_p_value(scores[:8], scores[8:])
+        with monkeypatch.context() as patch:
+            patch.setattr(d, "MOST_COUNTED", 0)
+            assert d.set_p_value(scores[:8], scores[8:]) == pytest.approx(counted, abs=0.015)
+
+
+def test_the_opposite_claim_is_tested_by_the_opposite_scores():
+    rng = np.random.default_rng(2)
+    members, unused = rng.normal(1, size=50), rng.normal(size=20)
+    assert d.non_use_p_value(unused, members) == d.set_p_value(-unused, -members) < 0.01
+    assert d.non_use_p_value(members[:20], members[20:]) > 0.05
+    with pytest.raises(ValueError, match="known members: number 0 is nan"):
+        d.non_use_p_value([1.0], [np.nan])
+
+
+def test_groups_count_once_each_by_their_mean():
+    means = d.group_means([1, 5, 3, 2, 4], ["b", "a", "b", "c", "c"])
+    assert means.tolist() == [2, 5, 3]
+    with pytest.raises(ValueError, match="2 scores and the groups of 1 texts"):
+        d.group_means([1, 2], ["a"])
+
+
+def test_texts_that_are_alike_are_called_too_often_alone_and_rightly_by_group():
+    rng = np.random.default_rng(3)
+    alone, by_group = [], []
+    for _ in range(400):
+        groups = np.repeat(np.arange(41), 20)
+        scores = 0.3 * rng.normal(size=41)[groups] + rng.normal(size=820)
+        own = groups == 0
+        alone.append(d.set_p_value(scores[own], scores[~own]) <= 0.05)
+        known = d.group_means(scores[~own], groups[~own].tolist())
+        by_group.append(d.set_p_value(d.group_means(scores[own], groups[own].tolist()), known) <= 0.05)
+    assert np.mean(alone) > 0.12 and 0.02 < np.mean(by_group) < 0.08

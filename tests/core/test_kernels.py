@@ -101,7 +101,7 @@ def test_any_vocabulary(n_vocab):
 
 @runs_here
 def test_no_rows():
-    assert [column.shape for column in statistics(torch.empty(0, 7), [])] == [(0,)] * 3
+    assert [column.shape for column in statistics(torch.empty(0, 7), [])] == [(0,)] * 4
 
 
 @runs_here
@@ -125,9 +125,10 @@ def test_one_large_logit(value, at):
     logits = random_logits(2, 3 * BLOCK)
     logits[:, at] = value
     check(logits[:1], [at])
-    log_prob, entropy, variance = statistics(logits, [at, 7])
+    log_prob, entropy, variance, largest = statistics(logits, [at, 7])
     assert log_prob.tolist() == pytest.approx([0, logits[1, 7].item() - value], rel=1e-6)
     assert max(*entropy, *variance) < 1e-15
+    assert largest.tolist() == [0, 0]
 
 
 MASKED = {
@@ -168,10 +169,11 @@ def test_a_row_without_any_token_is_nan():
 @runs_here
 def test_a_masked_target_has_no_probability_and_one_outside_the_vocabulary_is_nan():
     logits = torch.tensor([[0.0, 0.0, -INF]] * 3)
-    log_prob, entropy, variance = statistics(logits, [2, 3, -1])
+    log_prob, entropy, variance, largest = statistics(logits, [2, 3, -1])
     assert log_prob[0] == -INF
     assert log_prob[1:].isnan().all()
     assert entropy.tolist() == pytest.approx([0.6931472] * 3)
+    assert largest.tolist() == pytest.approx([-0.6931472] * 3)
     assert variance.tolist() == pytest.approx([0] * 3, abs=1e-7)
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import mpmath
 import numpy as np
+import oracles
 import pytest
 import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS, make_tokenizer, save_tiny_model
@@ -20,7 +21,7 @@ import mialib
 from mialib import batches, scoring
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
-from mialib.token_stats import COLUMNS
+from mialib.token_stats import COLUMNS, NUMBERS
 
 
 def score(scorer, texts=TEXTS):
@@ -90,7 +91,7 @@ def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatc
         ids = torch.tensor(stats[i].token_ids).long()
         entropy = -(log_p.exp() * log_p).sum(-1)
         variance = (log_p.exp() * (log_p + entropy[:, None]) ** 2).sum(-1)
-        reference[i] = (ids, log_p.gather(-1, ids[:, None])[:, 0], entropy, variance)
+        reference[i] = (ids, log_p.gather(-1, ids[:, None])[:, 0], entropy, variance, log_p.amax(-1))
     # The same tolerances as in float32: nothing after the hidden states is rounded to bfloat16, whose logits
     # alone would be off by 0.01 nats and more.
     assert_agree(stats, [[column.numpy() for column in row] for row in reference])
@@ -122,7 +123,7 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
     assert sum(len(part.numbers) for part in saved) == n_parts
     scorer = mialib.Scorer(model_folder)
     forward = scorer._forward
-    monkeypatch.setattr(scorer, "_forward", lambda ids, begins: forwards.append(len(ids)) or forward(ids, begins))
+    monkeypatch.setattr(scorer, "_forward", lambda ids, *of: forwards.append(len(ids)) or forward(ids, *of))
     again = scorer.score(texts, progress=False, found=saved)
     for column in COLUMNS:
         np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
@@ -149,11 +150,11 @@ def limited_memory(scorer, n_tokens, error, monkeypatch):
     """A scorer whose forward pass fits only so many tokens, padding included; returns the sizes that were tried."""
     forward, tried = scorer._forward, []
 
-    def limited(token_ids, begins):
+    def limited(token_ids, *of):
         tried.append(len(token_ids) * len(token_ids[0]))
         if tried[-1] > n_tokens:
             raise error
-        return forward(token_ids, begins)
+        return forward(token_ids, *of)
 
     monkeypatch.setattr(scorer, "_forward", limited)
     return tried
@@ -254,7 +255,7 @@ def test_the_agreement_check_fails_when_padding_leaks(broken, family, tiny_model
     monkeypatch.setattr(
         scoring.Scorer,
         "_statistics",
-        lambda self, inputs, is_real, targets: whole(self, *broken(inputs, is_real), targets),
+        lambda self, inputs, is_real, *of: whole(self, *broken(inputs, is_real), *of),
     )
     with pytest.raises(AssertionError):
         assert_agree(score(mialib.Scorer(tiny_model(family))), reference)
@@ -365,7 +366,7 @@ def test_blocks_that_a_bias_masks_out_add_nothing():
 def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
     # Var = d^2/db^2 log sum_v e^(b z_v) at b = 1, here by a central difference in 40 digits.
     logits = ROWS[case]()[:1, :2000].contiguous()
-    _, entropy, variance = row_statistics(logits.clone(), torch.tensor([0]))
+    _, entropy, variance, _ = row_statistics(logits.clone(), torch.tensor([0]))
     with mpmath.workdps(40):
         z = [mpmath.mpf(v) for v in logits[0].double().tolist()]
         h = mpmath.mpf("1e-6")
@@ -376,9 +377,11 @@ def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
 
 
 def test_a_masked_token_has_no_probability():
-    log_prob, entropy, variance = row_statistics(torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2]))
+    log_prob, entropy, variance, top_log_prob = row_statistics(
+        torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2])
+    )
     assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
-    assert entropy.item() == pytest.approx(np.log(2))
+    assert entropy.item() == -top_log_prob.item() == pytest.approx(np.log(2))
     assert variance.item() == pytest.approx(0, abs=1e-7)
 
 
@@ -603,9 +606,9 @@ def test_the_tokenizers_hash_does_not_change_with_use():
     assert tokenizer_hash(other) != before
 
 
-def test_columns_are_the_three_numbers_and_the_token(model_folder):
+def test_columns_are_the_four_numbers_and_the_token(model_folder):
     stats = score(mialib.Scorer(model_folder), TEXTS[:1])
-    assert list(COLUMNS) == list(stats[0]._fields) == ["token_ids", "log_prob", "entropy", "log_prob_var"]
+    assert list(COLUMNS) == list(stats[0]._fields) == ["token_ids", *NUMBERS]
     assert all(getattr(stats[0], name).dtype == dtype for name, dtype in COLUMNS.items())
 
 
@@ -618,3 +621,61 @@ def test_a_special_tokens_name_inside_a_text_is_text(model_folder):
     assert tokenizer.decode(row.token_ids) == text
     counts = mialib.count_tokens([text], tokenizer, scorer.loaded.vocab_size, name="one text").counts
     np.testing.assert_array_equal(counts, np.bincount(row.token_ids, minlength=len(counts)))
+
+
+# --- at another temperature ---
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "phi", *AFTER_THE_HEAD])  # no bias, a bias, the whole model
+@pytest.mark.parametrize("temperature", [0.5, 2])
+def test_another_temperature_agrees_with_its_full_softmax(temperature, family, tiny_model):
+    scorer = mialib.Scorer(tiny_model(family))
+    found = scorer.score(TEXTS, temperature=temperature, progress=False)
+    assert_agree(found, naive_statistics(tiny_model(family), TEXTS, start_token_id=0, temperature=temperature))
+    assert found.provenance == score(scorer).provenance | {"temperature": temperature}
+
+
+@pytest.mark.parametrize("temperature", [0, -1, np.nan, np.inf])
+def test_a_temperature_is_a_positive_number(temperature, model_folder):
+    with pytest.raises(ValueError, match=f"a temperature is a positive number, got {temperature}"):
+        mialib.Scorer(model_folder).score(TEXTS, temperature=temperature)
+
+
+def test_what_a_tempered_pass_is_for_agrees_with_the_whole_distribution(model_folder):
+    scorer = mialib.Scorer(model_folder)
+    own, tempered = score(scorer), scorer.score(TEXTS, temperature=mialib.detectors.TEMPERATURE, progress=False)
+    for i, row in enumerate(own):
+        ids = torch.tensor([[scorer.loaded.start_token_id, *row.token_ids]])
+        with torch.no_grad():
+            log_p = torch.log_softmax(scorer.loaded.model.double()(ids).logits[0, :-1], dim=-1).tolist()
+        of = oracles.of_tempered(log_p, row.token_ids.tolist(), 20)
+        for name, options in (("max_renyi_half", {"k": 20}), ("acmia_ac", {}), ("acmia_deriv", {}), ("acmia_norm", {})):
+            score_of = mialib.DETECTORS[name].score_text
+            given = {"tempered": tempered[i]} if mialib.DETECTORS[name].needs else {}
+            assert score_of(row, **given, **options) == pytest.approx(of[name], rel=2e-4, abs=2e-4), (i, name)
+
+
+# --- after other texts ---
+
+
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, start_token):
+    scorer = mialib.Scorer(model_folder, start_token=start_token)
+    before, texts = "The old mill stands near the river.\n", TEXTS[:5]
+    found = scorer.score(texts, after=before, progress=False)
+    n_before = len(scorer.token_ids([before])[0])
+    for text, row in zip(texts, found, strict=True):
+        own = scorer.token_ids([text])[0]
+        ids = [*([] if start_token is None else [scorer.loaded.start_token_id]), *scorer.token_ids([before])[0], *own]
+        [whole] = scorer.score_batch([ids[: scorer.loaded.max_tokens + 1]])
+        n = len(whole.log_prob) - n_before
+        assert row.token_ids.tolist() == whole.token_ids[-n:].tolist()
+        np.testing.assert_allclose(row.log_prob, whole.log_prob[-n:], atol=1e-5)
+    assert found.provenance["after"] and "after" not in scorer.score(texts, progress=False).provenance
+
+
+def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
+    scorer = mialib.Scorer(model_folder)
+    before = " ".join(SENTENCES * 20)
+    with pytest.raises(ValueError, match=r"\d+ tokens before each text leave it less than half of .* context of 96"):
+        scorer.score(TEXTS[:2], after=before, progress=False)

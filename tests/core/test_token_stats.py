@@ -1,16 +1,18 @@
 """The table of token statistics: what goes in comes out, by row, by prefix and from disk."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from conftest import SENTENCES, TEXTS
 from transformers import AutoTokenizer
 
 import mialib
 from mialib import TokenFrequency, TokenStats
-from mialib.token_stats import COLUMNS, TokenRow
+from mialib.token_stats import COLUMNS, NUMBERS, TokenRow
 
 LENGTHS = [3, 1, 5, 2]
 
@@ -20,7 +22,7 @@ def rows(lengths=LENGTHS, seed=0):
     return [
         TokenRow(
             rng.integers(0, 152_064, n).astype(np.int32),
-            *(rng.normal(size=(3, n)) * [[9], [1], [1]]).astype(np.float32),
+            *(rng.normal(size=(4, n)) * [[9], [1], [1], [1]]).astype(np.float32),
         )
         for n in lengths
     ]
@@ -132,7 +134,7 @@ def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):
     rescored = scorer.score(prefixes, progress=False)
     for i in same:
         np.testing.assert_array_equal(from_whole[i].token_ids, rescored[i].token_ids)
-        for name in ("log_prob", "entropy", "log_prob_var"):
+        for name in NUMBERS:
             np.testing.assert_allclose(getattr(from_whole[i], name), getattr(rescored[i], name), rtol=1e-5, atol=1e-5)
 
 
@@ -161,7 +163,7 @@ def test_finite_statistics_pass(stats):
 
 
 @pytest.mark.parametrize(("entry", "place"), [(0, "text 0, token 0"), (3, "text 1, token 0"), (10, "text 3, token 1")])
-@pytest.mark.parametrize("column", ["log_prob", "entropy", "log_prob_var"])
+@pytest.mark.parametrize("column", NUMBERS)
 def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, entry, place, stats):
     getattr(stats, column)[entry] = np.nan
     with pytest.raises(ValueError, match=f"{place}: {column} is nan"):
@@ -200,6 +202,21 @@ def test_scored_statistics_survive_the_disk(model_folder, tmp_path):
     assert loaded.provenance == stats.provenance == scorer.provenance([*TEXTS, " ".join(SENTENCES)])
 
 
+def test_an_older_file_is_read_and_a_detector_that_needs_what_it_lacks_says_so(stats, tmp_path):
+    path = tmp_path / "stats.parquet"
+    stats.save(path)
+    table = pq.read_table(path).drop_columns("top_log_prob")
+    header = json.loads(table.schema.metadata[b"mialib"]) | {"format": 1}
+    pq.write_table(table.replace_schema_metadata({"mialib": json.dumps(header)}), path)
+    older = TokenStats.load(path)
+    np.testing.assert_array_equal(older.log_prob, stats.log_prob)
+    assert np.isnan(older.top_log_prob).all()
+    older.check_finite()
+    assert mialib.detect("ppl", older).tolist() == mialib.detect("ppl", stats).tolist()
+    with pytest.raises(ValueError, match="'gap_k' is not applicable: its file is of an older version of mialib"):
+        mialib.detect("gap_k", older)
+
+
 def test_an_empty_table_survives_the_disk(tmp_path):
     TokenStats.from_rows([], provenance={"n_texts": 0}).save(tmp_path / "stats.parquet")
     assert len(TokenStats.load(tmp_path / "stats.parquet")) == 0
@@ -229,7 +246,7 @@ def test_a_save_that_breaks_off_leaves_the_old_file_and_no_other(stats, tmp_path
 
 def test_a_foreign_parquet_is_an_error_that_names_it(tmp_path):
     pd.DataFrame({"log_prob": [[1.0]]}).to_parquet(tmp_path / "foreign.parquet")
-    with pytest.raises(ValueError, match=r"foreign\.parquet: token statistics of format None, not 1"):
+    with pytest.raises(ValueError, match=r"foreign\.parquet: token statistics of format None, not 2"):
         TokenStats.load(tmp_path / "foreign.parquet")
 
 

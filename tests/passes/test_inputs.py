@@ -13,7 +13,16 @@ from mialib.metrics import compare_auc
 from mialib.model_selection import stratified_split
 from mialib.passes import inputs as passes
 from mialib.passes.cache import score_or_load
-from mialib.passes.inputs import NEEDS, Target, common_labels, cut_inputs, load_inputs, score_all, score_grid
+from mialib.passes.inputs import (
+    NEEDS,
+    Target,
+    common_labels,
+    cut_inputs,
+    load_inputs,
+    score_all,
+    score_grid,
+    unavailable_reason,
+)
 
 
 @pytest.fixture
@@ -40,7 +49,7 @@ def scored(monkeypatch):
 
         monkeypatch.setattr(passes, name, watched)
 
-    watch("score_or_load", lambda model, texts: len(texts))
+    watch("score_or_load", lambda model, texts, **_: len(texts))
     watch("score_cut_texts", lambda model, stats, texts: len(texts))
     watch("count_or_load", lambda *_: None)
     return calls
@@ -113,8 +122,35 @@ def test_passes_are_those_that_were_read(inputs):
 
 def test_every_detector_scores_every_text(inputs):
     scores = score_all(inputs)
-    assert set(scores) == set(DETECTORS) - {"neighbor"}, "a hundred passes are run where they are asked for alone"
+    of_papers = {name for name, known in DETECTORS.items() if not known.is_later}
+    assert set(scores) == of_papers - {"neighbor"}, "a hundred passes are run where they are asked for alone"
     assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
+
+
+def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_path, caplog):
+    for name, text in (("unseen", "A mill was sold in the rain"), ("seen", "The engine of the mill is old")):
+        (tmp_path / f"{name}.txt").write_text(f"{text}\nThe market is closed\nThe last one is left out\n")
+    prefixes = {"non_member_prefix": str(tmp_path / "unseen.txt"), "member_prefix": str(tmp_path / "seen.txt")}
+    inputs = load_inputs(target.but(**prefixes, n_shots=2))
+    later = [name for name, known in DETECTORS.items() if known.is_later]
+    caplog.set_level("INFO")
+    scores = score_all(inputs, later)
+    assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
+    assert "tokens before each text" in caplog.text
+    after = mialib.Scorer(target.model).score(
+        inputs.texts, after="A mill was sold in the rain\n\nThe market is closed\n\n"
+    )
+    np.testing.assert_array_equal(inputs["after_non_members"].log_prob, after.log_prob)
+    assert set(score_all(load_inputs(target), ["recall", "con_recall"]).values()) == {None}
+    assert inputs.retarget(member_prefix=None)["after_members"] is None
+    others = inputs.given(reference=inputs.stats.prefix(inputs.stats.n_tokens - 1))
+    assert score_all(others, ["wbc", "ez_mia"]) == {"wbc": None, "ez_mia": None}
+    assert unavailable_reason(others, "wbc") == f"{target.reference} reads other tokens than {target.model}"
+    with pytest.raises(ValueError, match=r"unseen\.txt holds 3 texts, and 7 are to be read .* --shots 3"):
+        load_inputs(target.but(**prefixes))["after_non_members"]
+    (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
+    with pytest.raises(ValueError, match=r"judged\.txt: .* is among the texts to score; give others"):
+        load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
 
 
 def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
@@ -157,7 +193,7 @@ def test_chinese_has_no_lowercase_pass(model_folder, tmp_path, scored):
     path.write_text('{"text": "一种装置", "label": 1}\n{"text": "一种方法", "label": 0}\n')
     inputs = load_inputs(Target(model=model_folder, benchmark=str(path)))
     assert inputs.language == "zh" and inputs["lowercase"] is None and not scored
-    assert passes.unavailable_reason(inputs, "lowercase") == "the texts have no upper and lower case"
+    assert passes.unavailable_reason(inputs, "lowercase").startswith("the texts have no upper and lower case")
     assert passes.unavailable_reason(inputs, "ppl") == ""
 
 
@@ -236,7 +272,9 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert inputs.retarget(corpus=None)["frequency"] is None
     another = inputs.retarget(reference=tiny_model("llama"))
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
-    with pytest.raises(ValueError, match="another model is another target; these can be changed: corpus, masked, n_n"):
+    with pytest.raises(
+        ValueError, match="another model is another target; these can be changed: corpus, masked, member_prefix, n_n"
+    ):
         inputs.retarget(model=tiny_model("llama"))
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import mialib
 from mialib.batches import token_batches
+from mialib.book.decisions import rank_sum_p
 from mialib.book.pages import numbers, whole_numbers
-from mialib.calibration import decide, n_needed, p_values, rank_sum_p, set_p_value
+from mialib.calibration import decide, n_needed, p_values, set_p_value
 from mialib.detectors import DETECTORS, SMALLEST_VARIANCE, lowest_indices, lowest_mean, surp_grid
 from mialib.frequency import TokenFrequency
 from mialib.metrics import (
@@ -51,6 +52,7 @@ def rows(draw, max_tokens=8, least=1):
         column(log_probs, np.float32),
         column(entropies, np.float32),
         column(variances, np.float32),
+        column(log_probs, np.float32),
     )
 
 
@@ -58,13 +60,15 @@ tables = st.lists(rows(), min_size=1, max_size=3).map(lambda of: TokenStats.from
 counts = st.lists(st.integers(0, 10**9), min_size=VOCABULARY, max_size=VOCABULARY)
 
 
+PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
+
+
 def given_besides(stats):
     """What detectors need besides a table, made of it."""
     n = len(stats)
     return {
         "texts": [f"text number {i}" for i in range(n)],
-        "lowercase": stats,
-        "reference": stats,
+        **dict.fromkeys(PASSES, stats),
         "frequency": TokenFrequency(np.arange(VOCABULARY), "made"),
         "neighbors": np.full((n, 2), -3.0),
     }
@@ -87,14 +91,13 @@ def test_every_score_is_finite_and_goes_with_its_text(stats, data):
     besides, order = given_besides(stats), data.draw(st.permutations(range(len(stats))))
     moved = {
         "texts": [besides["texts"][i] for i in order],
-        "lowercase": stats.take(order),
-        "reference": stats.take(order),
+        **dict.fromkeys(PASSES, stats.take(order)),
         "frequency": besides["frequency"],
         "neighbors": besides["neighbors"],
     }
     is_sure = any(ppl == 0 for ppl in mialib.detect("ppl", stats))
     for name in DETECTORS:
-        if is_sure and name in ("lowercase", "ref"):  # a ratio to no surprise at all
+        if is_sure and name in ("lowercase", "ref", "recall", "con_recall"):  # a ratio to no surprise at all
             with (
                 np.errstate(all="ignore"),
                 pytest.raises(ValueError, match=f"detector '{name}' gives (nan|-?inf) for text"),
@@ -130,7 +133,10 @@ def test_min_k_is_the_mean_of_the_lowest_and_rises_with_k(stats, k, other_k):
 
     agree(mialib.detect("min_k", stats, k=k), [lowest(row.log_prob) for row in stats])
     z = [
-        [(float(p) + float(h)) / math.sqrt(max(float(v), SMALLEST_VARIANCE)) for _, p, h, v in zip(*row, strict=True)]
+        [
+            (float(p) + float(h)) / math.sqrt(max(float(v), SMALLEST_VARIANCE))
+            for _, p, h, v, _ in zip(*row, strict=True)
+        ]
         for row in stats
     ]
     agree(mialib.detect("min_k++", stats, k=k), [lowest(values) for values in z], rtol=1e-6)  # sigma is float32
@@ -188,20 +194,20 @@ odd |= st.sampled_from([math.nan, math.inf, -math.inf, 10**400, -1, 0, 101, True
 
 
 @given(tables, st.sampled_from(OPTIONS), odd | st.floats() | st.text(max_size=5))
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("min_k", "k"), "10")
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("min_k", "k"), [10, 20])
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("surp", "entropy_threshold"), math.nan)
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("surp", "entropy_threshold"), "nan")
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("dc_pdd", "lup"), "no")
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("dc_pdd", "a"), "x")
-@example(TokenStats.from_rows([TokenRow(*np.ones((4, 2)))], provenance={}), ("dc_pdd", "a"), 10**400)
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("min_k", "k"), "10")
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("min_k", "k"), [10, 20])
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("surp", "entropy_threshold"), math.nan)
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("surp", "entropy_threshold"), "nan")
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("dc_pdd", "lup"), "no")
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("dc_pdd", "a"), "x")
+@example(TokenStats.from_rows([TokenRow(*np.ones((5, 2)))], provenance={}), ("dc_pdd", "a"), 10**400)
 def test_a_hyperparameter_is_a_number_or_an_error_that_names_it_and_its_value(stats, of, value):
     name, option = of
     try:
         with np.errstate(all="ignore"):
             scores = mialib.detect(name, stats, **given_besides(stats), **{option: value})
     except ValueError as error:
-        named = re.search(rf"\b{option} is (a number|a percentage|True or False)\b.*, got ", str(error))
+        named = re.search(rf"\b{option} is (a number|a percentage|True or False|1 or infinity)\b.*, got ", str(error))
         assert named or ("gives nan for text 0" in str(error) and math.isinf(value)), error
         return
     assert isinstance(value, int | float) and np.isfinite(scores).all()

@@ -1,0 +1,55 @@
+"""The detectors: each turns a text's token statistics into one score. Higher means more likely a member.
+
+A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments
+named in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose
+default the paper prints; a detector that a paper tunes has a `grid` of candidates besides. `reads` names the columns of
+the pass that it reads besides log_prob, since a model behind an API does not give them all. Tables, tests and the
+command line read the registry, so a function is all it takes.
+
+    registry    how a detector is registered, checked and run
+    papers      the detectors of the four papers and the baselines beside them
+    since       detectors since then
+"""
+
+from mialib.detectors import since  # noqa: F401 - registers its own
+from mialib.detectors.papers import (
+    SMALLEST_VARIANCE,
+    SURP_GRID,
+    calibrated,
+    first_occurrences,
+    score_grid,
+    surp_conditions,
+    surp_grid,
+)
+from mialib.detectors.registry import (
+    DETECTORS,
+    TEMPERATURE,
+    Detector,
+    FloatArray,
+    check_vocabulary,
+    detect,
+    detector,
+    get_detector,
+    lowest_indices,
+    lowest_mean,
+)
+
+__all__ = [
+    "DETECTORS",
+    "SMALLEST_VARIANCE",
+    "SURP_GRID",
+    "TEMPERATURE",
+    "Detector",
+    "FloatArray",
+    "calibrated",
+    "check_vocabulary",
+    "detect",
+    "detector",
+    "first_occurrences",
+    "get_detector",
+    "lowest_indices",
+    "lowest_mean",
+    "score_grid",
+    "surp_conditions",
+    "surp_grid",
+]

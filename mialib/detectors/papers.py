@@ -1,0 +1,155 @@
+"""The detectors of the four papers, and the baselines that they compare with."""
+
+from __future__ import annotations
+
+import zlib as zlib_library
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mialib.detectors.registry import DETECTORS, FloatArray, check_k, detect, detector, lowest_mean
+from mialib.model_selection import Candidates, Grid
+from mialib.token_stats import TokenRow, TokenStats, check_known
+
+# log p is exact only to about 1e-7, so a variance below this is a distribution with all its mass on one token.
+SMALLEST_VARIANCE = 1e-12  # nats^2
+
+
+@detector("ppl", "PPL")
+def ppl(row: TokenRow) -> float:
+    """The LOSS attack: mean_i log p(x_i | x_<i), i.e. minus the log-perplexity (Yeom et al. 2018)."""
+    return row.log_prob.mean(dtype=np.float64)
+
+
+@detector("lowercase", "Lowercase")
+def lowercase(row: TokenRow, *, lowercase: TokenRow) -> float:
+    """- log PPL(x) / log PPL(lowercase x), natural logs (Carlini et al. 2021)."""
+    return -ppl(row) / ppl(lowercase)
+
+
+@detector("zlib", "Zlib")
+def zlib(row: TokenRow, *, text: str) -> float:
+    """- log PPL(x) / bytes of zlib(x) (Carlini et al. 2021)."""
+    return ppl(row) / len(zlib_library.compress(text.encode()))
+
+
+@detector("ref", "Small Ref")
+def ref(row: TokenRow, *, reference: TokenRow) -> float:
+    """- log PPL(x) / log PPL_ref(x), the reference a smaller model of the same family (Carlini et al. 2021)."""
+    return -ppl(row) / ppl(reference)
+
+
+# Its own paper keeps k = 20. SURP's takes "the best parameter value" and does not say of which.
+K_GRID = {"k": list(range(10, 101, 10))}
+
+
+@detector("min_k", "Min-K% Prob", grid=K_GRID)
+def min_k(row: TokenRow, *, k: float = 20) -> float:
+    """Min-K% Prob: mean log p of the k% of tokens with the lowest log p (Shi et al. 2024)."""
+    return lowest_mean(row.log_prob, k)
+
+
+@detector("min_k++", "Min-K%++ Prob", reads=("entropy", "log_prob_var"), grid=K_GRID)  # as the authors' code sweeps
+def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
+    """Min-K%++: mean of the lowest k% of z_i = (log p(x_i) - mu_i) / sigma_i (Zhang et al. 2024).
+
+    mu_i = E[log p(v | x_<i)] = -H_i and sigma_i^2 = Var[log p(v | x_<i)], both over v ~ p(. | x_<i).
+    """
+    centred = row.log_prob.astype(np.float64) + row.entropy
+    return lowest_mean(centred / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE)), k)
+
+
+def calibrated(row: TokenRow, frequency: FloatArray) -> FloatArray:
+    """DC-PDD's alpha_i = -p(x_i; M) log p(x_i; D') of each token, (n,) (Zhang et al. 2024, Eq. 6)."""
+    return -np.exp(row.log_prob.astype(np.float64)) * frequency[row.token_ids]
+
+
+def first_occurrences(row: TokenRow) -> NDArray[np.int64]:
+    """Where each token of a text occurs first: those that DC-PDD averages (Eq. 8)."""
+    return np.unique(row.token_ids, return_index=True)[1]
+
+
+@detector("dc_pdd", "DC-PDD", reads=("token_ids",))
+def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool = True, sfo: bool = True) -> float:
+    """DC-PDD: beta = mean over first occurrences of min(alpha_i, a) (Zhang et al. 2024, Eq. 6-8).
+
+    alpha_i = -p(x_i; M) log p(x_i; D'). `frequency` is log p(v; D') for each v, shape (V,). `lup` limits the upper
+    bound to `a` (Eq. 7), `sfo` keeps each token's first occurrence alone (Eq. 8); CLD is neither, +LUP the first.
+    """
+    alpha = calibrated(row, frequency)
+    if sfo:
+        alpha = alpha[first_occurrences(row)]
+    # As a distance from the bound, so that texts whose every token reaches it tie exactly, whatever their length.
+    return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
+
+
+SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), **K_GRID}
+
+
+@detector("surp", "SURP", reads=("entropy",), grid=SURP_GRID)  # Section 5.2
+def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
+    """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
+
+    L^k is the k-th percentile of the text's log p. A text without a surprising token scores 0 nats: it surprises the
+    model least. The defaults are the best cell of the paper's Figure 4, of one model and benchmark; the paper
+    recommends none, and searches its grid for each.
+    """
+    is_sure, is_low = surp_conditions(row, entropy_threshold, k)
+    surprising = row.log_prob[is_sure & is_low].astype(np.float64)
+    return float(surprising.mean()) if len(surprising) else 0.0
+
+
+def surp_conditions(
+    row: TokenRow, entropy_threshold: ArrayLike, k: ArrayLike
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which tokens have low entropy (Eq. 2) and which low probability (Eq. 3); those of both are surprising.
+
+    Each (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles. The percentile is interpolated
+    between the text's sorted log p, and low is strictly below it.
+    """
+    check_k(*np.ravel(k), or_zero=True)
+    if np.isnan(entropy_threshold).any():
+        raise ValueError("entropy_threshold is a number, got nan")
+    log_prob = row.log_prob.astype(np.float64)
+    is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
+    return is_sure, log_prob < np.percentile(log_prob, k)[..., None]
+
+
+@detector("neighbor", "Neighbor")
+def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
+    """The Neighbor attack: mean loss of a text's neighbors minus its own loss (Mattern et al. 2023, Eq. 2).
+
+    `neighbors` is the mean log p of each, shape (M,) in nats, so the score is mean log p(x) - mean_j mean log p(x~_j).
+    """
+    return ppl(row) - neighbors.mean()
+
+
+def surp_grid(
+    stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """SURP of every text at every pair of hyperparameters.
+
+    Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0
+    scores 0 nats, as in `surp`). Both conditions are 0/1 matrices, so one matrix product sums a whole grid.
+    """
+    check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
+    stats.check_finite()
+    shape = (len(entropy_thresholds), len(ks), len(stats))
+    totals, counts = np.empty(shape), np.empty(shape)
+    for i, row in enumerate(stats):
+        is_sure, is_low = (of.astype(np.float64) for of in surp_conditions(row, entropy_thresholds, ks))
+        totals[:, :, i] = is_sure @ (is_low * row.log_prob).T
+        counts[:, :, i] = is_sure @ is_low.T
+    scores = np.divide(totals, counts, out=np.zeros(shape), where=counts > 0)
+    return scores, counts.astype(np.int64)
+
+
+def score_grid(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Candidates:
+    """A detector's scores at every point of a grid, the last hyperparameter varying fastest; `given`: see `detect`."""
+    options = tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    if detector == "surp" and list(grid) == ["entropy_threshold", "k"]:
+        return Candidates(options, surp_grid(stats, *grid.values())[0].reshape(len(options), -1))
+    return Candidates(options, np.stack([detect(detector, stats, **given, **point) for point in options]))

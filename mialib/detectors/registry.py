@@ -1,0 +1,200 @@
+"""The registry of detectors, and what scores texts with one of them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Real
+from reprlib import repr as short_repr  # of any value, however long
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.frequency import TokenFrequency
+from mialib.model_selection import Grid
+from mialib.token_stats import TokenStats, check_known
+
+FloatArray = NDArray[np.float64]
+TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
+
+# What `detect` takes -> what the function of one text is given.
+INPUTS = {
+    "texts": "text",
+    "lowercase": "lowercase",
+    "reference": "reference",
+    "frequency": "frequency",
+    "neighbors": "neighbors",
+    "tempered": "tempered",
+    "after_non_members": "after_non_members",
+    "after_members": "after_members",
+}
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A registered detector: its function of one text, what it needs, and its hyperparameters' defaults."""
+
+    name: str
+    label: str  # as the papers' tables print it
+    score_text: Callable[..., float]
+    needs: tuple[str, ...]  # keys of INPUTS
+    hyperparameters: dict[str, Any]
+    reads: tuple[str, ...] = ()  # columns of TokenRow, besides log_prob
+    grid: Grid = field(default_factory=dict)  # a paper's candidates for the hyperparameters; empty for none
+    is_later: bool = False  # than the four papers, whose tables do not have it
+
+
+DETECTORS: dict[str, Detector] = {}
+
+
+def detector(
+    name: str, label: str, reads: tuple[str, ...] = (), grid: Grid | None = None, is_later: bool = False
+) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Register a function of one text under `name`."""
+
+    def register(score_text: Callable[..., float]) -> Callable[..., float]:
+        keywords = list(inspect.signature(score_text).parameters.values())[1:]
+        given = {argument: keyword for keyword, argument in INPUTS.items()}
+        DETECTORS[name] = Detector(
+            name=name,
+            label=label,
+            score_text=score_text,
+            needs=tuple(given[p.name] for p in keywords if p.name in given),
+            hyperparameters={p.name: p.default for p in keywords if p.name not in given},
+            reads=reads,
+            grid=grid or {},
+            is_later=is_later,
+        )
+        return score_text
+
+    return register
+
+
+def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
+    """Scores of all texts, shape (N,) float64; higher means more likely a member.
+
+    `given` holds the detector's hyperparameters and what it needs besides `stats`: `texts`; `lowercase`, `reference`,
+    `tempered`, `after_non_members` and `after_members`, the statistics of the lowercased texts, of the same texts under
+    a reference model, at temperature TEMPERATURE, and after known texts; `frequency`, the token frequencies of a
+    reference corpus; `neighbors`, the mean log p of each text's neighbors, (N, M) in nats. What it does not need is not
+    looked at. ValueError for an unknown detector or hyperparameter, a missing input, a column that the model does not
+    give, inputs of another number of texts or another tokenizer, and, naming the text, for a statistic or a score that
+    is not finite.
+    """
+    chosen = get_detector(name)
+    inputs = {need: given.pop(need, None) for need in INPUTS}
+    if unknown := sorted(set(given) - set(chosen.hyperparameters)):
+        known = ", ".join(chosen.hyperparameters) or "none"
+        raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
+    for option, value in given.items():
+        check_hyperparameter(name, option, value, chosen.hyperparameters[option])
+    check_known(chosen.reads, stats.lacks, f"detector {name!r}")
+    if missing := [need for need in chosen.needs if inputs[need] is None]:
+        raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
+    for table in (stats, *(inputs[need] for need in chosen.needs)):
+        if isinstance(table, TokenStats):
+            table.check_finite()
+    if "tempered" in chosen.needs:
+        check_temperature(inputs["tempered"])
+    if inputs["neighbors"] is not None:
+        inputs["neighbors"] = check_neighbors(inputs["neighbors"])
+    shared, per_text = {}, {}
+    for need in chosen.needs:
+        if need == "frequency":
+            shared["frequency"] = check_vocabulary(inputs[need], stats).log_probability
+        elif len(inputs[need]) != len(stats):
+            n_given = len(inputs[need])
+            raise ValueError(f"detector {name!r}: {need} holds {n_given} texts, the statistics {len(stats)}")
+        else:
+            per_text[INPUTS[need]] = inputs[need]
+    scores = np.empty(len(stats))
+    for i, row in enumerate(stats):
+        own = {argument: values[i] for argument, values in per_text.items()}
+        scores[i] = chosen.score_text(row, **own, **shared, **given)
+        if not np.isfinite(scores[i]):
+            raise ValueError(f"detector {name!r} gives {scores[i]} for text {i} ({len(row.log_prob)} tokens)")
+    return scores
+
+
+def get_detector(name: str) -> Detector:
+    """The registered detector, or a ValueError that names all of them."""
+    if name == "probe":
+        raise ValueError("the probe reads a model's weights, not token statistics: call mialib.probe_scores")
+    if name not in DETECTORS:
+        raise ValueError(f"unknown detector {name!r}; known: {', '.join(DETECTORS)}")
+    return DETECTORS[name]
+
+
+def check_hyperparameter(detector: str, option: str, value: Any, default: float) -> None:
+    """ValueError for a hyperparameter that is no number, or is neither True nor False where its default is."""
+    if isinstance(default, bool):
+        is_known, wanted = isinstance(value, bool | np.bool_ | int) and value in (0, 1), "True or False"
+    else:
+        is_known, wanted = _is_number(value), "a number"
+    if not is_known:
+        raise ValueError(f"detector {detector!r}: {option} is {wanted}, got {short_repr(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that a float64 holds, or infinite."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:
+        return False
+
+
+def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequency:
+    """The frequencies, unless they count another tokenizer's tokens than the statistics hold."""
+    tokenizer = stats.provenance.get("tokenizer")
+    if tokenizer and frequency.tokenizer and tokenizer != frequency.tokenizer:
+        raise ValueError(
+            f"the frequencies count tokens of tokenizer {frequency.tokenizer} ({frequency.name}), "
+            f"the statistics hold tokens of {tokenizer} ({stats.provenance.get('model')})"
+        )
+    largest = int(stats.token_ids.max(initial=0))
+    if largest >= len(frequency.counts):
+        raise ValueError(
+            f"token id {largest} of the statistics lies outside the vocabulary of "
+            f"{len(frequency.counts)} tokens that {frequency.name} counts"
+        )
+    return frequency
+
+
+def check_temperature(tempered: TokenStats) -> None:
+    """ValueError for a pass at another temperature than TEMPERATURE."""
+    if tempered.provenance and (found := tempered.provenance.get("temperature", 1)) != TEMPERATURE:
+        raise ValueError(f"tempered: a pass at temperature {TEMPERATURE:g} is needed, this one is at {found:g}")
+
+
+def check_neighbors(neighbors: FloatArray) -> FloatArray:
+    """Mean log p of neighbors as (N, M) float64, M at least 1; ValueError for another shape or a number not finite."""
+    neighbors = np.asarray(neighbors, np.float64)
+    if neighbors.ndim != 2 or not neighbors.shape[1]:
+        raise ValueError(f"neighbors: mean log p of shape (texts, neighbors) is expected, got {neighbors.shape}")
+    if len(wrong := np.argwhere(~np.isfinite(neighbors))):
+        text, neighbor = wrong[0]
+        raise ValueError(f"text {text}, neighbor {neighbor}: mean log p is {neighbors[text, neighbor]}")
+    return neighbors
+
+
+def check_k(*ks: float, or_zero: bool = False) -> None:
+    """ValueError for a k that is no percentage; 0, of which there are no tokens, is one for SURP's percentile alone."""
+    for k in ks:
+        if not (0 < k <= 100 or (or_zero and k == 0)):
+            raise ValueError(f"k is a percentage in {'[' if or_zero else '('}0, 100], got {k}")
+
+
+def lowest_indices(values: NDArray[np.floating], k: float) -> NDArray[np.int64]:
+    """Which values are the lowest k percent, at least one, the lowest first: those that `lowest_mean` averages."""
+    check_k(k)
+    return np.argsort(values, kind="stable")[: max(1, int(len(values) * k / 100))]
+
+
+def lowest_mean(values: NDArray[np.floating], k: float) -> float:
+    """Mean of the lowest k percent of the values, at least one: max(1, floor(n k / 100)) of n."""
+    check_k(k)
+    m = max(1, int(len(values) * k / 100))
+    return float(np.partition(values.astype(np.float64), m - 1)[:m].mean())

@@ -1,0 +1,207 @@
+"""Detectors since the four papers, as in their authors' code; the sign is turned so that higher is a member."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from mialib.detectors.papers import K_GRID, SMALLEST_VARIANCE, first_occurrences
+from mialib.detectors.registry import TEMPERATURE, FloatArray, detector, lowest_mean
+from mialib.token_stats import TokenRow
+
+later = partial(detector, is_later=True)
+GAP_K_VARIANCE, GAP_K_WINDOW = 1e-8, 3  # nats^2 and tokens
+WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)  # tokens
+CAMIA_TOKENS, CAMIA_BINS = 200, 3
+
+
+@later("gap_k", "Gap-K%", reads=("log_prob_var", "top_log_prob"), grid=K_GRID)
+def gap_k(row: TokenRow, *, k: float = 20) -> float:
+    """Gap-K%: mean of the lowest k% of z_i = (log p(x_i) - max_v log p(v)) / sigma_i, smoothed.
+
+    A smoothed value is the mean of three neighbouring ones; a text of fewer tokens is not smoothed.
+    """
+    z = (row.log_prob.astype(np.float64) - row.top_log_prob) / np.sqrt(np.maximum(row.log_prob_var, GAP_K_VARIANCE))
+    return lowest_mean(_window_sums(z, GAP_K_WINDOW) / GAP_K_WINDOW if len(z) >= GAP_K_WINDOW else z, k)
+
+
+@later("max_renyi", "MaxRényi-K%", reads=("entropy", "top_log_prob"), grid={"order": [1, np.inf], **K_GRID})
+def max_renyi(row: TokenRow, *, order: float = np.inf, k: float = 10) -> float:
+    """MaxRényi-K%: minus the mean of the highest k% of the tokens' Rényi entropies (Li et al. 2024).
+
+    Of order 1 it is Shannon's entropy, of order infinity -max_v log p(v).
+    """
+    if order not in (1, np.inf):
+        raise ValueError(f"order is 1 or infinity, got {order}")
+    return lowest_mean(-row.entropy if order == 1 else row.top_log_prob, k)
+
+
+@later("max_renyi_half", "MaxRényi-K%, order ½", reads=("token_ids",), grid=K_GRID)
+def max_renyi_half(row: TokenRow, *, tempered: TokenRow, k: float = 10) -> float:
+    """MaxRényi-K% of order 1/2, whose entropy is 2 log sum_v p(v)^(1/2), from a pass at temperature 2.
+
+    There log p_2(x) = log p(x) / 2 - log sum_v p(v)^(1/2).
+    """
+    _check_same_tokens(row, tempered, "the pass at temperature 2")
+    log_sum = row.log_prob.astype(np.float64) / TEMPERATURE - tempered.log_prob
+    return lowest_mean(-2 * log_sum, k)
+
+
+# ACMIA's authors choose one of 51 temperatures by the labels of the judged texts; here it is fixed. All three are means
+# over a text's first occurrences of tokens (Zade et al. 2025).
+
+
+@later("acmia_ac", "ACMIA, AC", reads=("token_ids",))
+def acmia_ac(row: TokenRow, *, tempered: TokenRow) -> float:
+    """ACMIA's calibration: mean of log p - log p_2, p_2 being p at temperature 2."""
+    _check_same_tokens(row, tempered, "the pass at temperature 2")
+    return float((row.log_prob.astype(np.float64) - tempered.log_prob)[first_occurrences(row)].mean())
+
+
+@later("acmia_deriv", "ACMIA, DerivAC", reads=("token_ids", "entropy"))
+def acmia_deriv(row: TokenRow) -> float:
+    """ACMIA's derivative: mean of log p + H, which is d log p_t / d(1/t) at temperature t = 1.
+
+    Its authors take the difference of two temperatures instead.
+    """
+    return float((row.log_prob.astype(np.float64) + row.entropy)[first_occurrences(row)].mean())
+
+
+@later("acmia_norm", "ACMIA, NormAC", reads=("token_ids", "entropy", "log_prob_var"))
+def acmia_norm(row: TokenRow) -> float:
+    """ACMIA's normalization: mean of (log p + H) / sigma at temperature 1, which are Min-K%++'s values."""
+    z = (row.log_prob.astype(np.float64) + row.entropy) / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE))
+    return float(z[first_occurrences(row)].mean())
+
+
+@later("polarized", "Polarized distance")
+def polarized(row: TokenRow) -> float:
+    """Minus PAC's polarized distance: mean of the lowest 30% of log p minus mean of the highest 5%.
+
+    PAC also calibrates it by that of the text with words swapped, which takes passes of its own and is left out.
+    """
+    return lowest_mean(row.log_prob, 30) + lowest_mean(-row.log_prob, 5)
+
+
+@later("wbc", "WBC", reads=("token_ids",))
+def wbc(row: TokenRow, *, reference: TokenRow) -> float:
+    """WBC: the share of windows of tokens whose summed loss is larger under the reference, a mean over window lengths.
+
+    A window longer than the text is the text. ValueError where the reference has other tokens.
+    """
+    lengths = np.minimum(WBC_WINDOWS, len(row.log_prob))
+    difference = _above_reference(row, reference)
+    return float(np.mean([(_window_sums(difference, n) > 0).mean() for n in lengths]))
+
+
+@later("ez_mia", "EZ-MIA", reads=("token_ids", "top_log_prob"))
+def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
+    """EZ-MIA: over the tokens that are not the likeliest, the sum of the positive log p - log p_ref over that of the
+    negative ones, without its sign; 0 below two such tokens, and where none is negative.
+
+    ValueError where the reference has other tokens.
+    """
+    difference = _above_reference(row, reference)[row.log_prob < row.top_log_prob]
+    below = -difference[difference < 0].sum()
+    return float(difference[difference > 0].sum() / below) if len(difference) >= 2 and below else 0.0
+
+
+@later("recall", "ReCaLL", reads=("token_ids",))
+def recall(row: TokenRow, *, after_non_members: TokenRow) -> float:
+    """ReCaLL: mean log p after known non-members over mean log p, of the tokens that both have (Xie et al. 2024)."""
+    n = _n_shared(row, after_non_members)
+    return _mean(after_non_members, n) / _mean(row, n)
+
+
+@later("con_recall", "Con-ReCall", reads=("token_ids",), grid={"gamma": [i / 10 for i in range(1, 11)]})
+def con_recall(row: TokenRow, *, after_non_members: TokenRow, after_members: TokenRow, gamma: float = 1) -> float:
+    """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p.
+
+    Of the tokens that all three have (Wang et al. 2025).
+    """
+    n = min(_n_shared(row, after_non_members), _n_shared(row, after_members))
+    return (_mean(after_non_members, n) - gamma * _mean(after_members, n)) / _mean(row, n)
+
+
+def _n_shared(row: TokenRow, after: TokenRow) -> int:
+    """How many first tokens a text has alone and after known texts; ValueError where they are others."""
+    n = min(len(row.log_prob), len(after.log_prob))
+    if not np.array_equal(row.token_ids[:n], after.token_ids[:n]):
+        raise ValueError("the pass after known texts is of other texts, or of another tokenizer")
+    return n
+
+
+def _mean(row: TokenRow, n: int) -> np.float64:
+    """Mean log p of the first n tokens, nats."""
+    return row.log_prob[:n].mean(dtype=np.float64)
+
+
+def _window_sums(values: FloatArray, window: int) -> FloatArray:
+    """Sums of each `window` neighbouring values, (n - window + 1,)."""
+    return np.convolve(values, np.ones(window), "valid")
+
+
+def _check_same_tokens(row: TokenRow, other: TokenRow, what: str) -> None:
+    """ValueError where two passes of one text read different tokens."""
+    if not np.array_equal(row.token_ids, other.token_ids):
+        raise ValueError(f"{what} reads other tokens; take one of the same texts, tokenizer and start token")
+
+
+def _above_reference(row: TokenRow, reference: TokenRow) -> FloatArray:
+    """log p of each token minus that under the reference, (n,) nats."""
+    _check_same_tokens(row, reference, "the reference")
+    return row.log_prob.astype(np.float64) - reference.log_prob
+
+
+# --- CAMIA's signals of one pass, each of a text's first 200 tokens ---
+#
+# Its authors' code turns each signal to the side that its own labelled texts have; here the sides are fixed.
+
+
+@later("camia_above", "CAMIA, above")
+def camia_above(row: TokenRow, *, cutoff: float = -1) -> float:
+    """CAMIA's count above a cutoff: the share of tokens whose log p is at least `cutoff` nats (Chang et al. 2025)."""
+    return float((row.log_prob[:CAMIA_TOKENS] >= cutoff).mean())
+
+
+@later("camia_rising", "CAMIA, rising")
+def camia_rising(row: TokenRow) -> float:
+    """CAMIA's count above what came before: the share of tokens whose log p is above the mean of those before them.
+
+    0 for a text of one token (Chang et al. 2025).
+    """
+    log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
+    if len(log_prob) < 2:
+        return 0.0
+    before = np.cumsum(log_prob)[:-1] / np.arange(1, len(log_prob))
+    return float((log_prob[1:] > before).mean())
+
+
+@later("camia_slope", "CAMIA, slope")
+def camia_slope(row: TokenRow) -> float:
+    """CAMIA's slope: that of the least-squares line through log p, nats a token; 0 for a text of one token.
+
+    Its authors take the slope over ten copies of the text (Chang et al. 2025); this is that of the first.
+    """
+    log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
+    place = np.arange(len(log_prob)) - (len(log_prob) - 1) / 2
+    return float(place @ log_prob / (place @ place or 1.0))
+
+
+@later("camia_lz", "CAMIA, Lempel-Ziv")
+def camia_lz(row: TokenRow) -> float:
+    """Minus CAMIA's Lempel-Ziv complexity: the phrases that the binned log p falls into, a token (Chang et al. 2025).
+
+    log p is binned in hundredths of its range up to 0, and these in three equal parts. A phrase is the shortest run of
+    bins that has not been one before.
+    """
+    log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
+    hundredths = np.digitize(log_prob, np.linspace(log_prob.min(), 0, 100), right=True)
+    binned = np.searchsorted(np.linspace(hundredths.min(), hundredths.max(), CAMIA_BINS + 1)[1:], hundredths).tolist()
+    phrases, begin = set(), 0
+    for end in range(1, len(binned) + 1):
+        if (phrase := tuple(binned[begin:end])) not in phrases:
+            phrases.add(phrase)
+            begin = end
+    return -len(phrases) / len(binned)

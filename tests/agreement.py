@@ -1,0 +1,177 @@
+"""Hold the detectors since the papers against their authors' code, on the same numbers of the same texts.
+
+    python tests/agreement.py CLONES [--model lab/en-400k] [--reference lab/en-25k] [--benchmark lab/en] [--texts 200]
+
+CLONES is a folder of clones of the repositories below, each in a folder `owner+name`. A function is taken out of its
+file and run by itself, since the files load models when they are imported. What was found goes to
+`data/recorded/agreement.json`, which the page "Since the papers" reads.
+"""
+
+import argparse
+import ast
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from mialib import DETECTORS, detect
+from mialib.catalog.models import load_scorer
+from mialib.passes.inputs import Target, load_inputs
+from mialib.store import DATA, code_hash, write_json
+
+RESULT = DATA / "recorded" / "agreement.json"
+CODE = {  # detector: repository and file
+    "gap_k": ("meaoww/gap-k", "wikimia.py"),
+    "max_renyi": ("LIONS-EPFL/VL-MIA", "metric_util.py"),
+    "max_renyi_half": ("LIONS-EPFL/VL-MIA", "metric_util.py"),
+    "acmia_ac": ("Salehzz/ACMIA", "src/com_pro_dis.py"),
+    "acmia_deriv": ("Salehzz/ACMIA", "src/com_pro_dis.py"),
+    "acmia_norm": ("Salehzz/ACMIA", "src/com_pro_dis.py"),
+    "polarized": ("Nikkei/fast-mia", "src/methods/pac.py"),
+    "wbc": ("Stry233/WBC", "attacks/wbc.py"),
+    "ez_mia": ("JetBrains-Research/ez-mia", "mia/ez_score.py"),
+    "recall": ("ruoyuxie/recall", "src/run.py"),
+    "camia_above": ("changhongyan123/context_aware_mia", "util_features.py"),
+    "camia_slope": ("changhongyan123/context_aware_mia", "util_features.py"),
+    "camia_lz": ("changhongyan123/context_aware_mia", "util_features.py"),
+}
+AT_ONE, AT_HALF = 26, 16  # places of the powers 1 and 1/2 among ACMIA's 0, 2^-2.5, 2^-2.4, ..., 2^2.5
+
+
+def clone_of(clones: Path, repository: str) -> list[str]:
+    """git and the options that read a repository's clone, bare or not."""
+    folder = clones / repository.replace("/", "+")
+    heads = [folder / ".git", *(path.parent for path in sorted(folder.glob("*/HEAD"))), folder]
+    return ["git", f"--git-dir={next(head for head in heads if (head / 'HEAD').exists())}"]
+
+
+def functions_of(clones: Path, name: str, **given: object) -> dict[str, object]:
+    """The functions of a detector's file, methods too, in a scope that has numpy, torch and what is `given`."""
+    repository, path = CODE[name]
+    git = clone_of(clones, repository)
+    source = subprocess.run([*git, "show", f"HEAD:{path}"], check=True, capture_output=True, text=True).stdout
+    defined = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    scope = {"np": np, "torch": torch, "F": torch.nn.functional, **given}
+    for node in defined:
+        node.decorator_list = []
+        exec(
+            compile(ast.Module([*ast.parse("from __future__ import annotations").body, node], []), path, "exec"), scope
+        )
+    return scope
+
+
+def theirs(clones: Path, inputs, whole) -> dict[str, list[float]]:
+    """Each detector's scores by its authors' code; higher is a member."""
+    import zlib
+
+    stats, reference, tempered = inputs.stats, inputs["reference"], inputs["tempered"]
+    of = {name: functions_of(clones, name, zlib=zlib) for name in CODE if not name.startswith("acmia")}
+    found = {name: [] for name in CODE}
+    for i, row in enumerate(stats):
+        lp, ids = row.log_prob.astype(np.float64), torch.tensor(row.token_ids)
+        z = (lp - row.top_log_prob) / np.sqrt(np.maximum(row.log_prob_var, 1e-8))
+        found["gap_k"].append(of["gap_k"]["window_lowmean"](z, window=3, ratio=0.2))
+        half = 2 * (lp / 2 - tempered[i].log_prob)
+        blank = np.zeros(len(lp))
+        vl = of["max_renyi"]["get_text_metric"](
+            2.0, lp, None, row.entropy, blank, row.top_log_prob, None, blank, half, blank, "text", 2.0, blank, blank
+        )
+        found["max_renyi"].append(-vl["Max_10.0% renyi_inf"])
+        found["max_renyi_half"].append(-vl["Max_10.0% renyi_05"])
+        found["polarized"].append(-of["polarized"]["calculate_polarized_distance"](lp))
+        losses = [-lp, -reference[i].log_prob.astype(np.float64)]
+        windows = [of["wbc"]["_compute_window_score"](None, *losses, n) for n in (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)]
+        found["wbc"].append(np.mean(windows))
+        likeliest = torch.where(torch.tensor(row.log_prob == row.top_log_prob), ids, -1)
+        ez = of["ez_mia"]["error_zone_pos_neg_sum_ratio"]
+        pair = (torch.tensor(lp), torch.tensor(reference[i].log_prob.astype(np.float64)))
+        found["ez_mia"].append(ez(*pair, likeliest, ids, torch.ones(len(lp)), ignore_bos=False))
+        camia = of["camia_above"]
+        found["camia_above"].append(camia["get_count_above"]([lp], -1, 0, 200)[0])
+        found["camia_slope"].append(camia["get_slope"]([lp], 0, 200)[0])
+        found["camia_lz"].append(-camia["get_lz_complexity"]([lp], 3)[0])
+        add_acmia(found, clones, whole, row)
+    found["recall"] = of_recall(clones, inputs, whole)
+    return found
+
+
+def add_acmia(found, clones: Path, whole, row) -> None:
+    """ACMIA's three of one text: its own `inference` on our logits, then the means that `src/Main_file.py` takes."""
+    start = [] if whole.loaded.start_token_id is None else [whole.loaded.start_token_id]
+    ids = torch.tensor([[*start, *row.token_ids.tolist()]])
+    with torch.no_grad():
+        logits = whole.loaded.model(ids).logits
+    scope = functions_of(clones, "acmia_ac", model_output=None)
+    scope["model_output"] = lambda *_: (logits, ids, None)
+    powers = torch.tensor([0.0, *(2.0 ** (i * 0.1) for i in range(-25, 26))]).view(-1, 1, 1)
+    made = scope["inference"]("text", 1, None, None, powers, is_ref=False)
+    lp, of_power = np.array(made["log_probs"]), np.array(made["log_probs_temprature"])
+    mu, sigma = np.array(made["mu_temprature"]), np.array(made["sigma_temprature"])
+    first = np.unique(np.array(made["input_ids"]), return_index=True)[1]
+    found["acmia_ac"].append(np.mean((lp - of_power[AT_HALF])[first]))
+    found["acmia_deriv"].append(np.mean((of_power[AT_ONE] - of_power[AT_ONE - 1])[first]))
+    found["acmia_norm"].append(np.mean(((of_power[AT_ONE] - mu[AT_ONE]) / (sigma[AT_ONE] + 1e-10))[first]))
+
+
+def of_recall(clones: Path, inputs, whole) -> list[float]:
+    """ReCaLL by its authors' two log-likelihoods, ours of the tokens given to them as their tokenizer."""
+    scope = functions_of(clones, "recall")
+    start = whole.loaded.start_token_id
+
+    class Ours:
+        """A tokenizer whose texts are lists of token ids."""
+
+        def encode(self, ids):
+            return [start, *ids]
+
+        def __call__(self, ids, return_tensors):
+            return argparse.Namespace(input_ids=torch.tensor([ids]))
+
+    from mialib.catalog.corpora import reference_texts
+
+    shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts("lab/en"), strict=False)]
+    before = [start, *whole.token_ids(["".join(f"{text}\n\n" for text in shots)])[0]]
+    scores = []
+    for row in inputs.stats:
+        ids = row.token_ids.tolist()
+        alone = scope["get_ll"](ids, whole.loaded.model, Ours(), "cpu")[1]
+        scores.append(scope["get_conditional_ll"](before, ids, whole.loaded.model, Ours(), "cpu")[1] / alone)
+    return scores
+
+
+def main() -> None:
+    """Compare, print a line a detector, and write the record."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("clones", type=Path)
+    for name, default in (("model", "lab/en-400k"), ("reference", "lab/en-25k"), ("benchmark", "lab/en")):
+        options.add_argument(f"--{name}", default=default)
+    options.add_argument("--texts", type=int, default=200)
+    given = options.parse_args()
+    target = Target(
+        model=given.model, benchmark=given.benchmark, reference=given.reference, non_member_prefix="lab/en", n_shots=1
+    )
+    inputs = load_inputs(target)
+    inputs = inputs.take(np.linspace(0, len(inputs.labels) - 1, given.texts).astype(int), "some")
+    whole = load_scorer(given.model)
+    found, record = theirs(given.clones, inputs, whole), {}
+    for name, scores in found.items():
+        ours = detect(name, inputs.stats, **{need: inputs[need] for need in DETECTORS[name].needs})
+        git = clone_of(given.clones, CODE[name][0])
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        apart = np.abs(ours - scores) / np.abs(scores).mean()
+        record[name] = {
+            "repository": CODE[name][0],
+            "commit": commit,
+            "file": CODE[name][1],
+            "largest_difference": float(apart.max()),
+            "rank_correlation": float(spearmanr(ours, scores).statistic),
+        }
+        print(f"{name:16} {apart.max():.1e} of the mean apart, rank correlation {record[name]['rank_correlation']:.6f}")
+    of = {"model": given.model, "revision": inputs.stats.provenance["revision"], "code": code_hash("detectors")}
+    write_json(RESULT, {**of, "benchmark": given.benchmark, "n_texts": given.texts, "detectors": record})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A file of log-probs as a model: what others computed is scored as what mialib computes, or refused."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import TEXTS
+from typer.testing import CliRunner
+
+import mialib
+from mialib.commands.cli import app
+from mialib.passes.cache import count_or_load, score_or_load
+from mialib.passes.inputs import Target, load_inputs, score_all
+
+
+@pytest.fixture
+def rows(model_folder):
+    stats = mialib.Scorer(model_folder, start_token=None).score(TEXTS, progress=False)
+    tokens = mialib.Scorer(model_folder).token_ids(TEXTS)
+    return [
+        {"text": text, "token_ids": ids, "log_probs": [None, *row.log_prob.tolist()]}
+        for text, ids, row in zip(TEXTS, tokens, stats, strict=True)
+    ]
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(rows):
+        path = tmp_path / "computed.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return f"logprobs:{path}"
+
+    return write
+
+
+def of_vllm(row):
+    """The same line as vLLM prints it: by token id an object, also for tokens that do not stand there."""
+    given = [
+        value if value is None else {str(token): {"logprob": value, "rank": 2}, "9": {"logprob": -0.1, "rank": 1}}
+        for value, token in zip(row["log_probs"], row["token_ids"], strict=True)
+    ]
+    return {"prompt": row["text"], "prompt_token_ids": row["token_ids"], "prompt_logprobs": given}
+
+
+@pytest.mark.parametrize("form", [dict, of_vllm])
+def test_scores_are_those_of_the_model_that_computed_them(form, rows, written, model_folder):
+    rows = [row for row in rows if 9 not in row["token_ids"]]
+    texts = [row["text"] for row in rows]
+    name = written(map(form, rows[::-1]))
+    ours, theirs = score_or_load(name, texts), score_or_load(model_folder, texts, start_token=None)
+    for detector in ("ppl", "min_k", "polarized", "camia_lz"):
+        np.testing.assert_allclose(mialib.detect(detector, ours), mialib.detect(detector, theirs))
+    with pytest.raises(ValueError, match=r"'min_k\+\+' is not applicable: the file .*computed\.jsonl gives no entropy"):
+        mialib.detect("min_k++", ours)
+    with pytest.raises(ValueError, match="is a file of log-probs and this needs the model's weights; a file serves"):
+        mialib.Scorer(name)
+
+
+def test_a_first_token_with_a_log_prob_is_scored_too(written):
+    name = written([{"text": "a b", "token_ids": [0, 3, 4], "log_probs": [-3, -1, -2.5]}])
+    assert score_or_load(name, ["a b"]).log_prob.tolist() == [-3, -1, -2.5]
+
+
+def test_with_a_tokenizer_token_ids_are_held_against_its_own(rows, written, model_folder, corpus_file, monkeypatch):
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    name = written(rows)
+    scores = [
+        mialib.detect(
+            "dc_pdd",
+            score_or_load(model, TEXTS, start_token=start_token),
+            frequency=count_or_load(corpus_file, model),
+        )
+        for model, start_token in ((name, "auto"), (model_folder, None))
+    ]
+    np.testing.assert_allclose(*scores)
+    for row in rows:  # a server's own start token, with a log-prob or without, is no token of the text
+        row["token_ids"] = [0, *row["token_ids"]]
+        row["log_probs"] = [-5.0, -1.0, *row["log_probs"][1:]]
+    with_start = score_or_load(written(rows), TEXTS)
+    assert with_start.n_tokens.tolist() == [len(row["token_ids"]) - 1 for row in rows]
+    assert (with_start[1].log_prob[0], with_start[1].token_ids[0]) == (-1, rows[1]["token_ids"][1])
+    rows[2]["token_ids"][-1] += 1
+    with pytest.raises(ValueError, match=r"computed\.jsonl, row 3: its token ids are not those of"):
+        score_or_load(written(rows), TEXTS)
+
+
+def test_a_benchmark_has_a_dash_where_the_file_gives_too_little(rows, written, benchmark_file):
+    texts = mialib.load_benchmark(benchmark_file).texts
+    name = written({"text": text, "token_ids": [1, 2, 3], "log_probs": [None, -1, -len(text) / 9]} for text in texts)
+    scores = score_all(load_inputs(Target(model=name, benchmark=benchmark_file)))
+    assert {d for d, of in scores.items() if of is None} == {"lowercase", "ref", "min_k++", "dc_pdd", "surp"}
+    done = CliRunner().invoke(app, ["detect", benchmark_file, "--model", name])
+    assert done.exit_code == 0 and "min_k" in done.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"log_probs": [None, -1]}, "row 2: 3 token ids and 2 log-probs"),
+        ({"log_probs": [None, None, -1]}, "row 2, token 1: None is no log-prob"),
+        ({"log_probs": [None, 0.5, -1]}, "row 2, token 1: 0.5 is no log-prob"),
+        ({"log_probs": [None, "-1", -1]}, "row 2, token 1: '-1' is no log-prob"),
+        ({"log_probs": [None, False, -1]}, "row 2, token 1: False is no log-prob"),
+        ({"log_probs": [None, {"8": {"logprob": -1}}, -1]}, "row 2, token 1: .* is no log-prob"),
+        ({"log_probs": [None, -1, float("-inf")]}, "row 2, token 2: -inf is no log-prob"),
+        ({"log_probs": [None, -1, -9999]}, "row 2, token 2: -9999 is no log-prob"),
+        ({"log_probs": [None], "token_ids": [1]}, "row 2: no token has a log-prob"),
+        ({"token_ids": [1, 2, -3]}, "row 2: token_ids is a list of whole numbers"),
+        ({"token_ids": [1, True, 3]}, "row 2: token_ids is a list of whole numbers"),
+        ({"text": 5}, "row 2: a text is expected, got int"),
+        ({"text": "a"}, "row 2: row 1 has the same text and other log-probs"),
+    ],
+)
+def test_a_line_that_is_not_as_expected_is_named(changes, message, written):
+    rows = [{"text": text, "token_ids": [1, 2, 3], "log_probs": [None, -n, -2]} for n, text in ((1, "a"), (2, "b"))]
+    with pytest.raises(ValueError, match=message):
+        score_or_load(written([rows[0], rows[1] | changes]), ["a"])
+
+
+def test_what_the_file_lacks_is_named(rows, written, tmp_path):
+    with pytest.raises(ValueError, match=r"holds no log-probs of text 1: .not in it"):
+        score_or_load(written(rows), [TEXTS[0], "not in it"])
+    with pytest.raises(ValueError, match=r"row 1: text, token_ids, log_probs or prompt, .* are expected; it has text"):
+        score_or_load(written([{"text": "a"}]), ["a"])
+    with pytest.raises(FileNotFoundError, match=r"none\.jsonl does not exist"):
+        score_or_load(f"logprobs:{tmp_path / 'none.jsonl'}", ["a"])
+    with pytest.raises(ValueError, match="leave --start-token out"):
+        score_or_load(written(rows), TEXTS, start_token=None)
+
+
+def test_a_changed_file_is_read_anew(rows, written):
+    before = score_or_load(written(rows), TEXTS).log_prob
+    rows[0]["log_probs"][-1] = -9.0
+    assert (score_or_load(written(rows), TEXTS).log_prob != before).sum() == 1

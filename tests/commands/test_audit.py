@@ -1,0 +1,186 @@
+"""`mialib audit`: what it refuses to conclude from, what it says, and how often it errs."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from conftest import MARKUP
+from typer.testing import CliRunner
+
+from mialib.commands import audit as auditing
+from mialib.commands.cli import app
+
+NOUNS = ["mill", "river", "engine", "garden", "market", "harbor", "stone", "tower", "bridge", "field"]
+VERBS = ["stands near", "was sold with", "lies behind", "belongs to", "looks like"]
+
+
+def sentences(n, seed, more=""):
+    """Different sentences of one kind."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    while len(made) < n:
+        a, b, c = rng.choice(NOUNS, 3)
+        made[f"The {a} {rng.choice(VERBS)} the {b} and the {c}, number {rng.integers(10**6)}{more}"] = None
+    return list(made)
+
+
+def write(path, texts, sources=None):
+    rows = [{"text": text} | ({"source": sources[i]} if sources else {}) for i, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write(tmp_path / "mine.jsonl", sentences(30, 0)), write(tmp_path / "unseen.jsonl", sentences(60, 1))
+
+
+def run(*arguments):
+    found = CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    assert found.exit_code == 0, (found.output, found.exception)
+    return found.output
+
+
+def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, tmp_path):
+    mine, unseen = files
+    members = write(tmp_path / "seen.jsonl", sentences(30, 2))
+    said = run(
+        mine, "--model", model_folder, "--non-members", unseen, "--members", members, "--output", tmp_path / "out"
+    )
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["verdict"]["concludes"] and report["decider"] == "min_k++"
+    assert said.splitlines()[:-1] == report["verdict"]["said"]
+    assert re.match(r"No evidence that the texts were used \(p = 0\.\d+, Min-K%\+\+ Prob, \d+ texts\)", said)
+    assert [row["auc"] for row in report["power"]] == [0.55, 0.6, 0.7, 0.8]
+    assert np.all(np.diff([row["power"] for row in report["power"]]) >= 0)
+    assert report["start_token"]["start_token"] == "none" and 0 < report["start_token"]["p"] <= 1
+    assert set(report["detectors"]["min_k"]) >= {"threshold", "fpr_interval", "n_called", "set_p", "auc", "tpr"}
+    assert report["provenance"][0]["model"] == model_folder
+    [head, *rows] = csv.reader((tmp_path / "out" / "scores.csv").open())
+    assert len(rows) == 30 and head[:5] == ["text", "copy_of", "min_k++ score", "min_k++ p", "min_k++ is_called"]
+    assert float(rows[3][2]) == report["scores"][3]["min_k++"]["score"]
+    called = sum(row["min_k++"]["is_called"] for row in report["scores"])
+    assert called == report["detectors"]["min_k++"]["n_called"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "What this does not prove" in page and report["verdict"]["said"][0] in page.replace("&#39;", "'")
+
+
+def test_files_that_differ_without_the_model_are_refused(model_folder, files, tmp_path):
+    _, unseen = files
+    later = write(tmp_path / "later.jsonl", sentences(30, 3, more=" in 2031"))
+    said = run(later, "--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert not report["verdict"]["concludes"] and report["blind"]["told_apart_by"]
+    assert re.match(r"No conclusion\. The two files are told apart without the model: .* AUC of (1\.0|0\.9)", said)
+    assert "evidence" not in said
+
+
+def test_too_few_texts_to_compare_the_files_are_told(model_folder, files, tmp_path):
+    _, unseen = files
+    few = write(tmp_path / "few.jsonl", sentences(4, 4))
+    said = run(few, "--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out")
+    assert said.startswith("Whether the two files are alike could not be checked")
+
+
+def test_copies_count_once_and_sources_as_one(model_folder, tmp_path):
+    own = sentences(12, 5)
+    texts = [*own, own[0], own[1], own[2] + " and more"]
+    mine = write(tmp_path / "mine.jsonl", texts, [f"author {i % 3}" for i in range(15)])
+    known = write(tmp_path / "known.jsonl", sentences(60, 6), [f"writer {i % 20}" for i in range(60)])
+    run(mine, "--model", model_folder, "--non-members", known, "--output", tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [row["copy_of"] for row in report["scores"]][12:14] == [0, 1] and report["texts"]["n_copies"] == 3
+    assert (report["set"]["n"], report["set"]["n_known"], report["set"]["unit"]) == (3, 20, "sources")
+
+
+def test_each_source_counts_by_equally_many_texts():
+    """Of a set with 2 and 3 texts a source the first 2 of each; of known sources those that have 2."""
+    known = auditing.Texts("b", ("t",) * 7, sources=("x", "y", "x", "z", "z", "z", "w"))
+    scores = np.array([1.0, 50, 3, 4, 6, 90, 70])
+    found = auditing._means_of_sources(["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99]), known, scores)
+    assert found[2] == 1, "half of the known sources have one text"
+    known = auditing.Texts("b", ("t",) * 7, sources=("x", "w", "x", "z", "z", "w", "v"))
+    of_set, of_known, n_each = auditing._means_of_sources(
+        ["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99]), known, scores
+    )
+    assert n_each == 2 and of_set.tolist() == [2, 3] and of_known.tolist() == [2, 70, 5]
+
+
+def test_sources_that_some_texts_lack_are_not_used_and_the_report_says_so(model_folder, tmp_path):
+    own = write(tmp_path / "mine.jsonl", sentences(12, 5), [f"author {i % 3}" for i in range(12)])
+    known = write(tmp_path / "known.jsonl", sentences(40, 6), [f"writer {i}" if i else "" for i in range(40)])
+    run(own, "--model", model_folder, "--non-members", known, "--detector", "min_k", "--output", tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["set"]["unit"] == "texts" and report["set"]["why"].endswith("1 of 40 texts have no `source`")
+    assert report["set"]["why"] in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_of_a_labelled_file_the_right_texts_are_known(model_folder, tmp_path):
+    mine = write(tmp_path / "mine.jsonl", sentences(30, 5))
+    texts, labels = sentences(90, 6), [1] * 40 + [0] * 50
+    rows = [{"text": text, "label": label} for text, label in zip([*texts, texts[-1]], [*labels, 0], strict=True)]
+    known = tmp_path / "known.jsonl"
+    known.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(mine, "--model", model_folder, "--non-members", known, "--detector", "min_k", "--output", tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["non_members"]["n"] == 50, "those labelled 0, copies once"
+    assert auditing.Texts.read_known(known, label=1).texts == tuple(texts[:40])
+
+
+def test_what_nothing_would_read_is_refused(model_folder, files, tmp_path):
+    mine, unseen = files
+    given = ["audit", mine, "--model", model_folder, "--non-members", unseen, "--output", str(tmp_path / "out")]
+    for more, message in (
+        (["--detector", "min_k", "-o", "surp.k=20"], "-o surp.k: surp does not run here; these do: min_k"),
+        (["-o", "min_k.share=20"], "'min_k' has no hyperparameter 'share'; it has: k"),
+        (["-o", "min_k.k=20", "-o", "min_k.k=30"], "-o min_k.k=30: min_k.k is given twice"),
+        (["--detector", "dc_pdd"], "detector dc_pdd needs --corpus"),
+    ):
+        assert message in str(CliRunner().invoke(app, [*given, *more]).exception)
+
+
+def test_hyperparameters_and_a_choice_of_detectors(model_folder, files, tmp_path):
+    mine, unseen = files
+    given = ["--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out"]
+    run(mine, *given, "--detector", "zlib,min_k", "-o", "min_k.k=50", "-o", "min_k++.k=10", "--detector", "min_k++")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["decider"] == "zlib" and list(report["detectors"]) == ["zlib", "min_k", "min_k++"]
+    for wrong in ("min_k.k", "min_k.k=ten", "min_k=3"):
+        found = CliRunner().invoke(app, ["audit", mine, *map(str, given), "-o", wrong])
+        assert f"-o {wrong}: DETECTOR.NAME=NUMBER is expected" in str(found.exception)
+
+
+def test_a_text_in_two_files_is_refused(model_folder, files, tmp_path):
+    _, unseen = files
+    both = write(tmp_path / "both.jsonl", [*sentences(30, 7), sentences(60, 1)[3]])
+    found = CliRunner().invoke(
+        app, ["audit", both, "--model", model_folder, "--non-members", unseen, "--output", str(tmp_path / "out")]
+    )
+    assert re.search(r"stands in .*both\.jsonl and in .*unseen\.jsonl", str(found.exception))
+
+
+def test_markup_in_a_text_is_text_in_the_report(model_folder, files, tmp_path):
+    _, unseen = files
+    mine = write(tmp_path / "mine.jsonl", [*sentences(20, 8), f"The mill {MARKUP} stands"])
+    run(mine, "--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out")
+    assert "<img" not in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_set_without_a_member_is_called_as_often_as_it_should_be(model_folder):
+    """Halves of one pool of unseen texts: the share of texts called, and of sets."""
+    rng = np.random.default_rng(9)
+    pool = rng.normal(size=400)
+    called, sets = [], []
+    for _ in range(300):
+        order = rng.permutation(400)
+        own, known = pool[order[:200]], pool[order[200:]]
+        decided = auditing._decided([own, known], 0.05, 1.0)
+        called.append(decided["n_called"] / 200)
+        of_set = auditing._set_p(
+            auditing.Texts("a", ("t",) * 200), auditing.Texts("b", ("t",) * 200), own, known, copies={}
+        )
+        sets.append(of_set["p"] <= 0.05)
+    assert np.mean(called) == pytest.approx(0.05, abs=0.005)
+    assert 0.02 < np.mean(sets) < 0.09
