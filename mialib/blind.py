@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,27 @@ def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
     if not any(map(counter.build_analyzer(), texts)):  # signs alone, say, of which CountVectorizer makes an error
         return csr_matrix((len(texts), 0))
     return counter.fit_transform(texts).tocsr()
+
+
+def _shape(text: str) -> str:
+    """A text without its words: a run of small letters is "a", of digits "0", a capital "A"; all else stays.
+
+    What is left is case, signs, kinds of quotes, spaces and line ends: how a file was written, not what it says.
+    """
+    shape = re.sub(r"[^\W\d_]", lambda letter: "A" if letter[0].isupper() else "a", text)
+    return "^" + re.sub(r"a+", "a", re.sub(r"\d+", "0", shape)) + "$"
+
+
+def _signs(texts: Sequence[str], language: str) -> csr_matrix:
+    """Counts of each character and each pair of characters of the texts' shapes."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    def signs(text: str) -> list[str]:
+        shape = _shape(text)
+        return [*shape, *map("".join, pairwise(shape))]
+
+    # Not its own analyzer of characters, which makes one space of several.
+    return CountVectorizer(analyzer=signs).fit_transform(texts).tocsr()
 
 
 def _latest_year(texts: Sequence[str], language: str) -> NDArray[np.float64]:
@@ -109,6 +131,7 @@ def _regression(folds: FoldsFor) -> ClassifierMixin:
 BLIND: dict[str, Baseline] = {
     "tfidf": Baseline("tf-idf", _ngrams, _tfidf, min_texts=2),
     "naive_bayes": Baseline("naive Bayes", _ngrams, _naive_bayes, min_texts=1),
+    "formatting": Baseline("formatting", _signs, _tfidf, min_texts=2),
     "year": Baseline("latest year", _latest_year, _trees),
     "length": Baseline("text length", _n_characters, _regression),
     "zlib": Baseline("compressed size", _compressed_bytes, _regression),

@@ -176,9 +176,9 @@ def audit(
 ) -> None:
     """Was this in the training data? A report with its own limits.
 
-    First whether the texts and the known non-members can be told apart without the model: if so it concludes nothing.
-    Then each text's p-value, the set's, what another start token gives, and how much such a set could show. The first
-    detector decides, by default Min-K%++.
+    First whether the texts and the known non-members can be told apart without the model: if so nothing is scored, the
+    report says why it concludes nothing, and the exit code is 3. Then each text's p-value, the set's, what another
+    start token gives, and how much such a set could show. The first detector decides, by default Min-K%++.
     """
     from mialib.commands import audit as auditing
     from mialib.commands.detection import parse_options, split_names
@@ -206,6 +206,8 @@ def audit(
     paths = auditing.write(report, output)
     for line in (*report["verdict"]["said"], f"{', '.join(path.name for path in paths)} in {output}"):
         typer.echo(line)
+    if not report["verdict"]["concludes"]:
+        raise typer.Exit(3)
 
 
 @app.command()

@@ -122,6 +122,14 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
         needs = [NEEDS[need] for need in get_detector(name).needs]
         return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
 
+    if target.reference == target.model:
+        raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
+    if (
+        target.corpus
+        and Path(target.corpus).exists()
+        and Path(target.corpus).resolve() == Path(target.benchmark).resolve()
+    ):
+        raise ValueError(f"--corpus {target.corpus} is the file to judge; give texts that are not judged")
     unknown = lacks(target.model)
     named = [name for name in asked if name != ALL]
     for name in named:
@@ -129,8 +137,10 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
             raise ValueError(f"detector {name} needs {options[0]}")
         check_known(DETECTORS[name].reads, unknown, f"detector {name}")
     if asked and ALL not in asked:
+        _check_read(target, named)
         return named
     possible = [name for name, of in DETECTORS.items() if not lacking(name) and (asked or not of.is_later)]
+    _check_read(target, possible)
     left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
     if left_out:
         reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
@@ -138,10 +148,21 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     return [name for name in possible if name not in left_out]
 
 
+def _check_read(target: Target, names: Sequence[str]) -> None:
+    """ValueError for an option that none of the detectors reads."""
+    read = {need for name in names for need in DETECTORS[name].needs}
+    for name, need in NEEDS.items():
+        if need.made_from and getattr(target, need.made_from) and name not in read:
+            readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
+            raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
+
+
 def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
-    known = list(load_known(path))
-    if same := set(known) & set(texts):
-        raise ValueError(f"{path}: {len(same)} of its texts are among those to score; give others")
+    known, judged = list(load_known(path)), set(texts)
+    if same := [text for text in known if text in judged]:
+        raise ValueError(
+            f"{path}: {len(same)} of its texts are among those to score, the first {excerpt(same[0])}; give others"
+        )
     check_fpr(fpr, len(known), str(path))
     return known
 
@@ -207,7 +228,7 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
         row = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
         if detection.p:
             row["p_values"] = {name: float(values[i]) for name, values in detection.p.items()}
-            row["members"] = [name for name in detection.p if detection.is_called(name, i)]
+            row["called"] = [name for name in detection.p if detection.is_called(name, i)]
             row |= of_all
         if detection.auc:
             row |= {"label": int(detection.labels[i]), "auc": {n: list(astuple(a)) for n, a in detection.auc.items()}}
@@ -260,11 +281,15 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
     of_set = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
     yield (
         f"* at most {100 * decisions[0].wanted_fpr:g}% of non-members like those of {known_from} would score as high. "
-        "One detector, chosen beforehand: of several that are looked at, one calls more."
+        "Choose one detector beforehand: of several that are looked at, one calls more."
     )
     yield (
         f"That holds on average; with these {decisions[0].n_known} known non-members the true share lies between "
         f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval)."
+    )
+    yield (
+        "Whether the texts are like the known non-members in all but membership was not checked; `mialib audit` does, "
+        "and refuses to conclude where they are not."
     )
     all_texts = f"All {n_texts} texts" if n_texts > 1 else "The text"
     yield (

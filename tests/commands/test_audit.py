@@ -9,6 +9,7 @@ import pytest
 from conftest import MARKUP
 from typer.testing import CliRunner
 
+from mialib.calibration import p_values
 from mialib.commands import audit as auditing
 from mialib.commands.cli import app
 
@@ -21,8 +22,7 @@ def sentences(n, seed, more=""):
     rng = np.random.default_rng(seed)
     made = {}
     while len(made) < n:
-        a, b, c = rng.choice(NOUNS, 3)
-        made[f"The {a} {rng.choice(VERBS)} the {b} and the {c}, number {rng.integers(10**6)}{more}"] = None
+        made[f"The {' '.join(rng.choice(NOUNS, 12))} {rng.choice(VERBS)} number {rng.integers(10**6)}{more}"] = None
     return list(made)
 
 
@@ -37,10 +37,16 @@ def files(tmp_path):
     return write(tmp_path / "mine.jsonl", sentences(30, 0)), write(tmp_path / "unseen.jsonl", sentences(60, 1))
 
 
-def run(*arguments):
+def run(*arguments, exit_code=0):
     found = CliRunner().invoke(app, ["audit", *map(str, arguments)])
-    assert found.exit_code == 0, (found.output, found.exception)
+    assert found.exit_code == exit_code, (found.output, found.exception)
     return found.output
+
+
+def error(*arguments):
+    found = CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    assert found.exit_code == 1
+    return str(found.exception)
 
 
 def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, tmp_path):
@@ -52,7 +58,10 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, t
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["verdict"]["concludes"] and report["decider"] == "min_k++"
     assert said.splitlines()[:-1] == report["verdict"]["said"]
-    assert re.match(r"No evidence that the texts were used \(p = 0\.\d+, Min-K%\+\+ Prob, \d+ texts\)", said)
+    assert re.match(
+        r"No evidence that the texts were used \(p = 0\.\d+, Min-K%\+\+ Prob, 30 texts; 0\.05 or less would count\)",
+        said,
+    )
     assert [row["auc"] for row in report["power"]] == [0.55, 0.6, 0.7, 0.8]
     assert np.all(np.diff([row["power"] for row in report["power"]]) >= 0)
     assert report["start_token"]["start_token"] == "none" and 0 < report["start_token"]["p"] <= 1
@@ -67,14 +76,79 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, t
     assert "What this does not prove" in page and report["verdict"]["said"][0] in page.replace("&#39;", "'")
 
 
-def test_files_that_differ_without_the_model_are_refused(model_folder, files, tmp_path):
-    _, unseen = files
+def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(model_folder, files, tmp_path):
+    mine, unseen = files
+    given = ["--model", model_folder, "--non-members", unseen, "--detector", "min_k", "--output", tmp_path / "out"]
+    run(mine, *given)
+    assert (tmp_path / "out" / "scores.csv").is_file()
     later = write(tmp_path / "later.jsonl", sentences(30, 3, more=" in 2031"))
-    said = run(later, "--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out")
+    said = run(later, *given, exit_code=3)
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert not report["verdict"]["concludes"] and report["blind"]["told_apart_by"]
     assert re.match(r"No conclusion\. The two files are told apart without the model: .* AUC of (1\.0|0\.9)", said)
-    assert "evidence" not in said
+    assert not {"scores", "detectors", "set", "power"} & set(report) and "evidence" not in said
+    assert not (tmp_path / "out" / "scores.csv").exists(), "of the earlier audit"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "What this does not prove" in page and "Each text" not in page
+
+
+@pytest.mark.parametrize("change", [lambda text: text.replace(" ", "  ", 2), lambda text: text.replace(" ", "\n", 1)])
+def test_a_difference_of_format_alone_is_refused(change, model_folder, files, tmp_path):
+    _, unseen = files
+    mine = write(tmp_path / "mine.jsonl", [change(text) for text in sentences(30, 3)])
+    run(mine, "--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out", exit_code=3)
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["blind"]["told_apart_by"] == "formatting"
+
+
+def test_known_members_that_differ_from_the_non_members_show_no_auc(model_folder, files, tmp_path):
+    mine, unseen = files
+    members = write(tmp_path / "seen.jsonl", sentences(30, 2, more=" in 2031"))
+    said = run(
+        mine, "--model", model_folder, "--non-members", unseen, "--members", members, "--output", tmp_path / "out"
+    )
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["members"]["blind"]["told_apart_by"] and "auc" not in report["detectors"]["min_k"]
+    assert "The known members are told from the known non-members without the model" in said
+
+
+def test_a_detector_that_scores_all_texts_alike_decides_nothing():
+    alike = {"min_k": np.zeros(4), "ppl": np.arange(4.0), "surp": None}
+    assert list(auditing._without_those_alike(alike, "ppl")) == ["ppl"]
+    with pytest.raises(ValueError, match="Min-K% Prob scores all texts alike, so it can decide nothing"):
+        auditing._without_those_alike(alike, "min_k")
+
+
+def test_sources_in_one_file_alone_are_told_in_the_verdict(model_folder, tmp_path):
+    mine = write(tmp_path / "mine.jsonl", sentences(12, 5), [f"author {i % 3}" for i in range(12)])
+    known = write(tmp_path / "known.jsonl", sentences(40, 6))
+    said = run(
+        mine, "--model", model_folder, "--non-members", known, "--detector", "min_k", "--output", tmp_path / "out"
+    )
+    assert f"Not tested by source: {known} has no column `source`." in said
+
+
+def test_too_few_sources_are_told_with_their_numbers(model_folder, tmp_path):
+    mine = write(tmp_path / "mine.jsonl", sentences(12, 5), ["author"] * 12)
+    known = write(tmp_path / "known.jsonl", sentences(40, 6), [f"writer {i % 4}" for i in range(40)])
+    said = run(
+        mine, "--model", model_folder, "--non-members", known, "--detector", "min_k", "--output", tmp_path / "out"
+    )
+    assert "1 source against 4 of known non-members, of 10 texts or more each, allow no p-value of 0.05" in said
+
+
+def test_the_report_holds_its_settings(model_folder, files, tmp_path):
+    mine, unseen = files
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(sentences(50, 9)))
+    run(
+        *(mine, "--model", model_folder, "--non-members", unseen, "--detector", "dc_pdd", "--corpus", corpus),
+        *("-o", "dc_pdd.a=0.1", "--fpr", "0.1", "--output", tmp_path / "out"),
+    )
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["settings"]["corpus"] == str(corpus) and report["settings"]["options"] == {"dc_pdd": {"a": 0.1}}
+    assert (report["fpr"], report["set_level"], report["decider_is_default"]) == (0.1, 0.05, False)
+    assert str(corpus) in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_too_few_texts_to_compare_the_files_are_told(model_folder, files, tmp_path):
@@ -137,6 +211,10 @@ def test_what_nothing_would_read_is_refused(model_folder, files, tmp_path):
         (["-o", "min_k.share=20"], "'min_k' has no hyperparameter 'share'; it has: k"),
         (["-o", "min_k.k=20", "-o", "min_k.k=30"], "-o min_k.k=30: min_k.k is given twice"),
         (["--detector", "dc_pdd"], "detector dc_pdd needs --corpus"),
+        (["--corpus", mine], f"--corpus {mine} is the file to judge"),
+        (["--reference", model_folder], "is the model itself; give a smaller one"),
+        (["--detector", "min_k", "--corpus", unseen], "--corpus is read by none of min_k; these read it: dc_pdd"),
+        (["--non-member-prefix", unseen], "--non-member-prefix is read by none of"),
     ):
         assert message in str(CliRunner().invoke(app, [*given, *more]).exception)
 
@@ -155,10 +233,17 @@ def test_hyperparameters_and_a_choice_of_detectors(model_folder, files, tmp_path
 def test_a_text_in_two_files_is_refused(model_folder, files, tmp_path):
     _, unseen = files
     both = write(tmp_path / "both.jsonl", [*sentences(30, 7), sentences(60, 1)[3]])
-    found = CliRunner().invoke(
-        app, ["audit", both, "--model", model_folder, "--non-members", unseen, "--output", str(tmp_path / "out")]
-    )
-    assert re.search(r"stands in .*both\.jsonl and in .*unseen\.jsonl", str(found.exception))
+    given = ["--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out"]
+    assert re.search(r"stands in .*both\.jsonl and in .*unseen\.jsonl \(1 such in all\)", error(both, *given))
+    near = write(tmp_path / "near.jsonl", [*sentences(30, 7), sentences(60, 1)[3] + " and one word more"])
+    assert re.search(r"unseen\.jsonl, text 3: .* has over half .* in .*near\.jsonl too \(1 such", error(near, *given))
+
+
+def test_an_output_that_is_a_file_is_refused(model_folder, files, tmp_path):
+    mine, unseen = files
+    (tmp_path / "out").write_text("")
+    given = ["--model", model_folder, "--non-members", unseen, "--detector", "min_k", "--output", tmp_path / "out"]
+    assert "a folder is expected, and this is a file" in error(mine, *given)
 
 
 def test_markup_in_a_text_is_text_in_the_report(model_folder, files, tmp_path):
@@ -176,7 +261,7 @@ def test_a_set_without_a_member_is_called_as_often_as_it_should_be(model_folder)
     for _ in range(300):
         order = rng.permutation(400)
         own, known = pool[order[:200]], pool[order[200:]]
-        decided = auditing._decided([own, known], 0.05, 1.0)
+        decided = auditing._decided([own, known], p_values(own, known), 0.05, 1.0, copies={})
         called.append(decided["n_called"] / 200)
         of_set = auditing._set_p(
             auditing.Texts("a", ("t",) * 200), auditing.Texts("b", ("t",) * 200), own, known, copies={}

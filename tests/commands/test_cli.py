@@ -75,7 +75,7 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
     for row in rows:
         expected = (1 + int((of_known >= row["min_k"]).sum())) / 20
         assert row["p_values"]["min_k"] == pytest.approx(expected)
-        assert row["members"] == [name for name, p in row["p_values"].items() if p <= 0.05]
+        assert row["called"] == [name for name, p in row["p_values"].items() if p <= 0.05]
     # 0 of 19 may lie above at 5%: the upper end is 1 - 0.025 ** (1 / 19) = 0.176.
     assert (
         "between 0% and 17.6% (95% interval)" in table

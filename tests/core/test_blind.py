@@ -51,6 +51,30 @@ def test_each_number_of_a_text_is_found_by_its_own_baseline_alone():
     assert auc(labels, blind_scores(years, labels, "length")) < 0.75
 
 
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda text: text.replace(" ", "\n", 3),
+        lambda text: text.replace(" ", "  ", 3),
+        lambda text: text.replace("'", "’"),
+        str.lower,
+        lambda text: f"{text} ",
+    ],
+    ids=["line ends", "double spaces", "curly quotes", "case", "a space at the end"],
+)
+def test_how_a_file_was_written_is_found_where_its_words_are_the_same(rewrite):
+    rng, labels = np.random.default_rng(0), np.repeat([1, 0], 60)
+    texts = [f"The '{text.capitalize()}'." for text in random_texts(120, rng)]
+    assert auc(labels, blind_scores(texts, labels, "formatting")) < 0.65
+    rewritten = [rewrite(text) if y else text for text, y in zip(texts, labels, strict=True)]
+    assert auc(labels, blind_scores(rewritten, labels, "formatting")) > 0.95
+    assert auc(labels, blind_scores(rewritten, labels, "tfidf")) < 0.65
+
+
+def test_a_shape_is_a_text_without_its_words():
+    assert blind._shape("In 1999, École\n\n“it’s”  漢字_x") == "^Aa 0, Aa\n\n“a’a”  a_a$"
+
+
 def test_the_latest_year_of_a_text_counts_and_other_numbers_do_not():
     texts = ["in 1999 and 2021, not 20225 or 12020", "1592", "no year, 3000 people", "（2024年）"]
     assert BLIND["year"].features(texts, "en")[:, 0].tolist() == [2021, 1592, 0, 2024]
@@ -202,7 +226,7 @@ def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own(of
 
 def test_errors_name_the_kind_and_the_fold_size():
     with pytest.raises(
-        ValueError, match="unknown blind baseline 'oracle'; known: tfidf, naive_bayes, year, length, zlib"
+        ValueError, match="unknown blind baseline 'oracle'; known: tfidf, naive_bayes, formatting, year, length, zlib"
     ):
         blind_scores(["a", "b"], [0, 1], "oracle")
     with pytest.raises(ValueError, match="3 texts have 2 labels and 3 groups"):
