@@ -154,7 +154,9 @@ def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path):
         f"{year}. So an AUC on it says little of membership."
     )
     assert year.low > 0.5
-    assert does_not.startswith(f"- `{mixed}`: none of 5 baselines that see the texts and no model tells its members")
+    assert does_not.startswith(
+        f"- `{mixed}`: none of {len(BLIND)} baselines that see the texts and no model tells its members"
+    )
     assert unknown == f"- `{few}`: there are too few texts for blind baselines, so whether it leaks is not known."
 
 
@@ -231,7 +233,7 @@ def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not(
     said = say([blind("wikimia-32", 0.99, 0.01), blind("arxiv_mia", 0.62, 0.04), blind("mine", 0.9, 0.01)])
     assert "**wikimia-32**: tf-idf, 0.990 [0.980, 1.000], beats the papers' best, 0.868" in said
     assert "**arxiv_mia**" in said and "is not told from the papers' best, 0.603" in said and "mine" not in said
-    # One of five: an interval that ends just above 0.603 is not enough.
+    # One of six: an interval that ends just above 0.603 is not enough.
     assert "is not told from" in say([blind("arxiv_mia", 0.62, 0.015)])
     assert "beats" in say([blind("arxiv_mia", 0.62, 0.01)])
 
