@@ -15,7 +15,7 @@ import csv
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
 from statistics import median_low
@@ -29,29 +29,30 @@ from mialib.book.decisions import fewest_pairs
 from mialib.calibration import decide, group_means, p_values, set_p_value
 from mialib.catalog.models import check_loadable
 from mialib.catalog.registry import is_api
-from mialib.commands.detection import ALL, check_fpr, check_options, load_known, pick_detectors
+from mialib.commands.detection import ALL, check_fpr, check_options, check_target, load_known, pick_detectors
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
 from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, read_rows, texts_of
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
-from mialib.store import atomic_path, mialib_version, write_json
-from mialib.text import excerpt, language_of
+from mialib.shared.near_duplicates import ngrams
+from mialib.store import atomic_path, code_hash, hash_texts, mialib_version, write_json
+from mialib.text import excerpt, language_of, words
 
 logger = logging.getLogger(__name__)
 
+MOST_HOLDERS = 100  # texts that share seven words, above which these are what such texts have in common
 SET_LEVEL = 0.05  # a set's p-value that counts as evidence
-NEAR_COPY = 0.5  # share of a text's seven-word sequences in the other file above which it is a copy, not just alike
+NEAR_COPY = 0.5  # share of a text's seven-word sequences in one other text above which it is a copy, not just alike
 POWER_AUCS = (0.55, 0.6, 0.7, 0.8)  # detectors that the power is given for
 POWER_DRAWS = 1000
 DOES_NOT_PROVE = (
-    "A text that is called is not proven to have been used: of non-members, too, about the wanted share is called.",
+    "A text that is called is not proven to have been used: some texts that were not used are called too.",
     "A model may know a text from a copy, a quotation, a translation or a review of it.",
     "A text that is not called is not proven to be unused: most members of a large model are found by no detector.",
     "Of several audits, with other detectors, options or files, one that is picked for its answer proves nothing.",
     "Whether a right was broken is no question of statistics.",
 )
-SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "start_token")  # of a target, in the report
+SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots")  # of a target, in the report
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,11 @@ class Texts:
         why = f"{path}: {len(lacking)} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if some else ""
         return cls(str(path), tuple(texts), why_no_sources=why)
 
+    def take(self, indices: Sequence[int]) -> Texts:
+        """Some of the texts."""
+        sources = tuple(self.sources[i] for i in indices) if self.sources else ()
+        return replace(self, texts=tuple(self.texts[i] for i in indices), sources=sources)
+
 
 def audit(
     texts: Texts,
@@ -102,54 +108,62 @@ def audit(
     ValueError where a text stands in two of the files or nearly so, for too few known non-members for the FPR, for a
     detector that is asked for by its name and not applicable, and for one that scores all texts alike and would decide.
     """
-    files = [texts, non_members, *([members] if members else [])]
     language, options = language_of(texts.texts), options or {}
-    _check_apart(files, language)
+    files, copies = _without_copies([texts, non_members, *([members] if members else [])], language)
+    non_members, members = files[1], files[2] if members else None
     check_fpr(fpr, len(non_members.texts), non_members.name)
+    named = [name for name in detectors if name != ALL]
     names = pick_detectors(detectors, target)
-    is_named = bool(detectors) and ALL not in detectors
-    if not is_named:
-        names = _first_decides(names)
+    names = list(dict.fromkeys([*named, *names])) if named else _first_decides(names)
     check_options(options, names)
+    check_target(target, [text for file in files for text in file.texts])
     for model in filter(None, (target.model, target.reference)):
         check_loadable(model)
-    copies = _copies(texts.texts, language)
     report = {
-        "texts": {"file": texts.name, "n": len(texts.texts), "n_copies": len(copies)},
-        "non_members": {"file": non_members.name, "n": len(non_members.texts)},
+        "texts": _described(texts) | {"n_copies": len(copies)},
+        "non_members": _described(non_members),
         "model": target.model,
         "fpr": fpr,
         "set_level": SET_LEVEL,
-        "settings": {"detectors": list(detectors) or "default", "options": options}
-        | {name: getattr(target, name) for name in SETTINGS},
+        "settings": {
+            "detectors": list(detectors) or "default",
+            "options": options,
+            "start_token": target.start_token or "none",
+            **{name: getattr(target, name) for name in SETTINGS},
+        },
         "blind": _blind(texts, non_members, language, copies),
         "does_not_prove": list(DOES_NOT_PROVE),
-        "provenance": [{"mialib": mialib_version()}],
+        "left_out": {},
+        "provenance": [{"mialib": mialib_version(), "code of the baselines": code_hash("blind")}],
     }
     if members:
-        of_members = {"file": members.name, "n": len(members.texts), "blind": _blind(members, non_members, language)}
-        report |= {"members": of_members}
+        report["members"] = _described(members) | {"blind": _blind(members, non_members, language)}
     if report["blind"]["told_apart_by"]:
         return report | {"verdict": _refusal(report["blind"])}
 
     inputs = Inputs(target, tuple(text for file in files for text in file.texts), language)
     for name in [name for name in names if unavailable_reason(inputs, name)]:
-        if is_named:
+        if name in named:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
-        logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
+        report["left_out"][name] = f"not applicable, since {unavailable_reason(inputs, name)}"
         names.remove(name)
-    scores = _without_those_alike(score_all(inputs, names, **options), names[0])
+    scores = {name: of for name, of in score_all(inputs, names, **options).items() if of is not None}
+    for name in [name for name, of in scores.items() if np.ptp(of) == 0]:
+        if name == names[0]:
+            raise ValueError(f"{DETECTORS[name].label} scores all texts alike, so it decides nothing; name another")
+        report["left_out"][name] = "it scores all texts alike"
+        del scores[name]
     parts = {name: np.split(of, np.cumsum([len(file.texts) for file in files])[:-1]) for name, of in scores.items()}
     decider = next(iter(scores))
     of_set = {name: _set_p(texts, non_members, *parts[name][:2], copies) for name in scores}
     other_start, other_passes = _other_start_token(inputs, texts, non_members, copies, decider, options)
     p = {name: p_values(*parts[name][:2]) for name in scores}
-    is_told_apart = bool(members and report["members"]["blind"]["told_apart_by"])
+    shows_members = members and _is_alike(report["members"]["blind"])
     report |= {
         "decider": decider,
-        "decider_is_default": not is_named,
+        "decider_is_default": not named,
         "detectors": {
-            name: _decided(parts[name][: 2 if is_told_apart else 3], p[name], fpr, of_set[name]["p"], copies)
+            name: _decided(parts[name][: 3 if shows_members else 2], p[name], fpr, of_set[name]["p"], copies)
             for name in scores
         },
         "set": of_set[decider],
@@ -168,33 +182,55 @@ def audit(
     return report | {"verdict": _conclusion(report)}
 
 
-def _check_apart(files: Sequence[Texts], language: str) -> None:
-    """ValueError where texts stand in two of the files, word by word or nearly: they are known and judged at once."""
-    for number, file in enumerate(files):
-        for other in files[:number]:
-            of_other = set(other.texts)
-            if same := [text for text in file.texts if text in of_other]:
-                raise ValueError(
-                    f"{excerpt(same[0])} stands in {other.name} and in {file.name} ({len(same)} such in all); take "
-                    "each out of one"
-                )
-            seen = NearDuplicates(other.texts, language=language)
-            if near := [i for i, text in enumerate(file.texts) if (seen.overlap(text) or 0) > NEAR_COPY]:
-                raise ValueError(
-                    f"{file.name}, text {near[0]}: {excerpt(file.texts[near[0]])} has over half of its seven-word "
-                    f"sequences in {other.name} too ({len(near)} such in all); take out texts that repeat the other "
-                    "file's, or what all texts begin or end with"
-                )
+def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts], dict[int, int]]:
+    """The files without near-copies among the known texts, and the copies among those to judge, which stay.
+
+    ValueError where a text stands in two files, word by word or nearly: it would be known and judged at once.
+    """
+    whose = [(number, i) for number, file in enumerate(files) for i in range(len(file.texts))]
+    copies = near_copies([files[number].texts[i] for number, i in whose], language)
+    for later, earlier in copies.items():
+        (number, i), (other, _) = whose[later], whose[earlier]
+        if number != other:
+            n = sum(whose[a][0] == number and whose[b][0] == other for a, b in copies.items())
+            raise ValueError(
+                f"{excerpt(files[number].texts[i])} stands, as it is or nearly, in {files[other].name} and in "
+                f"{files[number].name} ({n} such in all); take each out of one"
+            )
+    kept = [files[0]]
+    for number, file in enumerate(files[1:], start=1):
+        left_out = {whose[later][1] for later in copies if whose[later][0] == number}
+        if left_out:
+            logger.info("%s: %d of its texts nearly repeat others; each counts once", file.name, len(left_out))
+        kept.append(file.take([i for i in range(len(file.texts)) if i not in left_out]))
+    return kept, {later: earlier for later, earlier in copies.items() if whose[later][0] == 0}
 
 
-def _without_those_alike(scores: Mapping[str, FloatArray | None], decider: str) -> dict[str, FloatArray]:
-    """The detectors that tell any two texts apart; ValueError where the one that would decide does not."""
-    kept = {name: of for name, of in scores.items() if of is not None and np.ptp(of) > 0}
-    if decider not in kept:
-        raise ValueError(f"{DETECTORS[decider].label} scores all texts alike, so it can decide nothing; name another")
-    for name in set(scores) - set(kept):
-        logger.info("%s: left out, since it scores all texts alike", name)
-    return kept
+def near_copies(texts: Sequence[str], language: str = "en") -> dict[int, int]:
+    """The texts that repeat an earlier one, by their number, and the number of that one.
+
+    Equal texts, and texts of which over half of the shorter one's seven-word sequences stand in the other. Sequences
+    that over a hundred texts share, such as a licence's, do not count. Texts of under seven words are compared whole.
+    """
+    copies: dict[int, int] = {}
+    equal: dict[str, int] = {}
+    holders: dict[tuple[str, ...], list[int]] = {}
+    of_texts = [ngrams(words(text, language)) for text in texts]
+    for i, (text, own) in enumerate(zip(texts, of_texts, strict=True)):
+        held = [holders[ngram] for ngram in own if len(holders.get(ngram, ())) in range(1, MOST_HOLDERS + 1)]
+        shared = Counter(j for numbers in held for j in numbers)
+        near = [j for j, n in shared.items() if n > NEAR_COPY * min(len(own), len(of_texts[j]))]
+        if equal.setdefault(text, i) != i:
+            copies[i] = equal[text]
+        elif near:
+            copies[i] = min(near)
+        for ngram in own:
+            holders.setdefault(ngram, []).append(i)
+    return copies
+
+
+def _described(file: Texts) -> dict[str, Any]:
+    return {"file": file.name, "n": len(file.texts), "hash": hash_texts(file.texts)}
 
 
 def _first_decides(names: list[str]) -> list[str]:
@@ -203,24 +239,11 @@ def _first_decides(names: list[str]) -> list[str]:
     return [first, *(name for name in names if name != first)]
 
 
-def _copies(texts: Sequence[str], language: str) -> dict[int, int | str]:
-    """The texts that repeat earlier ones, with the number of its equal; "near" where one nearly repeats some."""
-    first: dict[str, int] = {}
-    seen, copies = NearDuplicates(language=language), {}
-    for i, text in enumerate(texts):
-        if first.setdefault(text, i) != i:
-            copies[i] = first[text]
-        elif (seen.overlap(text) or 0) > MAX_OVERLAP:
-            copies[i] = "near"
-        seen.add(text)
-    return copies
-
-
 def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int, Any] | None = None) -> dict[str, Any]:
     """How well the texts alone tell the two files apart, by baselines that look at no model.
 
-    Without copies, and with all texts of a source on one side of each division of the cross-validation: otherwise a
-    baseline knows a source, or a text, again.
+    Without copies. Where there are ten sources of each file or more, all texts of one share a fold: otherwise a
+    baseline knows a source again. Where there are fewer, it may, and then the sources are a difference of the files.
     """
     kept = [i for i in range(len(texts.texts)) if i not in (copies or {})]
     sources = [
@@ -237,15 +260,24 @@ def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int,
         sources=tuple(sources),
     )
     found = blind_tables.measure(both, both.name, ["auc"])
-    sure = blind_tables.highest(filter(blind_tables.is_sure, found))
+    if not any(r.ours is not None for r in found):
+        found = blind_tables.measure(replace(both, sources=()), both.name, ["auc"])
+    measured = [r for r in found if r.ours is not None]
     return {
         "baselines": [
             {"name": blind_tables.name_of(r), "auc": r.ours, "low": r.low, "high": r.high, "why": r.why} for r in found
         ],
-        "told_apart_by": blind_tables.name_of(sure) if sure else None,
-        "auc": str(sure.interval) if sure else None,
-        "is_known": any(r.ours is not None for r in found),
+        "level": blind_tables.LEVEL,
+        "told_apart_by": [f"{blind_tables.name_of(r)} {r.interval}" for r in measured if blind_tables.is_sure(r)],
+        "could_miss": max((r.high for r in measured), default=None),
+        "note": blind_tables.explain_below(found),
+        "is_known": bool(measured),
     }
+
+
+def _is_alike(blind: Mapping[str, Any]) -> bool:
+    """Whether two files were compared without the model and nothing was surely found."""
+    return blind["is_known"] and not blind["told_apart_by"]
 
 
 def _set_p(
@@ -302,6 +334,7 @@ def _decided(
     once = [i for i in range(len(p)) if i not in copies]
     found = {
         "threshold": decision.threshold,
+        "mean_fpr": decision.mean_fpr,
         "fpr_interval": [decision.fpr.low, decision.fpr.high],
         "n_called": int((p[once] <= fpr).sum()),
         "set_p": p_of_set,
@@ -354,13 +387,13 @@ def _power(n: int, n_known: int) -> list[dict[str, float]]:
     from scipy.stats import norm
 
     rng, fewest = np.random.default_rng(0), fewest_pairs(n, n_known, SET_LEVEL)
-    draws = [(rng.normal(size=n), np.sort(rng.normal(size=n_known))) for _ in range(POWER_DRAWS)]
-
-    def power(auc: float) -> float:
-        shift = np.sqrt(2) * norm.ppf(auc)
-        return float(np.mean([np.searchsorted(known, own + shift).sum() >= fewest for own, known in draws]))
-
-    return [{"auc": auc, "power": power(auc)} for auc in POWER_AUCS]
+    shifts, n_called = [np.sqrt(2) * norm.ppf(auc) for auc in POWER_AUCS], np.zeros(len(POWER_AUCS))
+    for _ in range(POWER_DRAWS):
+        own, known = rng.normal(size=n), np.sort(rng.normal(size=n_known))
+        n_called += [np.searchsorted(known, own + shift).sum() >= fewest for shift in shifts]
+    return [
+        {"auc": auc, "power": power} for auc, power in zip(POWER_AUCS, (n_called / POWER_DRAWS).tolist(), strict=True)
+    ]
 
 
 def _refusal(blind: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,9 +401,9 @@ def _refusal(blind: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "concludes": False,
         "said": [
-            f"No conclusion. The two files are told apart without the model: {blind['told_apart_by']} does so with "
-            f"an AUC of {blind['auc']}. A detector sees that difference too, so its answer would be of the files "
-            "and not of the model. Nothing was scored.",
+            "No conclusion. The two files are told apart without the model, with an AUC of: "
+            f"{'; '.join(blind['told_apart_by'])}. A detector sees that difference too, so its answer would be of the "
+            "files and not of the model. Nothing was scored.",
             "Give known non-members of the same source, style, format and date as the texts.",
         ],
     }
@@ -378,7 +411,7 @@ def _refusal(blind: Mapping[str, Any]) -> dict[str, Any]:
 
 def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
     """What follows, in sentences."""
-    of_set, decider, fpr = report["set"], report["decider"], report["fpr"]
+    of_set, decider = report["set"], report["decider"]
     label, of_decider = DETECTORS[decider].label, report["detectors"][decider]
     of_what = f"p = {of_set['p']:.3g}, {label}, {_count(of_set['n'], of_set['unit'].removesuffix('s'))}"
     said = []
@@ -399,21 +432,36 @@ def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
             f"A set of this size, all members, would be found in {at['power']:.0%} of cases by a detector with an AUC "
             f"of 0.6 between {of_set['unit']}."
         )
-    if of_set["why"]:
+    if report["blind"]["is_known"]:
         said.append(
-            f"Not tested by source: {of_set['why']}. Texts of one source are alike, and p may then be too small."
+            "The two files are not surely told apart without the model; with so few texts a difference of an AUC up to "
+            f"{report['blind']['could_miss']:.2f} could have been missed."
+        )
+    if of_set["unit"] == "texts":
+        why = f"Not tested by source: {of_set['why']}. " if of_set["why"] else ""
+        said.append(f"{why}This p takes the texts for independent; for texts of few sources it is too small.")
+    other = report["start_token"]
+    if other and "p" in other and (other["p"] <= SET_LEVEL) != (of_set["p"] <= SET_LEVEL):
+        said.append(
+            f"With start token {other['start_token']} it is p = {other['p']:.3g}: the answer hangs on a convention, so "
+            "it is no answer."
         )
     n, (low, high) = report["texts"]["n"] - report["texts"]["n_copies"], of_decider["fpr_interval"]
+    mean = of_decider["mean_fpr"]
     said.append(
-        f"{of_decider['n_called']} of {_count(n, 'text')} {'is' if of_decider['n_called'] == 1 else 'are'} called. Of "
-        f"texts that were not used, and are like the known non-members, {100 * fpr:g}% would be on average, which is "
-        f"{fpr * n:.1f} of {n}; with these known non-members between {100 * low:.1f}% and {100 * high:.1f}% (95% "
-        "interval)."
+        f"{of_decider['n_called']} of {_count(n, 'text')} {'is' if of_decider['n_called'] == 1 else 'are'} called. On "
+        f"average at most {100 * mean:.1f}% of unused texts like the known non-members are, {mean * n:.1f} of {n}; "
+        f"with these known non-members the share lies between {100 * low:.1f}% and {100 * high:.1f}% (95% interval)."
     )
-    if (members := report.get("members")) and (blind := members["blind"])["told_apart_by"]:
+    if (members := report.get("members")) and not _is_alike(members["blind"]):
+        told = "; ".join(members["blind"]["told_apart_by"])
         said.append(
-            f"The known members are told from the known non-members without the model ({blind['told_apart_by']}, AUC "
-            f"{blind['auc']}), so the detectors' AUC on them is not shown: it would not be of membership."
+            "The detectors' AUC on the known members is not shown: "
+            + (
+                f"they are told from the known non-members without the model ({told})."
+                if told
+                else "too few to compare."
+            )
         )
     return {"concludes": True, "said": said}
 
@@ -422,12 +470,10 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
     """The report as a page, as JSON and, where it concludes, its scores as CSV, in a folder; the paths."""
     from jinja2 import Environment, FileSystemLoader
 
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output {folder}: a folder is expected, and this is a file")
     folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     html = environment.get_template("audit.html").render(
-        report=report, labels={n: d.label for n, d in DETECTORS.items()}
+        report=report, labels={n: d.label for n, d in DETECTORS.items()}, count=_count
     )
     page, data, scores = (folder / name for name in ("report.html", "report.json", "scores.csv"))
     with atomic_path(page) as temporary:
@@ -440,8 +486,8 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
         rows = csv.writer(file)
         names = list(report["detectors"])
         rows.writerow(
-            ["text", "copy_of", *(f"{name} {what}" for name in names for what in ("score", "p", "is_called"))]
+            ["number", "text", "copy_of", *(f"{name} {what}" for name in names for what in ("score", "p", "is_called"))]
         )
-        for row in report["scores"]:
-            rows.writerow([row["text"], row["copy_of"], *(v for name in names for v in row[name].values())])
+        for number, row in enumerate(report["scores"]):
+            rows.writerow([number, row["text"], row["copy_of"], *(v for name in names for v in row[name].values())])
     return [page, data, scores]

@@ -184,6 +184,8 @@ def audit(
     from mialib.commands.detection import parse_options, split_names
     from mialib.passes.inputs import Target
 
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"--output {output}: a folder is expected, and this is a file")
     target = Target(
         model=model,
         benchmark=str(texts),

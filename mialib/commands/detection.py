@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
+from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
 from mialib.catalog.models import check_loadable
 from mialib.catalog.registry import lacks
 from mialib.detectors import DETECTORS, FloatArray, get_detector
@@ -81,6 +82,7 @@ def detect_texts(
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
     known = _load_known(calibrate, texts, fpr) if calibrate else []
+    check_target(target, (*texts, *known))
     needed = {need for name in names for need in DETECTORS[name].needs}
     others = [getattr(target, NEEDS[need].made_from) for need in ("reference", "neighbors") if need in needed]
     for name in (target.model, *others):
@@ -115,21 +117,13 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     """The detectors asked for, by default the papers' that can run; "all": those since too.
 
     One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
-    unknown, or lacks what an option gives.
+    unknown or lacks what an option gives, and for an option that none of them reads.
     """
 
     def lacking(name: str) -> list[str]:
         needs = [NEEDS[need] for need in get_detector(name).needs]
         return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
 
-    if target.reference == target.model:
-        raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
-    if (
-        target.corpus
-        and Path(target.corpus).exists()
-        and Path(target.corpus).resolve() == Path(target.benchmark).resolve()
-    ):
-        raise ValueError(f"--corpus {target.corpus} is the file to judge; give texts that are not judged")
     unknown = lacks(target.model)
     named = [name for name in asked if name != ALL]
     for name in named:
@@ -146,6 +140,19 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
         reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
         logger.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(sorted(reasons)))
     return [name for name in possible if name not in left_out]
+
+
+def check_target(target: Target, texts: Sequence[str]) -> None:
+    """ValueError for a reference model that is the model, and a reference corpus that holds texts to score.
+
+    DC-PDD would find these texts' own tokens frequent, and those of other texts not. A corpus on the hub is not read.
+    """
+    if target.reference == target.model:
+        raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
+    if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
+        scored = set(texts)
+        if same := next((text for text in reference_texts(target.corpus) if text in scored), None):
+            raise ValueError(f"--corpus {target.corpus}: {excerpt(same)} is among the texts to score; give others")
 
 
 def _check_read(target: Target, names: Sequence[str]) -> None:
@@ -288,8 +295,8 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
         f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval)."
     )
     yield (
-        "Whether the texts are like the known non-members in all but membership was not checked; `mialib audit` does, "
-        "and refuses to conclude where they are not."
+        "It holds if the texts differ from the known non-members in nothing but membership; `mialib audit` looks for "
+        "differences that show without the model, and scores nothing where it surely finds one."
     )
     all_texts = f"All {n_texts} texts" if n_texts > 1 else "The text"
     yield (

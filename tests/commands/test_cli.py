@@ -147,7 +147,9 @@ def test_each_model_is_loaded_once_with_all_that_is_asked_of_it(
     made = (tiny_model("gpt_neox"), tiny_model("llama"), masked_folder)
     for source, folder in zip(made, folders.values(), strict=True):
         shutil.copytree(source, folder)
-    command = ["detect", str(texts_file), "--calibrate", str(non_members_file), "--corpus", str(non_members_file)]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("Frequencies are counted in other texts.\nThese are two.\n")
+    command = ["detect", str(texts_file), "--calibrate", str(non_members_file), "--corpus", str(corpus)]
     command += ["--n-neighbors", "2", *(f"--{name}={folder}" for name, folder in folders.items())]
     found = CliRunner().invoke(app, command)
     assert found.exit_code == 0, found.output
