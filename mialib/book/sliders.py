@@ -65,7 +65,12 @@ def _cell(labels: np.ndarray, scores: FloatArray) -> dict[str, Any]:
         for name, label in (("members", 1), ("non_members", 0))
     }
     ends = [round(float(value), 4) for value in (auc.estimate, auc.low, auc.high)]
-    return {"auc": str(auc), "ends": ends, "scores": [f"{low:.3g}", f"{low + spread:.3g}"], **counts}
+    return {
+        "auc": str(auc),
+        "ends": ends,
+        "scores": [f"{x:.3g}".replace("-", "−") for x in (low, low + spread)],
+        **counts,
+    }
 
 
 @cache

@@ -110,7 +110,7 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
         assert not hostile_elements(value), "what is markup in a text's or a file's name must not be markup on the page"
 
 
-# A slider's numbers and its own script; a script that a name brought along would stand elsewhere, or end the first early.
+# A slider's numbers and its own script; one that a name brought along would stand elsewhere, or end the first early.
 SLIDERS_SCRIPTS = r'<script type="application/json">[^<]*</script>\s*<script>\s*\(\(\) => \{.*?</script>'
 
 
