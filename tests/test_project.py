@@ -1,8 +1,11 @@
 """The project's own files: ranges, pins and the conda door agree, and the profile, notebooks and pages fit together."""
 
 import ast
+import json
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from types import ModuleType
@@ -230,3 +233,50 @@ def test_the_picture_of_the_house_has_every_room():
     )
     folders = {path.parent.name for path in (ROOT / "mialib").glob("*/__init__.py")}
     assert drawn == {"mialib"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}
+
+
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())
+
+
+def test_the_workflow_runs_the_readmes_commands_and_only_those_of_the_makefile():
+    steps = [step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+    assert {"make test", "make book"} <= set(steps)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert {step.removeprefix("make ") for step in steps if step.startswith("make ")} <= targets
+    assert set(WORKFLOW[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}, "YAML reads `on` as true"
+    for job in ("publish", "release"):
+        assert WORKFLOW["jobs"][job]["needs"] == "book", "nothing is published that was not tested"
+
+
+def test_the_workflows_check_fails_where_a_page_is_missing_or_empty(tmp_path):
+    [command] = [step["run"] for step in WORKFLOW["jobs"]["book"]["steps"] if "check_pages" in step.get("run", "")]
+    code = re.fullmatch(r'\.venv/bin/python -c "(.*)"', command)[1]
+    lab = load_profile(ROOT / "data" / "profiles" / "lab.yml")
+    files = {page["file"] for part in lab.table_of_contents()["parts"] for page in part["chapters"]}
+    files |= {lab.landing.file, "index"}
+
+    def check():
+        environment = os.environ | {"HTML": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+
+    for file in files:
+        (tmp_path / f"{file}.html").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{file}.html").write_text("<h1>")
+    assert f"all {len(files)} pages" in check().stdout
+    (tmp_path / "index.html").write_text("")
+    done = check()
+    assert done.returncode == 1 and f"1 of {len(files)} pages are missing or empty" in done.stderr
+
+
+def test_the_container_files_name_what_is_there():
+    container = (ROOT / "Containerfile").read_text()
+    developing = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    python = re.search(r"^FROM python:([\d.]+)-slim$", container, re.M)[1]
+    assert developing["image"] == f"python:{python}" and f">={python}" == PROJECT["requires-python"]
+    makefile = (ROOT / "Makefile").read_text()
+    for command in (*re.findall(r"^RUN (make .*)", container, re.M), developing["postCreateCommand"]):
+        assert command == "make .venv/installed" and "INSTALLED = .venv/installed" in makefile
+    assert 'CMD ["make", "book"]' in container
+    ignored = (ROOT / ".gitignore").read_text()
+    for line in (ROOT / ".dockerignore").read_text().split():
+        assert line.removeprefix("**/") in ignored, f"{line}: only what is generated is left out"

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 
+from mialib.book.notebooks import read_notebook
 from mialib.store import PACKAGE, ROOT
 
 pytestmark = pytest.mark.slow
@@ -154,3 +156,19 @@ def test_what_takes_a_clone_says_so_in_one_line(run, installed, command):
     done = run("wheel", installed / "bin" / "mialib", *command)
     assert done.returncode == 1 and "made in a clone of the repository" in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["min_k_sweep", "dc_pdd_table_5", "surp_figure_4"])
+def test_a_downloaded_notebook_runs_on_another_model(name, run, model_folder, texts_file, tmp_path):
+    """With the notebook alone: no clone, and an empty folder."""
+    (tmp_path / "wheel").mkdir()
+    shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", tmp_path / "wheel" / "page.ipynb")
+    given = {"models": model_folder, "benchmarks": texts_file, "lengths": "4,6", "corpora": tmp_path / "known.txt"}
+    (tmp_path / "known.txt").write_text("".join(f"The letter number {i} stands near the mill\n" for i in range(25)))
+    known = read_notebook(ROOT / "notebooks" / f"{name}.ipynb").defaults
+    parameters = [word for key, value in given.items() if key in known for word in ("-p", key, value)]
+    done = run("wheel", "-m", "papermill", "page.ipynb", "out.ipynb", "--kernel", "python3", *parameters)
+    assert done.returncode == 0, done.stderr[-2000:]
+    [results] = (tmp_path / "wheel" / "kept").rglob(f"{name}.json")
+    assert model_folder in results.read_text(), "its results lie where mialib keeps what it computes"
+    assert '<div class=\\"ms\\"' in (tmp_path / "wheel" / "out.ipynb").read_text(), "its slider is there"

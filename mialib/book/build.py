@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
-from mialib.book.profile import Page, Profile
+from mialib.book.profile import Page, Profile, load_profile
 from mialib.detectors import DETECTORS
 from mialib.lab.corpora import corpora_of
 from mialib.lab.models import corpora_of_recipe
@@ -199,6 +199,17 @@ def single_page(profile: str, name: str) -> str:
 def book_index(profile: str) -> str:
     """The rendered book's first page."""
     return f"build/{profile}/book/_build/html/index.html"
+
+
+def check_pages(html: str | Path, profile: Profile | None = None) -> None:
+    """FileNotFoundError unless a rendered book has its first page and every page of the profile, none of them empty."""
+    profile = profile or load_profile()
+    pages = [profile.landing, *(page for chapter in profile.book for page in chapter.pages)]
+    wanted = ["index.html", *(f"{page.file}.html" for page in pages)]
+    lost = [name for name in wanted if not (path := Path(html, name)).is_file() or not path.stat().st_size]
+    if lost:
+        raise FileNotFoundError(f"{len(lost)} of {len(wanted)} pages are missing or empty in {html}: {', '.join(lost)}")
+    print(f"all {len(wanted)} pages are in {html}")
 
 
 # --- how long ---

@@ -121,7 +121,7 @@ def run_notebook(
     finally:
         if kernel:
             kernel.end()
-    _finish(failed, page, parameters)
+    _finish(failed, page)
     shutil.move(failed, output)
 
 
@@ -207,10 +207,11 @@ def _serve(connection_file: str, parent: int) -> None:
     IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", quiet])
 
 
-def _finish(path: Path, page: Page, parameters: dict[str, Any]) -> None:
-    """Write the parameters that the notebook ran with in the place of its defaults, where papermill has its own cell.
+def _finish(path: Path, page: Page) -> None:
+    """Write the profile's parameters in the place of the notebook's defaults, where papermill has its own cell.
 
-    A page that has a name of its own gets its title, and its figures names that no other page of the notebook has.
+    The paths of this build are left out: who downloads the page runs it elsewhere. A page that has a name of its own
+    gets its title, and its figures names that no other page of the notebook has.
     """
     import nbformat
 
@@ -222,8 +223,10 @@ def _finish(path: Path, page: Page, parameters: dict[str, Any]) -> None:
                 figure["name"] += f"-{page.name.replace('_', '-')}"
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", []):
-            cell.source = with_values(cell.source, parameters)
+            cell.source = with_values(cell.source, page.parameters)
     notebook.cells = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    for named in ("input_path", "output_path", "parameters"):
+        notebook.metadata.papermill.pop(named, None)
     nbformat.write(notebook, path)
 
 
