@@ -14,7 +14,7 @@ from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from mialib.book.notebooks import read_notebook, run_notebook
+from mialib.book.notebooks import fold_labels, read_notebook, run_notebook
 from mialib.book.profile import Profile, load_profile
 from mialib.book.results import load_results
 from mialib.store import PACKAGE, ROOT
@@ -198,6 +198,44 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
 def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
     with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
         run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
+
+
+def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp_path):
+    folded = {"tags": ["hide-input"]}
+    cells = [
+        new_code_cell("x = 1  # a number", metadata={"tags": ["parameters"]}),
+        new_code_cell("import numpy as np\nfrom math import pi\nvalues = [x]", metadata=folded),
+        new_code_cell("def mean(values):\n    return np.mean([v for v in values])\n\n\nprint(values)"),
+        new_code_cell("# The grid.\nvalues = [v for v in values]", metadata=folded),
+        new_code_cell(
+            "figure = None\nfigure", metadata=folded | {"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}
+        ),
+        new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-input"]}),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    out = tmp_path / "out.ipynb"
+    run_notebook("page", profile_with(x=2), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+    parameters, data, shown, grid, figure, solution = nbformat.read(out, as_version=4).cells
+    assert parameters.source == "x = 2  # a number" and not {"mystnb"} & {*parameters.metadata, *shown.metadata}
+    for cell, label in (
+        (data, "Code: imports and data (np, values)"),
+        (grid, "Code: The grid"),
+        (figure, "Code: the figure"),
+        (solution, "Solution"),
+    ):
+        assert cell.metadata.mystnb.code_prompt_show == cell.metadata.mystnb.code_prompt_hide == label
+    assert figure.metadata.mystnb.figure.name == "fig-x", "a figure keeps its caption"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_parameters_stand_in_the_open_and_folds_say_what_they_hold(path):
+    cells = nbformat.read(path, as_version=4).cells
+    [parameters] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert parameters.metadata.tags == ["parameters"]
+    labels = fold_labels(cells)
+    assert set(labels) == {i for i, cell in enumerate(cells) if "hide-input" in cell.metadata.get("tags", [])}
+    assert all(label == "Solution" or len(label) > len("Code: ") for label in labels.values())
 
 
 def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):
