@@ -238,7 +238,7 @@ SHOWS = {
     "what_ran(": "what ran",
     "leak_note(": "does the benchmark leak?",
     "verdicts(": "the verdicts",
-    "figure": "the figure",
+    "fig": "the figure",
     "token_view.fragment": "the texts, token by token",
     "table": "the table",
     "DataFrame": "the table",
@@ -254,18 +254,18 @@ def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     that a visible cell takes from it, so that no name comes from nowhere.
     """
     code = {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
-    folded = [i for i in code if "hide-input" in cells[i]["metadata"].get("tags", [])]
-    wanted = set().union(*(_takes(code[i]) for i in code if i not in folded))
+    folded = [i for i in code if {"hide-input", "hide-cell"} & set(cells[i]["metadata"].get("tags", []))]
+    wanted = set().union(*(names_taken(code[i]) for i in code if i not in folded))
     labels = {}
     for i in folded:
-        given = sorted(_gives(code[i]) & wanted, key=str.lower)
+        given = sorted(names_given(code[i]) & wanted, key=str.lower)
         wanted -= set(given)  # a name is told where it comes from first
         said = "Solution" if "solution" in cells[i]["metadata"]["tags"] else f"Code: {_what_it_does(code[i])}"
         labels[i] = said + (f" ({', '.join(given)})" if given and said != "Solution" else "")
     return labels
 
 
-def _takes(code: str) -> set[str]:
+def names_taken(code: str) -> set[str]:
     """The names that a cell reads and does not bind."""
     tables, names = [symtable.symtable(code, "", "exec")], set()
     while tables:
@@ -275,10 +275,10 @@ def _takes(code: str) -> set[str]:
             names |= {s.get_name() for s in table.get_symbols() if s.is_referenced()}
         else:
             names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and s.is_global()}
-    return names - _gives(code)
+    return names - names_given(code)
 
 
-def _gives(code: str) -> set[str]:
+def names_given(code: str) -> set[str]:
     """The names that a cell binds for later ones."""
     symbols = symtable.symtable(code, "", "exec").get_symbols()
     return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}

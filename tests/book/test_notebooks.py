@@ -1,6 +1,7 @@
 """The strict notebook runner; and every notebook with its defaults on the built lab, and on another model."""
 
 import ast
+import itertools
 import json
 from html.parser import HTMLParser
 
@@ -13,6 +14,7 @@ from conftest import MARKUP, page_parameters
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from page_code import check_fails_without_an_answer
 
 from mialib.book.notebooks import fold_labels, read_notebook, run_notebook
 from mialib.book.profile import Profile, load_profile
@@ -91,22 +93,35 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"
     wanted |= of_page.get(path.stem, {})
-    shown, scope = [], {}
+    shown, scope, before = [], {}, None
     monkeypatch.setattr(IPython.display, "display", lambda *values, **_: shown.extend(values))
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type != "code":
             continue
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
+        check_fails_without_an_answer(cell, before, scope)
         last = code.body.pop() if code.body and isinstance(code.body[-1], ast.Expr) else None
         exec(compile(code, f"{path.stem}, {cell.id}", "exec"), scope)
         if last:
             shown.append(eval(compile(ast.Expression(last.value), f"{path.stem}, {cell.id}", "eval"), scope))
+        before = cell
         if "parameters" in cell.metadata.tags:
             scope |= {name: value for name, value in wanted.items() if name in scope}
     found = load_results(tmp_path / "results.json")
     assert found and any(result.ours is not None for result in found)
     for value in shown:
         assert not hostile_elements(value), "what is markup in a text's or a file's name must not be markup on the page"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_solution_is_folded_and_followed_by_a_check_that_can_fail(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    for before, cell in itertools.pairwise(cells):
+        is_check = "check" in cell.metadata.get("tags", [])
+        assert is_check == ("solution" in before.metadata.get("tags", [])), "a check stands right after its solution"
+        if is_check:
+            assert before.metadata.tags == ["solution", "hide-cell"] and cell.metadata.tags == ["check"]
+            assert any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell.source)))
 
 
 def hostile_elements(value):
@@ -210,7 +225,7 @@ def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp
         new_code_cell(
             "figure = None\nfigure", metadata=folded | {"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}
         ),
-        new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-input"]}),
+        new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-cell"]}),
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
@@ -234,7 +249,10 @@ def test_parameters_stand_in_the_open_and_folds_say_what_they_hold(path):
     [parameters] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     assert parameters.metadata.tags == ["parameters"]
     labels = fold_labels(cells)
-    assert set(labels) == {i for i, cell in enumerate(cells) if "hide-input" in cell.metadata.get("tags", [])}
+    folded = {
+        i for i, cell in enumerate(cells) if any(tag.startswith("hide-") for tag in cell.metadata.get("tags", []))
+    }
+    assert set(labels) == folded
     assert all(label == "Solution" or len(label) > len("Code: ") for label in labels.values())
 
 
