@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mialib.book.notebooks import names_given
-
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
@@ -25,10 +23,9 @@ def method_of(name, **given):
 
 def page_of(name, **parameters):
     """The names that all code cells of a notebook bind, run in this process with these parameters."""
-    names, before = {"__name__": name}, None
-    for cell in _code_cells(name):
-        check_fails_without_an_answer(cell, before, names)
-        before = cell
+    names, cells = {"__name__": name}, _code_cells(name)
+    for i, cell in enumerate(cells):
+        check_fails_without_an_answer(cell, cells[:i], names)
         exec(compile("".join(cell["source"]), f"{name}.ipynb, {cell['id']}", "exec"), names)
         if "parameters" in cell["metadata"].get("tags", []):
             assert parameters.keys() <= names.keys(), f"{name} has other parameters"
@@ -36,22 +33,14 @@ def page_of(name, **parameters):
     return names
 
 
-class Missing:
-    """An answer that was not given: what an exercise's reader begins with."""
-
-    def __getitem__(self, key):
-        raise NotImplementedError
-
-    def __call__(self, *given, **named):
-        raise NotImplementedError
-
-
 def check_fails_without_an_answer(cell, before, names):
-    """Run an exercise's check, where the cell is one, without what the solution before it binds: it must fail."""
+    """Run an exercise's check, where the cell is one, with the stub of the cells before it: it must fail."""
     if "check" in cell["metadata"].get("tags", []):
-        stubs = {name: Missing() for name in names_given("".join(before["source"]))}
+        [stub] = ["".join(c["source"]) for c in before[-2:] if "exercise" in c["metadata"]["tags"]]
+        of_reader = dict(names)
+        exec(stub, of_reader)
         with pytest.raises(NotImplementedError):
-            exec("".join(cell["source"]), names | stubs)
+            exec("".join(cell["source"]), of_reader)
 
 
 def functions_of(name, **given):
