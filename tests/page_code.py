@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
@@ -22,13 +23,24 @@ def method_of(name, **given):
 
 def page_of(name, **parameters):
     """The names that all code cells of a notebook bind, run in this process with these parameters."""
-    names = {"__name__": name}
-    for cell in _code_cells(name):
+    names, cells = {"__name__": name}, _code_cells(name)
+    for i, cell in enumerate(cells):
+        check_fails_without_an_answer(cell, cells[:i], names)
         exec(compile("".join(cell["source"]), f"{name}.ipynb, {cell['id']}", "exec"), names)
         if "parameters" in cell["metadata"].get("tags", []):
             assert parameters.keys() <= names.keys(), f"{name} has other parameters"
             names |= parameters
     return names
+
+
+def check_fails_without_an_answer(cell, before, names):
+    """Run an exercise's check, where the cell is one, with the stub of the cells before it: it must fail."""
+    if "check" in cell["metadata"].get("tags", []):
+        [stub] = ["".join(c["source"]) for c in before[-2:] if "exercise" in c["metadata"]["tags"]]
+        of_reader = dict(names)
+        exec(stub, of_reader)
+        with pytest.raises(NotImplementedError):
+            exec("".join(cell["source"]), of_reader)
 
 
 def functions_of(name, **given):

@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import signal
+import symtable
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,7 +213,7 @@ def _finish(path: Path, page: Page) -> None:
     """Write the profile's parameters in the place of the notebook's defaults, where papermill has its own cell.
 
     The paths of this build are left out: who downloads the page runs it elsewhere. A page that has a name of its own
-    gets its title, and its figures names that no other page of the notebook has.
+    gets its title, and its figures names that no other page of the notebook has. A folded cell says what it does.
     """
     import nbformat
 
@@ -227,7 +229,81 @@ def _finish(path: Path, page: Page) -> None:
     notebook.cells = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     for named in ("input_path", "output_path", "parameters"):
         notebook.metadata.papermill.pop(named, None)
+    for cell, label in fold_labels(notebook.cells).items():
+        prompts = {"code_prompt_show": label, "code_prompt_hide": label}
+        notebook.cells[cell].metadata["mystnb"] = dict(notebook.cells[cell].metadata.get("mystnb", {})) | prompts
     nbformat.write(notebook, path)
+
+
+# What a folded cell ends in, and what its fold says of that; the first that its last statement holds.
+SHOWS = {
+    "what_ran(": "what ran",
+    "leak_note(": "does the benchmark leak?",
+    "verdicts(": "the verdicts",
+    "fig": "the figure",
+    "token_view.fragment": "the texts, token by token",
+    "table": "the table",
+    "DataFrame": "the table",
+    "display(": "the table",
+    "Markdown(": "the sentence",
+}
+
+
+def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """What the fold of each folded code cell says, by the cell's number: "Code: imports and data (columns, np)".
+
+    That is the cell's first line where it is a short comment, else derived from its code. In brackets stand the names
+    that a visible cell takes from it, so that no name comes from nowhere.
+    """
+    code = {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
+    folded = [i for i in code if {"hide-input", "hide-cell"} & set(cells[i]["metadata"].get("tags", []))]
+    wanted = set().union(*(names_taken(code[i]) for i in code if i not in folded))
+    labels = {}
+    for i in folded:
+        given = sorted(names_given(code[i]) & wanted, key=str.lower)
+        wanted -= set(given)  # a name is told where it comes from first
+        said = "Solution" if "solution" in cells[i]["metadata"]["tags"] else f"Code: {_what_it_does(code[i])}"
+        labels[i] = said + (f" ({', '.join(given)})" if given and said != "Solution" else "")
+    return labels
+
+
+def names_taken(code: str) -> set[str]:
+    """The names that a cell reads and does not bind."""
+    tables, names = [symtable.symtable(code, "", "exec")], set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        if table.get_type() == "module":
+            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced()}
+        else:
+            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and s.is_global()}
+    return names - names_given(code)
+
+
+def names_given(code: str) -> set[str]:
+    """The names that a cell binds for later ones."""
+    symbols = symtable.symtable(code, "", "exec").get_symbols()
+    return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+
+
+def _what_it_does(code: str) -> str:
+    """A few words on a cell: its first line where it is a short comment, else what it does and what it shows."""
+    first = code.partition("\n")[0]
+    if first.startswith("#") and len(first) <= 60:
+        return first.lstrip("# ").rstrip(".:")
+    body = ast.parse(code).body
+    does = ["imports and data"] if any(isinstance(node, ast.Import | ast.ImportFrom) for node in body) else []
+    if "results.save(" in code:
+        does.append("the numbers, measured and kept")
+    if isinstance(body[-1], ast.Expr | ast.For | ast.If) and "results.save(" not in ast.unparse(body[-1]):
+        shown = [
+            said
+            for part in (ast.unparse(body[-1]), "" if does else code)
+            for sign, said in SHOWS.items()
+            if sign in part
+        ]
+        does += shown[:1]
+    return "; ".join(does or ["functions" if isinstance(body[0], ast.FunctionDef) else "an intermediate step"])
 
 
 def with_values(code: str, values: dict[str, Any]) -> str:

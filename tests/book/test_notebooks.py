@@ -14,8 +14,9 @@ from conftest import MARKUP, page_parameters
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from page_code import check_fails_without_an_answer
 
-from mialib.book.notebooks import read_notebook, run_notebook
+from mialib.book.notebooks import fold_labels, read_notebook, run_notebook
 from mialib.book.profile import Profile, load_profile
 from mialib.book.results import load_results
 from mialib.store import PACKAGE, ROOT
@@ -92,16 +93,18 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"
     wanted |= of_page.get(path.stem, {})
-    shown, scope = [], {}
+    shown, scope, before = [], {}, []
     monkeypatch.setattr(IPython.display, "display", lambda *values, **_: shown.extend(values))
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type != "code":
             continue
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
+        check_fails_without_an_answer(cell, before, scope)
         last = code.body.pop() if code.body and isinstance(code.body[-1], ast.Expr) else None
         exec(compile(code, f"{path.stem}, {cell.id}", "exec"), scope)
         if last:
             shown.append(eval(compile(ast.Expression(last.value), f"{path.stem}, {cell.id}", "eval"), scope))
+        before.append(cell)
         if "parameters" in cell.metadata.tags:
             scope |= {name: value for name, value in wanted.items() if name in scope}
     found = load_results(tmp_path / "results.json")
@@ -112,6 +115,19 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
 
 # A slider's numbers and its own script; one that a name brought along would stand elsewhere, or end the first early.
 SLIDERS_SCRIPTS = r'<script type="application/json">[^<]*</script>\s*<script>\s*\(\(\) => \{.*?</script>'
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_an_exercise_in_code_is_a_stub_a_folded_solution_and_a_check(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    parts = {"exercise", "solution", "check"}
+    found = [(part, cell) for cell in cells for part in parts & set(cell.metadata.get("tags", []))]
+    assert [part for part, _ in found] == ["exercise", "solution", "check"] * (len(found) // 3)
+    for part, cell in found:
+        folded = any(tag.startswith("hide-") for tag in cell.metadata.tags)
+        assert folded == (part == "solution"), "a reader who looks for the stub does not see the solution"
+        asserts = any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell.source)))
+        assert asserts == (part == "check") or part == "solution"
 
 
 def hostile_elements(value):
@@ -211,6 +227,47 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
 def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
     with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
         run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
+
+
+def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp_path):
+    folded = {"tags": ["hide-input"]}
+    cells = [
+        new_code_cell("x = 1  # a number", metadata={"tags": ["parameters"]}),
+        new_code_cell("import numpy as np\nfrom math import pi\nvalues = [x]", metadata=folded),
+        new_code_cell("def mean(values):\n    return np.mean([v for v in values])\n\n\nprint(values)"),
+        new_code_cell("# The grid.\nvalues = [v for v in values]", metadata=folded),
+        new_code_cell(
+            "figure = None\nfigure", metadata=folded | {"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}
+        ),
+        new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-cell"]}),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    out = tmp_path / "out.ipynb"
+    run_notebook("page", profile_with(x=2), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+    parameters, data, shown, grid, figure, solution = nbformat.read(out, as_version=4).cells
+    assert parameters.source == "x = 2  # a number" and not {"mystnb"} & {*parameters.metadata, *shown.metadata}
+    for cell, label in (
+        (data, "Code: imports and data (np, values)"),
+        (grid, "Code: The grid"),
+        (figure, "Code: the figure"),
+        (solution, "Solution"),
+    ):
+        assert cell.metadata.mystnb.code_prompt_show == cell.metadata.mystnb.code_prompt_hide == label
+    assert figure.metadata.mystnb.figure.name == "fig-x", "a figure keeps its caption"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_parameters_stand_in_the_open_and_folds_say_what_they_hold(path):
+    cells = nbformat.read(path, as_version=4).cells
+    [parameters] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert parameters.metadata.tags == ["parameters"]
+    labels = fold_labels(cells)
+    folded = {
+        i for i, cell in enumerate(cells) if any(tag.startswith("hide-") for tag in cell.metadata.get("tags", []))
+    }
+    assert set(labels) == folded
+    assert all(label == "Solution" or len(label) > len("Code: ") for label in labels.values())
 
 
 def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):
