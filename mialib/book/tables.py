@@ -126,6 +126,11 @@ def shown(table: pd.DataFrame) -> Styler:
     return styled.set_properties(**{"white-space": "pre-line"})
 
 
+def cards(table: pd.DataFrame) -> Styler:
+    """`shown`, of a table of sentences: on a phone each row is a card, whose cells name their columns (`book.css`)."""
+    return shown(table).hide(axis="index").set_table_attributes('class="cards"')
+
+
 def small(table: pd.DataFrame) -> Styler:
     """`shown`, of a wide table, in small type."""
     props = "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"
