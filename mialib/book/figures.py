@@ -104,8 +104,9 @@ def line_style(label: str, position: int) -> dict[str, str]:
 
     if label.startswith(PREFIX):
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
-    if label in CLASS_STYLES:
-        return {"color": CLASS_STYLES[label]["color"], "marker": CLASS_STYLES[label]["marker"]}
+    for name, style in CLASS_STYLES.items():
+        if label == name or label.startswith((f"{name} ", f"{name},")):  # "members (500)", "non-members, held out"
+            return {"color": style["color"], "marker": style["marker"]}
     if label in DETECTOR_STYLES:
         return dict(DETECTOR_STYLES[label])
     return {
