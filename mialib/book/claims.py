@@ -47,7 +47,8 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
         pairs = zip(j.comparisons, sides, j.claim.against, j.below_published, strict=True)
         differences = "; ".join(
-            f"{c.difference} against {name}" + (f" (below the published {side.effect:+g})" if below else "")
+            f"{three_digits(c.difference)} against {name}"
+            + (f" (below the published {side.effect:+g})" if below else "")
             for c, name, side, below in pairs
         )
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
@@ -104,6 +105,12 @@ def difference_of(judgements: Sequence[Judgement], claim_id: str, setting: str) 
     return _worst(judgement.claim, judgement.comparisons)
 
 
+def three_digits(interval: Interval) -> str:
+    """An interval in a sentence or a claim's row: its verdict says on which side of 0 an end lies that rounds to 0."""
+    estimate, low, high = (f"{round(x, 3) + 0.0:.3f}" for x in (interval.estimate, interval.low, interval.high))
+    return f"{estimate} [{low}, {high}]"
+
+
 def leads(difference: Interval) -> str:
     """How one detector stands to another, in the words of a sentence: "is ahead of", by the rule of the verdicts."""
     return LEADS[verdict(difference, matters=SMALLEST)]
@@ -118,8 +125,11 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
         lines = {"verdict": f"{j.setting}: {_said(j, unbroken)}"} | {
-            f"{name}: difference": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
-            for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
+            f"{name}: difference": f"{j.setting}: {unbroken(three_digits(worst) if worst else DASH)}{n}"
+            for name, worst in (
+                ("this build", _worst(j.claim, j.live)),
+                ("recorded seeds", _worst(j.claim, j.recorded)),
+            )
         }
         stated = {
             "claim": f"{unbroken(j.claim.paper)}: {_stated(j.claim)}",

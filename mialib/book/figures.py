@@ -447,7 +447,7 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
     The threshold of a claimed difference is 0, the line; that of an equality is its margin, the grey box around 0.
     """
     line, row = 0.185, 0.235  # heights in inches: of a claim's wrapped text, and of a test
-    headings = {claim: wrap(claim, 68) for claim in claims}
+    headings = {claim: wrap(claim, 72) for claim in claims}
     height = sum(line * len(headings[claim]) + row * len(of) + 0.1 for claim, of in claims.items())
     figure, axes = plt.subplots(figsize=(5.4, height + 1.5))
     y, ticks, used = 0.0, {}, []

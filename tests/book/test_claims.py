@@ -124,3 +124,8 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     ).data.to_dict("records")
     assert "(members, group 7 of 7 − non-members)" in row["where"]
     assert row["difference of AUC (or TPR) [95% interval]"].endswith("against chance (expected within ±0.05)")
+
+
+def test_an_interval_in_a_sentence_has_three_digits_and_no_minus_zero():
+    assert claims.three_digits(Interval(-0.00072, -0.00147, 0.00003)) == "-0.001 [-0.001, 0.000]"
+    assert claims.three_digits(Interval(-0.0002, -0.0004, 0.1234)) == "0.000 [0.000, 0.123]"
