@@ -406,7 +406,7 @@ def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure
 
     It is narrow, so that a phone shows its marks at a size that can be read.
     """
-    width = 5.2  # inches
+    width = 4.2  # inches
     rows: list[tuple[str, list[str]]] = []
     for name, verdicts in groups.items():
         ordered = sorted(verdicts, key=VERDICTS.index)
@@ -438,7 +438,7 @@ def _tile(axes: Axes, x: float, y: float, verdict: str, size: float = 0.92) -> N
     style = VERDICT_STYLES[verdict]
     axes.add_patch(plt.Rectangle((x, y), size, size, facecolor=style.color, edgecolor="0.35", linewidth=0.5))
     at = x + size / 2, y + size / 2
-    axes.text(*at, style.mark, color=style.text, fontsize=15 * size, ha="center", va="center_baseline")
+    axes.text(*at, style.mark, color=style.text, fontsize=13 * size, ha="center", va="center_baseline")
 
 
 def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
@@ -447,9 +447,9 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
     The threshold of a claimed difference is 0, the line; that of an equality is its margin, the grey box around 0.
     """
     line, row = 0.185, 0.235  # heights in inches: of a claim's wrapped text, and of a test
-    headings = {claim: wrap(claim, 72) for claim in claims}
+    headings = {claim: wrap(claim, 56) for claim in claims}
     height = sum(line * len(headings[claim]) + row * len(of) + 0.1 for claim, of in claims.items())
-    figure, axes = plt.subplots(figsize=(5.4, height + 1.5))
+    figure, axes = plt.subplots(figsize=(4.2, height + 1.5))  # narrow, for phones
     y, ticks, used = 0.0, {}, []
     for claim, tests in claims.items():
         y += 0.1 + line * len(headings[claim])
@@ -470,7 +470,7 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
             ticks[at] = name
             used.append(test.verdict)
     axes.axvline(0, **CHANCE | {"linestyle": "-", "linewidth": 1})
-    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=9)
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8.5)
     axes.set_ylim(y + 0.05, 0)
     axes.set_xlabel(xlabel, fontsize=10)
     axes.tick_params(axis="x", labelsize=9)
@@ -484,5 +484,5 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
         for of in map(VERDICT_STYLES.get, shown)
     ]
     labels = [f"{VERDICT_STYLES[name].mark} {name}: {used.count(name)}" for name in shown]
-    figure.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower left", ncols=1, fontsize=9)
     return _closed(figure)
