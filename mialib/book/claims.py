@@ -11,13 +11,23 @@ from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
 from mialib.book.claim_tests import Change, Claim, Claims, Side
-from mialib.book.judging import WORST_FIRST, Judgement, judge_on, verdicts_of
+from mialib.book.figures import Tested
+from mialib.book.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from mialib.book.pages import as_list
-from mialib.book.results import DASH, NO_DIFFERENCE, Result, unbroken
-from mialib.book.tables import METRIC_LABELS, shown, small, symbol
+from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, unbroken, verdict
+from mialib.book.tables import METRIC_LABELS, cards, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Target
+
+PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
+OTHERS = "Claims of others"
+LEADS = {
+    "supported": "is ahead of",
+    "not supported": "is behind",
+    NO_DIFFERENCE: "is level with",
+    "inconclusive": "is not told apart from",
+}
 
 
 def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
@@ -37,7 +47,8 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
         pairs = zip(j.comparisons, sides, j.claim.against, j.below_published, strict=True)
         differences = "; ".join(
-            f"{c.difference} against {name}" + (f" (below the published {side.effect:+g})" if below else "")
+            f"{three_digits(c.difference)} against {name}"
+            + (f" (below the published {side.effect:+g})" if below else "")
             for c, name, side, below in pairs
         )
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
@@ -46,14 +57,63 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         rows.append(
             {
                 "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
-                "published": j.claim.published if is_new else "",
+                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
                 "where": _describe_place(j),
                 "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}: "
                 f"{differences}{expected}",
-                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
+                "published": j.claim.published if is_new else "",
             }
         )
-    return shown(pd.DataFrame(rows)).hide(axis="index")
+    return cards(pd.DataFrame(rows))
+
+
+def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
+    """The tests as they stand (no former ones) by the paper whose claim they are of, in the book's order."""
+    groups: dict[str, list[Judgement]] = {name: [] for name in (*PAPERS.values(), OTHERS)}
+    for j in judgements:
+        if not j.claim.former_of:
+            groups[PAPERS.get(j.claim.paper, OTHERS)].append(j)
+    return {name: of for name, of in groups.items() if of}
+
+
+def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:
+    """What `figures.forest` draws: {claim: {setting: its test}}.
+
+    Of a claim against several others it is the difference that speaks most against it, and the row says of how many.
+    """
+    rows: dict[str, dict[str, Tested]] = {}
+    for j in judgements:
+        if (worst := _worst(j.claim, j.comparisons)) is not None:
+            n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
+            metric = "" if j.claim.metric == "auc" else ", TPR"
+            rows.setdefault(j.claim.claim, {})[f"{j.setting}{metric}{n}"] = Tested(worst, j.verdict, j.claim.margin)
+    return rows
+
+
+def side_aucs(stated: Claims, claim_id: str, setting: str) -> dict[str, Interval]:
+    """The AUC of each side of a test over all training seeds, by what the side is: side a first, chance left out."""
+    [claim] = [claim.at(setting) for claim in stated.claims if claim.id == claim_id and setting in claim.where]
+    labels, seeds, _ = seeds_of(stated, claim, setting)
+    place = stated.settings[setting]
+    pairs = zip(claim.sides, aucs_of(labels, seeds), strict=True)
+    return {_describe(side, setting, place): auc for side, auc in pairs if not isinstance(side, str)}
+
+
+def difference_of(judgements: Sequence[Judgement], claim_id: str, setting: str) -> Interval:
+    """The difference that a test found; of several the one that speaks most against its claim."""
+    [judgement] = [j for j in judgements if (j.claim.id, j.setting) == (claim_id, setting)]
+    return _worst(judgement.claim, judgement.comparisons)
+
+
+def three_digits(interval: Interval) -> str:
+    """An interval in a sentence or a claim's row: its verdict says on which side of 0 an end lies that rounds to 0."""
+    estimate, low, high = (f"{round(x, 3) + 0.0:.3f}" for x in (interval.estimate, interval.low, interval.high))
+    return f"{estimate} [{low}, {high}]"
+
+
+def leads(difference: Interval) -> str:
+    """How one detector stands to another, in the words of a sentence: "is ahead of", by the rule of the verdicts."""
+    return LEADS[verdict(difference, matters=SMALLEST)]
 
 
 def ledger_table(judgements: Sequence[Judgement]) -> Styler:
@@ -65,8 +125,11 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
         lines = {"verdict": f"{j.setting}: {_said(j, unbroken)}"} | {
-            f"{name}: difference": f"{j.setting}: {unbroken(_worst(j.claim, of) or DASH)}{n}"
-            for name, of in (("this build", j.live), ("recorded seeds", j.recorded))
+            f"{name}: difference": f"{j.setting}: {unbroken(three_digits(worst) if worst else DASH)}{n}"
+            for name, worst in (
+                ("this build", _worst(j.claim, j.live)),
+                ("recorded seeds", _worst(j.claim, j.recorded)),
+            )
         }
         stated = {
             "claim": f"{unbroken(j.claim.paper)}: {_stated(j.claim)}",
@@ -117,7 +180,7 @@ def summary(judgements: Sequence[Judgement]) -> str:
     """How many verdicts of each kind, which recorded seeds are left out, and how well seed 0 comes back; Markdown."""
     now = [j for j in judgements if not j.claim.former_of]
     counts = Counter(j.verdict for j in now)
-    of_each = ", ".join(f"{counts[name]} {name}" for name in reversed(WORST_FIRST))
+    of_each = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
     n_seeds = [len(j.seeds) for j in judgements]
     seeds = " to ".join(map(str, sorted({min(n_seeds), max(n_seeds)})))
     n_former = len(judgements) - len(now)
@@ -153,9 +216,8 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
 
 def _said(judgement: Judgement, shown: Callable[[object], str] = str) -> str:
     """The verdict, and what stands beside it."""
-    at_chance = " (all sides at chance)" if judgement.all_at_chance else ""
     before = f" (without the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
-    return f"{shown(judgement.verdict)}{_decided_by(judgement)}{at_chance}{before}"
+    return f"{shown(judgement.verdict)}{_decided_by(judgement)}{before}"
 
 
 def _decided_by(j: Judgement) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+
+from mialib.book.results import NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
+from mialib.detectors import DETECTORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +23,54 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
 MARKERS = "os^v*PDXh"
+
+
+def _detector_style(i: int) -> dict[str, str]:
+    lap, i = divmod(i, len(COLORS))  # the same colour again has another marker and a line with dots
+    return {"color": COLORS[i], "marker": MARKERS[(i + lap) % len(MARKERS)]} | ({"linestyle": "-."} if lap else {})
+
+
+# The one mapping of the whole book: each detector, by the papers' label, and each class of texts. The classes' colours
+# (of Tol's muted scheme, as those of other series) are no detector's.
+DETECTOR_STYLES = {known.label: _detector_style(i) for i, known in enumerate(DETECTORS.values())}
+CLASS_STYLES = {
+    "members": {"color": "#332288", "marker": "o", "hatch": ""},
+    "non-members": {"color": "#CC6677", "marker": "x", "hatch": "//"},
+}
+OTHER_COLORS = ["#117733", "#AA4499", "#44AA99", "#661100", "#6699CC", "#999933"]  # of series that are no detectors
+
+
+class VerdictStyle(NamedTuple):
+    """How a verdict looks: a mark that can be read without its colour, its tile, and its point in a forest plot."""
+
+    mark: str
+    color: str
+    text: str  # colour of the mark on the tile
+    marker: str
+
+
+# Tol's high-contrast scheme and greys: they differ in lightness, too.
+VERDICT_STYLES = {
+    "supported": VerdictStyle("✓", "#004488", "white", "o"),
+    "inconclusive": VerdictStyle("?", "#DDAA33", "black", "D"),
+    NO_DIFFERENCE: VerdictStyle("=", "#6E6E6E", "white", "s"),
+    UNINFORMATIVE: VerdictStyle("∅", "#D9D9D9", "black", "v"),
+    "not supported": VerdictStyle("✗", "#BB5566", "white", "X"),
+}
+
+
+class Tested(NamedTuple):
+    """A row of a forest plot."""
+
+    difference: Interval
+    verdict: str
+    margin: float | None = None  # of a claim of equality; None: the claim is a difference above 0
+
+
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
+# Ours and the printed number of a detector whose row says which it is: no colour is needed, and none is a detector's.
+OURS = {"color": "0.1"}
+PUBLISHED = {"color": "0.45", "markerfacecolor": "none"}
 CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  # above the grid
 
 
@@ -38,26 +89,31 @@ def use_style() -> None:
         "grid.color": "0.9",
         "figure.constrained_layout.use": True,
         "legend.frameon": False,
-        "svg.fonttype": "path",
+        "svg.fonttype": "none",  # text stays text: it can be searched, selected and read aloud
         "svg.hashsalt": "mialib",
     }
     set_matplotlib_formats("svg")
 
 
 def line_style(label: str, position: int) -> dict[str, str]:
-    """Colour and marker: a detector's (by the papers' label) are the same on every page, others go by position.
+    """Colour and marker: a detector's (by the papers' label) and a class's are the same on every page.
 
-    A blind baseline's line is dashed, as it is no detector's.
+    Other series have colours of their own, by position. A blind baseline's line is dashed, as it is no detector's.
     """
     from mialib.book.blind_tables import PREFIX
-    from mialib.detectors import DETECTORS
 
     if label.startswith(PREFIX):
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
-    labels = [known.label for known in DETECTORS.values()]
-    i = labels.index(label) if label in labels else position
-    lap, i = divmod(i, len(COLORS))  # the same colour again has another marker and a line with dots
-    return {"color": COLORS[i], "marker": MARKERS[(i + lap) % len(MARKERS)]} | ({"linestyle": "-."} if lap else {})
+    for name, style in CLASS_STYLES.items():
+        if label == name or label.startswith((f"{name} ", f"{name},")):  # "members (500)", "non-members, held out"
+            return {"color": style["color"], "marker": style["marker"]}
+    if label in DETECTOR_STYLES:
+        return dict(DETECTOR_STYLES[label])
+    return {
+        "color": OTHER_COLORS[position % len(OTHER_COLORS)],
+        "marker": MARKERS[position % len(MARKERS)],
+        "linestyle": ("-", "--", "-.", ":")[position // len(OTHER_COLORS) % 4],
+    }
 
 
 def lines_with_intervals(curves: dict[str, dict[float, Interval]], **options: Any) -> Figure:
@@ -74,14 +130,16 @@ def lines_in_panels(
     chance: float | None = 0.5,
     ticks: dict[float, str] | None = None,
     bands: bool = False,
+    columns: int = 2,
 ) -> Figure:
-    """One line a detector over x with its intervals, two panels a row: {panel: {line: {x: interval}}}.
+    """One line a detector over x with its intervals, `columns` panels a row: {panel: {line: {x: interval}}}.
 
     Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense.
     """
-    n_columns = min(2, len(panels))
+    n_columns = min(columns, len(panels))
     n_rows = -(-len(panels) // n_columns)
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=(7.2, 3.6 * n_rows + 0.5), sharey=True, squeeze=False)
+    size = (7.2, (3.6 if n_columns > 1 or len(panels) == 1 else 4.4) * n_rows + 0.5)
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
@@ -163,11 +221,9 @@ def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str
             y = rows.index(result.row)
             if result.ours is not None:
                 ends = [[result.ours - result.low], [result.high - result.ours]]
-                axes.errorbar(result.ours, y, xerr=ends, fmt="o", color="C0", markersize=6, elinewidth=1.5)
+                axes.errorbar(result.ours, y, xerr=ends, fmt="o", **OURS, markersize=6, elinewidth=1.5)
             if result.published is not None:
-                axes.plot(
-                    result.published, y, "D", markerfacecolor="none", color="C1", markersize=7, markeredgewidth=1.5
-                )
+                axes.plot(result.published, y, "D", **PUBLISHED, markersize=7, markeredgewidth=1.5)
         axes.axvline(chance, **CHANCE)
         published = next((r.published_column for r in chosen if r.column == column), None)
         axes.set_title(column + (f"\npublished: {published}" if published else ""), fontsize=10)
@@ -177,10 +233,8 @@ def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str
     panels[0][0].set_yticks(range(len(rows)), rows)
     panels[0][0].invert_yaxis()
     handles = [
-        plt.Line2D([], [], marker="o", linestyle="none", color="C0", label="ours, 95% interval"),
-        plt.Line2D(
-            [], [], marker="D", linestyle="none", color="C1", markerfacecolor="none", label="published (its own model)"
-        ),
+        plt.Line2D([], [], marker="o", linestyle="none", **OURS, label="ours, 95% interval"),
+        plt.Line2D([], [], marker="D", linestyle="none", **PUBLISHED, label="published (its own model)"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
     return _closed(figure)
@@ -219,14 +273,22 @@ def heatmaps(
     fmt: str,
     label: str,
     frame_best: bool = False,
+    paper_cell: tuple[float, float] | None = None,
 ) -> Figure:
-    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale, one below the other, so that their
-    digits can be read; `frame_best` frames the highest."""
+    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale, two side by side.
+
+    `frame_best` frames the highest cell, `paper_cell` (x, y) the one that the paper reports, by dashes.
+    """
     low = min(float(np.nanmin(grid)) for grid in grids.values())
     high = max(float(np.nanmax(grid)) for grid in grids.values())
-    size = 0.62 * len(xticks) + 1.6, len(grids) * (0.28 * len(yticks) + 1.2)
-    figure, panels = plt.subplots(len(grids), 1, figsize=size, squeeze=False)
-    for axes, (title, grid) in zip(panels[:, 0], grids.items(), strict=True):
+    n_columns = min(2, len(grids))
+    n_rows = -(-len(grids) // n_columns)
+    size = n_columns * (0.4 * len(xticks) + 0.5) + 0.9, n_rows * (0.27 * len(yticks) + 1.0) + 0.3
+    figure, panels = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
+    for axes in panels.flat[len(grids) :]:
+        axes.set_visible(False)
+    framed: dict[str, Any] = {}
+    for i, (axes, (title, grid)) in enumerate(zip(panels.flat, grids.items(), strict=False)):
         sns.heatmap(
             grid,
             ax=axes,
@@ -235,20 +297,39 @@ def heatmaps(
             cmap="cividis",
             annot=True,
             fmt=fmt,
-            annot_kws={"fontsize": 8},
+            annot_kws={"fontsize": 7.5},
             xticklabels=[f"{x:g}" for x in xticks],
             yticklabels=[f"{y:g}" for y in yticks],
-            cbar_kws={"label": label},
+            cbar=False,
         )
         colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
         for digits, colour in zip(axes.texts, colours, strict=True):
             digits.set_color("black" if _luminance(colour) > EQUAL_CONTRAST else "white")
         if frame_best:
             row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
-            axes.add_patch(plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
-        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+            framed["best here"] = _frame(axes, column, row, edgecolor="#D55E00", linewidth=2.5)
+        if paper_cell and all(
+            np.isclose(ticks, at).any() for ticks, at in zip((xticks, yticks), paper_cell, strict=True)
+        ):
+            column, row = (
+                np.isclose(ticks, at).argmax() for ticks, at in zip((xticks, yticks), paper_cell, strict=True)
+            )
+            framed["the paper's best"] = _frame(axes, column, row, edgecolor="white", linewidth=2.5)
+            framed["the paper's best"] = _frame(
+                axes, column, row, edgecolor="black", linewidth=2, linestyle=(0, (2, 1.5))
+            )
+        axes.set(xlabel=xlabel, ylabel="" if i % n_columns else ylabel)
+        axes.set_title(title, fontsize=10.5)
         axes.tick_params(axis="y", rotation=0)
+    figure.colorbar(axes.collections[0], ax=panels, label=label, fraction=0.04, pad=0.02)
+    if framed:
+        figure.legend(framed.values(), framed, loc="outside lower center", ncols=2, fontsize=9)
     return _closed(figure)
+
+
+def _frame(axes: Axes, column: int, row: int, **look: Any) -> Any:
+    """Frame one cell of a heatmap, a little inside of it."""
+    return axes.add_patch(plt.Rectangle((column + 0.04, row + 0.04), 0.92, 0.92, fill=False, **look))
 
 
 def _luminance(colour: np.ndarray) -> float:
@@ -268,10 +349,9 @@ def score_histograms(
     """How one detector's scores of members and of non-members overlap, with a threshold and single texts marked."""
     figure, axes = plt.subplots(figsize=(6.4, 3.6))
     bins = np.histogram_bin_edges(np.concatenate([members, non_members]), bins=40)
-    for values, label, color, hatch in ((non_members, "non-members", "C1", "//"), (members, "members", "C0", "")):
-        axes.hist(
-            values, bins=bins, alpha=0.55, label=f"{label} ({len(values)})", color=color, hatch=hatch, edgecolor="white"
-        )
+    for values, label in ((non_members, "non-members"), (members, "members")):
+        look = {"color": CLASS_STYLES[label]["color"], "hatch": CLASS_STYLES[label]["hatch"]}
+        axes.hist(values, bins=bins, alpha=0.55, label=f"{label} ({len(values)})", **look, edgecolor="white")
     if threshold is not None:
         axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label="threshold")
     for (label, score), marker in zip((marked or {}).items(), MARKERS, strict=False):
@@ -302,7 +382,8 @@ def dots_in_panels(
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
         for name, points in groups.items():
             j = series.index(name)
-            style = {"color": COLORS[j % len(COLORS)], "fmt": MARKERS[j % len(MARKERS)]}
+            style = line_style(name, j)
+            style = {"color": style["color"], "fmt": style["marker"]}
             at = [rows.index(row) + (j - (len(series) - 1) / 2) * step for row in points]
             ends = [[i.estimate - i.low for i in points.values()], [i.high - i.estimate for i in points.values()]]
             estimates = [i.estimate for i in points.values()]
@@ -317,4 +398,91 @@ def dots_in_panels(
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 3), fontsize=9)
+    return _closed(figure)
+
+
+def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure:
+    """A tile a test, by verdict, in groups: {group: the verdicts of its tests}; the legend counts them.
+
+    It is narrow, so that a phone shows its marks at a size that can be read.
+    """
+    width = 4.2  # inches
+    rows: list[tuple[str, list[str]]] = []
+    for name, verdicts in groups.items():
+        ordered = sorted(verdicts, key=VERDICTS.index)
+        heading = f"{name}: {len(ordered)} test{'s' * (len(ordered) != 1)}"
+        rows += [(heading if at == 0 else "", ordered[at : at + per_row]) for at in range(0, len(ordered), per_row)]
+    counts = {name: sum(list(of).count(name) for of in groups.values()) for name in VERDICTS}
+    shown = [name for name in VERDICTS if counts[name]]
+    n_lines = len(rows) + 0.75 * sum(bool(heading) for heading, _ in rows) + 0.9 * len(shown) + 0.5
+    figure, axes = plt.subplots(figsize=(width, n_lines * width / per_row))
+    y = 0.0
+    for heading, verdicts in rows:
+        if heading:
+            y += 0.75
+            axes.text(0, y - 0.2, heading, fontsize=11, fontweight="bold", va="bottom")
+        for x, name in enumerate(verdicts):
+            _tile(axes, x, y, name)
+        y += 1
+    y += 0.5
+    for name in shown:
+        _tile(axes, 0, y, name, size=0.8)
+        axes.text(1, y + 0.4, f"{name}: {counts[name]}", fontsize=11, va="center")
+        y += 0.9
+    axes.set(xlim=(0, per_row), ylim=(y, 0), aspect="equal")
+    axes.axis("off")
+    return _closed(figure)
+
+
+def _tile(axes: Axes, x: float, y: float, verdict: str, size: float = 0.92) -> None:
+    style = VERDICT_STYLES[verdict]
+    axes.add_patch(plt.Rectangle((x, y), size, size, facecolor=style.color, edgecolor="0.35", linewidth=0.5))
+    at = x + size / 2, y + size / 2
+    axes.text(*at, style.mark, color=style.text, fontsize=13 * size, ha="center", va="center_baseline")
+
+
+def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
+    """Each test's difference with its interval against its threshold: {claim: {setting: test}}; marked by verdict.
+
+    The threshold of a claimed difference is 0, the line; that of an equality is its margin, the grey box around 0.
+    """
+    line, row = 0.185, 0.235  # heights in inches: of a claim's wrapped text, and of a test
+    headings = {claim: wrap(claim, 56) for claim in claims}
+    height = sum(line * len(headings[claim]) + row * len(of) + 0.1 for claim, of in claims.items())
+    figure, axes = plt.subplots(figsize=(4.2, height + 1.5))  # narrow, for phones
+    y, ticks, used = 0.0, {}, []
+    for claim, tests in claims.items():
+        y += 0.1 + line * len(headings[claim])
+        text = "\n".join(headings[claim])
+        on_white = {"va": "bottom", "fontsize": 9, "weight": "bold", "bbox": {"color": "white", "pad": 1}}
+        axes.annotate(text, (0.01, y - 0.03), xycoords=("figure fraction", "data"), **on_white)
+        for name, test in tests.items():
+            y += row
+            at, style, d = y - row / 2, VERDICT_STYLES[test.verdict], test.difference
+            if test.margin is not None:
+                box = (-test.margin, at - 0.4 * row), 2 * test.margin, 0.8 * row
+                axes.add_patch(plt.Rectangle(*box, facecolor="0.87", edgecolor="0.6", linewidth=0.6, zorder=0.9))
+            ends = [[d.estimate - d.low], [d.high - d.estimate]]
+            look = {"fmt": style.marker, "markeredgecolor": "0.2", "markeredgewidth": 0.6, "ecolor": "0.2"}
+            axes.errorbar(d.estimate, at, xerr=ends, color=style.color, markersize=7, elinewidth=1.4, **look)
+            beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+            axes.annotate(style.mark, (1, at), (5, 0), **beside, va="center", fontsize=11, annotation_clip=False)
+            ticks[at] = name
+            used.append(test.verdict)
+    axes.axvline(0, **CHANCE | {"linestyle": "-", "linewidth": 1})
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8.5)
+    axes.set_ylim(y + 0.05, 0)
+    axes.set_xlabel(xlabel, fontsize=10)
+    axes.tick_params(axis="x", labelsize=9)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
+    shown = [name for name in VERDICTS if name in used]
+    handles = [
+        plt.Line2D([], [], linestyle="none", marker=of.marker, color=of.color, markeredgecolor="0.2", markersize=7)
+        for of in map(VERDICT_STYLES.get, shown)
+    ]
+    labels = [f"{VERDICT_STYLES[name].mark} {name}: {used.count(name)}" for name in shown]
+    figure.legend(handles, labels, loc="outside lower left", ncols=1, fontsize=9)
     return _closed(figure)

@@ -32,8 +32,8 @@ from mialib.book.claim_tests import (
     scores_of,
 )
 from mialib.book.recorded import read_rows, scores_code
-from mialib.book.results import NO_DIFFERENCE, SMALLEST, verdict
-from mialib.metrics import Comparison, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
+from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
+from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
 from mialib.shared.kept import JSON, keep
 from mialib.store import DATA, code_hash, hash_files
@@ -58,7 +58,6 @@ class Judgement:
     comparisons: tuple[Comparison, ...]  # with each side that a is against; covers texts and seeds
     verdict: str
     plain_verdict: str  # the same without a smallest difference that matters, as all were judged before there was one
-    all_at_chance: bool  # an equality of sides that all are at chance: it says nothing of what was varied
     live: tuple[Comparison, ...]  # the same of the seed that this build trained
     recorded: tuple[Comparison, ...]  # and of the recorded ones; empty where there are none
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
@@ -94,18 +93,26 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
 
     comparisons = compare(seeds)
+    at_chance = _all_at_chance(claim, labels, seeds)
     return Judgement(
         claim=claim,
         setting=setting,
         place=place,
         seeds=tuple(s.seed for s in seeds),
         comparisons=comparisons,
-        verdict=worst(),
-        plain_verdict=worst(matters=0),
-        all_at_chance=_all_at_chance(claim, labels, seeds),
+        verdict=UNINFORMATIVE if at_chance else worst(),
+        plain_verdict=UNINFORMATIVE if at_chance else worst(matters=0),
         live=compare([s for s in seeds if s.seed == 0]),
         recorded=compare([s for s in seeds if s.seed != 0]),
     )
+
+
+def aucs_of(labels: Sequence[int], seeds: Sequence[SeedScores]) -> list[Interval]:
+    """Each side's AUC over the training seeds, side a first; like a verdict's, the intervals cover texts and seeds."""
+    ties = [np.zeros_like(seed.scores[0]) for seed in seeds]
+    by_side = [[seed.scores[i] for seed in seeds] for i in range(len(seeds[0].scores))]
+    above_chance = [compare_auc_over_seeds(labels, of, ties).difference for of in by_side]
+    return [Interval(0.5 + d.estimate, 0.5 + d.low, 0.5 + d.high, d.level) for d in above_chance]
 
 
 def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:
@@ -115,9 +122,10 @@ def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScor
     """
     if claim.expect != "equivalent" or CHANCE in claim.against:
         return False
-    by_side = [[s.scores[i] for s in seeds] for i in range(len(seeds[0].scores))]
-    above_chance = [compare_auc_over_seeds(labels, of, [np.zeros_like(one) for one in of]).difference for of in by_side]
-    return all(verdict(interval, claim.margin) == "supported" for interval in above_chance)
+    if len(seeds) < SEEDS_OF_A_VERDICT:
+        return False
+    near = 0.5 - claim.margin, 0.5 + claim.margin
+    return all(near[0] <= auc.low and auc.high <= near[1] for auc in aucs_of(labels, seeds))
 
 
 _AS_JSON = TypeAdapter(Judgement)

@@ -125,6 +125,12 @@ def _along(paper: str, item: str, name: str, metric: str) -> dict[str, tuple[flo
     raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")
 
 
+def surp_best_cell() -> tuple[float, float]:
+    """Percentile k and entropy threshold (nats) of the best cell of the SURP paper's Figure 4."""
+    values = load_published("surp", "figure-4").set_index("metric")["value"]
+    return float(values["best_k"]), float(values["best_entropy_threshold"])
+
+
 class Printed(NamedTuple):
     """An AUC that a paper prints."""
 

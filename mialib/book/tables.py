@@ -63,23 +63,19 @@ def results_in_parts(results: Iterable[Result], metric: str, headings: Mapping[s
 
 
 def comparison_table(
-    comparisons: dict[str, Comparison | None],
-    claim: str,
-    margin: float | None = None,
-    p_value: str = "p (two-sided, paired DeLong)",
+    comparisons: dict[str, Comparison | None], claim: str, margin: float | None = None
 ) -> pd.DataFrame:
-    """One row a comparison: difference with interval, p-value, and whether it is positive as far as one seed can say.
+    """One row a comparison: difference with interval, and whether it is positive as far as one seed can say.
 
-    With a margin the claim is that the difference lies within ±margin; the p-value, which is of 0, is then left out.
+    With a margin the claim is that the difference lies within ±margin. No p-value: the interval says it, and more.
     """
     rows = [
-        {claim: str(c.difference), p_value: f"{c.p_value:.2g}", ONE_SEED: one_seed_says(c.difference, margin)}
+        {claim: str(c.difference), ONE_SEED: one_seed_says(c.difference, margin)}
         if c
-        else {claim: DASH, p_value: DASH, ONE_SEED: "not applicable"}
+        else {claim: DASH, ONE_SEED: "not applicable"}
         for c in comparisons.values()
     ]
-    columns = [claim, p_value, ONE_SEED] if margin is None else [claim, ONE_SEED]
-    return pd.DataFrame(rows, index=list(comparisons), columns=columns)
+    return pd.DataFrame(rows, index=list(comparisons), columns=[claim, ONE_SEED])
 
 
 def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
@@ -124,6 +120,11 @@ def shown(table: pd.DataFrame) -> Styler:
     for axis in ("index", "columns"):
         styled = styled.format_index(escape="html", axis=axis)
     return styled.set_properties(**{"white-space": "pre-line"})
+
+
+def cards(table: pd.DataFrame) -> Styler:
+    """`shown`, of a table of sentences: on a phone each row is a card, whose cells name their columns (`book.css`)."""
+    return shown(table).hide(axis="index").set_table_attributes('class="cards"')
 
 
 def small(table: pd.DataFrame) -> Styler:

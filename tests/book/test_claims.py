@@ -8,6 +8,7 @@ from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
 from mialib.book import claims
 from mialib.book.claim_tests import SeedScores, load_claims
 from mialib.book.judging import judge
+from mialib.metrics import Interval, auc
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
@@ -21,7 +22,9 @@ def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_p
     seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
     one, all_three = (judge(claim, "here", PLACE, LABELS, seeds[:n]) for n in (1, 3))
     text = claims.summary([replace(one, left_out=("seed 1: recorded for other texts",)), all_three])
-    counts = "1 supported, 1 inconclusive, 0 no difference that matters, 0 not supported"
+    counts = (
+        "1 supported, 1 inconclusive, 0 no difference that matters, 0 uninformative (all at chance), 0 not supported"
+    )
     assert text.startswith(f"**2 tests**: {counts}.") and "each: 1 to 3." in text
     assert text.endswith("- x, here, seed 1: recorded for other texts")
     assert "eft out" not in claims.summary([all_three])
@@ -58,6 +61,47 @@ def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_p
     assert str(far) in row["this build: difference"].replace("\N{NO-BREAK SPACE}", " ") and far.estimate > 0.1
 
 
+def three_seeds(*shifts):
+    """Scores of three seeds, each side's members so many standard deviations higher."""
+    return [SeedScores(s, np.array([scores_at(d, 10 * s + i) for i, d in enumerate(shifts)]), "t") for s in range(3)]
+
+
+def test_tests_are_grouped_by_paper_in_the_books_order_and_former_ones_are_left_out(tmp_path):
+    claim = load_written(claim_of(), tmp_path).claims[0]
+    one = judge(claim, "here", PLACE, LABELS, three_seeds(2, 0))
+    of = {paper: replace(one, claim=claim.model_copy(update={"paper": paper})) for paper in ("surp", "min-k", "others")}
+    former = replace(of["surp"], claim=of["surp"].claim.model_copy(update={"former_of": "x"}))
+    grouped = claims.by_paper([*of.values(), former])
+    assert grouped == {"Min-K% Prob": [of["min-k"]], "SURP": [of["surp"]], "Claims of others": [of["others"]]}
+
+
+def test_a_row_of_the_forest_is_the_comparison_that_speaks_most_against_its_claim(tmp_path):
+    claim = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path).claims[0]
+    judgement = judge(claim, "here", PLACE, LABELS, three_seeds(2, 1, 0))
+    lowest = min((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
+    assert claims.forest_rows([judgement]) == {claim.claim: {"here (worst of 2)": (lowest, "supported", None)}}
+    assert claims.difference_of([judgement], claim.id, "here") == lowest
+
+
+def test_the_auc_of_a_side_is_the_mean_over_seeds(tmp_path, monkeypatch):
+    stated, seeds = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path), three_seeds(2, 1, 0)
+    for seed in seeds:
+        seed.scores[2] = 0  # all tie, as under chance
+    monkeypatch.setattr(claims, "seeds_of", lambda *_: (LABELS, seeds, []))
+    found = claims.side_aucs(stated, stated.claims[0].id, "here")
+    assert list(found) == ["PPL", "Zlib"]
+    for i, interval in enumerate(found.values()):
+        by_seed = [auc(LABELS, seed.scores[i]) for seed in seeds]
+        assert np.isclose(interval.estimate, np.mean(by_seed)) and interval.low < interval.estimate < interval.high
+
+
+def test_how_one_detector_stands_to_another_in_words():
+    assert claims.leads(Interval(0.05, 0.02, 0.08)) == "is ahead of"
+    assert claims.leads(Interval(-0.05, -0.08, -0.02)) == "is behind"
+    assert claims.leads(Interval(0.005, 0.001, 0.009)) == "is level with"
+    assert claims.leads(Interval(0.02, -0.02, 0.06)) == "is not told apart from"
+
+
 def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     against = [
         {"detector": "surp", "options": "grid", "part": "head", "n_words": {"here": 64}},
@@ -80,3 +124,8 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     ).data.to_dict("records")
     assert "(members, group 7 of 7 − non-members)" in row["where"]
     assert row["difference of AUC (or TPR) [95% interval]"].endswith("against chance (expected within ±0.05)")
+
+
+def test_an_interval_in_a_sentence_has_three_digits_and_no_minus_zero():
+    assert claims.three_digits(Interval(-0.00072, -0.00147, 0.00003)) == "-0.001 [-0.001, 0.000]"
+    assert claims.three_digits(Interval(-0.0002, -0.0004, 0.1234)) == "0.000 [0.000, 0.123]"

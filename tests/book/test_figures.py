@@ -1,5 +1,8 @@
 """The figures draw the numbers that they are given, and the tables print them."""
 
+import io
+import re
+
 import matplotlib
 import numpy as np
 import pytest
@@ -7,9 +10,10 @@ import pytest
 matplotlib.use("Agg")
 
 from mialib.book import figures, tables
-from mialib.book.results import ONE_SEED, Result
+from mialib.book.results import ONE_SEED, VERDICTS, Result
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
+from mialib.store import ROOT
 
 
 def result(row, column, value, published=None):
@@ -39,8 +43,23 @@ def test_a_heatmap_frames_its_highest_cell():
         {"g": grid}, xticks=[1, 2], yticks=[1, 2], xlabel="x", ylabel="y", fmt=".2f", label="AUC", frame_best=True
     )
     [frame] = [p for p in figure.axes[0].patches if p.get_linewidth() == 2.5]
-    assert frame.get_xy() == (0, 1)
+    assert np.floor(frame.get_xy()).tolist() == [0, 1]
     assert [digits.get_color() for digits in figure.axes[0].texts] == ["white", "white", "black", "black"]
+
+
+def test_two_heatmaps_stand_side_by_side_with_the_papers_cell_beside_the_best():
+    grid = np.array([[0.5, 0.6], [0.9, 0.7]])
+    axes = {"xticks": [10, 40], "yticks": [0.5, 2.5], "xlabel": "k", "ylabel": "ε", "fmt": ".2f", "label": "AUC"}
+    figure = figures.heatmaps({"a": grid, "b": grid}, **axes, frame_best=True, paper_cell=(40, 2.5))
+    left, right = figure.axes[:2]
+    assert left.get_position().y0 == pytest.approx(right.get_position().y0)
+    for panel in (left, right):
+        cells = [tuple(np.floor(patch.get_xy())) for patch in panel.patches]
+        assert set(cells) == {(0, 1), (1, 1)}
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["best here", "the paper's best"]
+    off_the_grid = figures.heatmaps({"a": grid}, **axes, paper_cell=(30, 2.5))
+    assert not off_the_grid.axes[0].patches and not off_the_grid.legends
 
 
 def test_a_heatmaps_cell_without_a_number_has_no_digits():
@@ -49,9 +68,82 @@ def test_a_heatmaps_cell_without_a_number_has_no_digits():
     assert [digits.get_text() for digits in figure.axes[0].texts] == ["0.50", "0.90", "0.70"]
 
 
-def test_every_detector_has_its_own_colour_and_marker():
-    styles = [tuple(figures.line_style(d.label, 0).values()) for d in DETECTORS.values()]
+def test_every_detector_has_its_own_colour_and_marker_whatever_its_place():
+    assert list(figures.DETECTOR_STYLES) == [d.label for d in DETECTORS.values()]
+    styles = [tuple(style.items()) for style in figures.DETECTOR_STYLES.values()]
     assert len(set(styles)) == len(styles)
+    for label, style in figures.DETECTOR_STYLES.items():
+        assert figures.line_style(label, 0) == figures.line_style(label, 7) == style
+
+
+def test_members_and_non_members_have_colours_that_no_detector_and_no_other_series_has():
+    of_classes = {name: figures.line_style(name, 3)["color"] for name in ("members", "non-members")}
+    assert len(set(of_classes.values())) == 2
+    others = {figures.line_style(f"model {i}", i)["color"] for i in range(20)}
+    assert not (set(of_classes.values()) | others) & set(figures.COLORS)
+    assert not set(of_classes.values()) & others
+    for label in ("non-members (40)", "non-members, held out"):
+        assert figures.line_style(label, 0)["color"] == of_classes["non-members"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_no_page_chooses_a_colour_of_its_own(path):
+    """Greys and black are free; all else comes from the one mapping."""
+    assert not re.findall(r"figures\.COLORS|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
+
+
+def test_dots_of_detectors_have_the_detectors_colours():
+    point = {"row": Interval(0.6, 0.5, 0.7)}
+    axes = figures.dots_in_panels({"panel": {"SURP": point, "PPL": point}}).axes[0]
+    drawn = {container.get_label(): container.lines[0].get_color() for container in axes.containers}
+    assert drawn == {name: figures.DETECTOR_STYLES[name]["color"] for name in ("SURP", "PPL")}
+
+
+def test_text_in_a_figure_stays_text():
+    with matplotlib.rc_context():
+        figures.use_style()
+        svg = io.StringIO()
+        figures.lines_with_intervals({"PPL": {1: Interval(0.6, 0.5, 0.65)}}, xlabel="texts").savefig(svg, format="svg")
+    assert ">texts</text>" in svg.getvalue() and ">PPL</text>" in svg.getvalue()
+
+
+def texts_of(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_a_tile_a_test_with_its_mark_and_a_legend_that_counts():
+    groups = {"SURP": ["not supported", "supported"], "DC-PDD": ["supported"]}
+    figure = figures.verdict_tiles(groups)
+    marks = {name: figures.VERDICT_STYLES[name].mark for name in VERDICTS}
+    assert len(set(marks.values())) == len(VERDICTS) == len(figures.VERDICT_STYLES), "none is told by colour alone"
+    yes, no = marks["supported"], marks["not supported"]
+    counts = [yes, "supported: 2", no, "not supported: 1"]
+    assert texts_of(figure) == ["SURP: 2 tests", yes, no, "DC-PDD: 1 test", yes, *counts]
+    tiles = [patch.get_facecolor() for patch in figure.axes[0].patches]
+    assert len(tiles) == 3 + 2 and tiles[0] == tiles[2] == tiles[3] != tiles[1]
+
+
+def test_more_tiles_than_fit_go_on_in_the_next_row():
+    figure = figures.verdict_tiles({"SURP": ["supported"] * 5}, per_row=2)
+    places = [patch.get_xy() for patch in figure.axes[0].patches[:5]]
+    assert [x for x, _ in places] == [0, 1, 0, 1, 0] and len({y for _, y in places}) == 3
+
+
+def test_a_forest_plot_has_each_test_with_its_interval_its_margin_and_its_verdict():
+    tests = {
+        "A is better.": {"English": figures.Tested(Interval(0.1, 0.05, 0.2), "supported")},
+        "A is as good.": {"English": figures.Tested(Interval(0.0, -0.04, 0.03), "inconclusive", 0.02)},
+    }
+    figure = figures.forest(tests, xlabel="difference")
+    axes = figure.axes[0]
+    ends = [container.lines[2][0].get_segments()[0][:, 0].tolist() for container in axes.containers]
+    np.testing.assert_allclose(ends, [[0.05, 0.2], [-0.04, 0.03]])
+    [box] = axes.patches
+    assert (box.get_x(), box.get_width()) == (-0.02, 0.04)
+    assert texts_of(figure) == ["A is better.", "✓", "A is as good.", "?"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["English", "English"]
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["✓ supported: 1", "? inconclusive: 1"]
 
 
 def test_the_table_prints_ours_with_its_interval_and_the_published_number():

@@ -19,7 +19,7 @@ from mialib.book.judging import judge, judge_on, load_recorded
 from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC
 from mialib.book.profile import load_profile
 from mialib.book.recorded import write_rows
-from mialib.book.results import SMALLEST, label_of, verdict
+from mialib.book.results import SMALLEST, UNINFORMATIVE, label_of, unbroken, verdict
 from mialib.book.tuning import METHODS
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.detectors import DETECTORS
@@ -371,10 +371,10 @@ def test_an_equality_of_sides_at_chance_is_named(shifts, test, expected, n_folds
             for f, texts in enumerate(val_idx):
                 seed.scores[side, f, texts] = np.nan
     judgement = judge(claim, "here", PLACE, LABELS, seeds)
-    assert judgement.all_at_chance is expected
+    assert (judgement.verdict == UNINFORMATIVE) is expected
     [verdict] = claims.claims_table([judgement]).data["verdict"]
-    assert ("(all sides at chance)" in verdict) is expected
-    assert ("(all sides at chance)" in claims.ledger_table([judgement]).data["verdict"][0]) is expected
+    assert ("uninformative (all at chance)" in verdict) is expected
+    assert unbroken(judgement.verdict) in claims.ledger_table([judgement]).data["verdict"][0]
 
 
 @pytest.mark.parametrize(
