@@ -322,6 +322,31 @@ def notebook(
 
 
 @app.command()
+def student(
+    pages: Annotated[
+        list[str] | None, typer.Argument(metavar="[PAGE]...", help="names from notebooks/; default: all of them")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", help="the folder; below it student/ and solution/")] = Path(
+        "handout"
+    ),
+) -> None:
+    """Write notebooks for students, without any solution, and the same with the solutions.
+
+    A code cell tagged `exercise` stays as a stub, the one tagged `check` tells whether it is done, and the one tagged
+    `solution` is left out, as are solutions in the text, all outputs and all metadata.
+    """
+    from mialib.book.notebooks import NOTEBOOKS, clone
+    from mialib.book.student import write_builds
+
+    clone()
+    known = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    if unknown := [page for page in pages or [] if page not in known]:
+        raise ValueError(f"there is no notebook {unknown[0]!r}; there are: {', '.join(known)}")
+    written = write_builds([known[page] for page in pages or known], output)
+    typer.echo(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
+
+
+@app.command()
 def column(
     page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
     name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],
