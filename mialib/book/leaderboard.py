@@ -35,8 +35,12 @@ class Submission:
     n_submissions: int  # this one and all before it
 
     def __str__(self) -> str:
-        counted = f"submission {self.n_submissions}"
-        return f"{self.name} ({counted}): AUC {self.auc}, minus {DETECTORS[BASELINE].label}: {self.ahead.difference}"
+        lines = (
+            f"{self.name} (submission {self.n_submissions})",
+            f"    AUC on the {OPEN}: {self.auc}",
+            f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}",
+        )
+        return "\n".join(lines)
 
 
 class Board:

@@ -35,7 +35,7 @@ def test_a_submission_is_judged_on_the_first_half_as_the_metrics_judge(stats, bo
     scores, baseline = (mialib.detect(name, stats)[first] for name in ("ppl", "min_k++"))
     assert found.auc == auc_interval(LABELS[first], scores)
     assert found.ahead == compare_auc(LABELS[first], scores, baseline)
-    assert str(found).startswith("ppl (submission 1): AUC 0.")
+    assert str(found).startswith("ppl (submission 1)\n    AUC on the first half: 0.")
 
 
 def test_min_k_plus_plus_is_level_with_itself(board):
