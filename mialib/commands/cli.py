@@ -322,6 +322,24 @@ def notebook(
 
 
 @app.command()
+def report(
+    output: Annotated[Path, typer.Option("--output", help="the Markdown file to write")] = Path("report.md"),
+) -> None:
+    """Write the replication report of a finished build: scope, method, each number with tolerance and verdict."""
+    from mialib.book import report as reports
+    from mialib.book.notebooks import clone
+    from mialib.book.profile import load_profile
+    from mialib.store import atomic_path
+
+    clone()
+    profile = load_profile()
+    text = reports.report(profile, reports.build_folder(profile))
+    with atomic_path(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    typer.echo(f"{output}: {text.count(chr(10))} lines")
+
+
+@app.command()
 def student(
     pages: Annotated[
         list[str] | None, typer.Argument(metavar="[PAGE]...", help="names from notebooks/; default: all of them")
