@@ -24,7 +24,7 @@ from mialib.book.judging import WORST_FIRST
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Profile
 from mialib.book.published import load_published
-from mialib.book.results import DASH, SMALLEST, Result, load_results
+from mialib.book.results import DASH, SMALLEST, Result, load_results, verdict
 from mialib.store import ROOT, atomic_path
 
 PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}
@@ -137,24 +137,27 @@ def command(page: str, profile: Profile) -> str:
 
 
 def papers_tables(profile: Profile, build: Path) -> str:
-    """Markdown: of each printed table and figure its page, status, verdicts and notebook; then the commands."""
-    ledger = read_ledger(build / "results" / "claims.json")
-    lines = ["| paper | printed | page | status | verdicts of its claims | notebook |", "|---|---|---|---|---|---|"]
-    commands: dict[str, dict[str, list[str]]] = {}
-    for one in printed_items(profile):
-        if not one.pages:
-            lines.append(f"| {PAPERS[one.paper]} | {one.item} | {DASH} | published numbers only | {DASH} | {DASH} |")
-        for page in one.pages:
-            notebook = profile.notebooks[page].notebook
-            ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
-            about = [j for j in ledger if j.claim.id in ids]
-            status = "replicated" if (build / "results" / f"{page}.json").is_file() else NOT_RUN
-            cells = (PAPERS[one.paper], one.item, f"[](pages/{page})", status, count_verdicts(about), f"`{notebook}`")
-            lines.append(f"| {' | '.join(cells)} |")
-            commands.setdefault(PAPERS[one.paper], {}).setdefault(page, []).append(one.item)
-    for paper, of_paper in commands.items():
-        text = "\n\n".join(f"# {', '.join(items)}\n{command(page, profile)}" for page, items in of_paper.items())
-        lines += ["", f"````{{dropdown}} Commands: {paper}", "```bash", text, "```", "````"]
+    """Markdown, a section a paper: of each printed table and figure its page, verdicts, status and notebook; commands.
+
+    The verdicts stand before the status, so that a phone shows them without scrolling sideways.
+    """
+    ledger, items, lines = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
+    for paper, title in PAPERS.items():
+        lines += [f"## {title}", "", "| printed | verdicts of its claims | status | notebook |", "|---|---|---|---|"]
+        commands: dict[str, list[str]] = {}
+        for one in (one for one in items if one.paper == paper):
+            if not one.pages:
+                lines.append(f"| {one.item} | {DASH} | published numbers only | {DASH} |")
+            for page in one.pages:
+                notebook = profile.notebooks[page].notebook
+                ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
+                said = count_verdicts(j for j in ledger if j.claim.id in ids)
+                status = "replicated" if (build / "results" / f"{page}.json").is_file() else NOT_RUN
+                lines.append(f"| [{one.item}](pages/{page}) | {said} | {status} | `{notebook}` |")
+                commands.setdefault(page, []).append(one.item)
+        if commands:
+            each = [f"# {', '.join(of_page)}\n{command(page, profile)}" for page, of_page in commands.items()]
+            lines += ["", f"````{{dropdown}} Commands: {title}", "```bash", "\n\n".join(each), "```", "````", ""]
     return "\n".join(lines) + "\n"
 
 
@@ -246,7 +249,7 @@ def report(profile: Profile, build: Path) -> str:
 
 
 def _rows(judged: Judged) -> list[str]:
-    """A row for each comparison of a test; what the rows share stands in the first."""
+    """A row for each comparison of a test with its own verdict; what they share, the claim's among it, in the first."""
     claim, rows = judged.claim, []
     sides = claim.at(judged.setting).against
     for i, (result, side) in enumerate(zip(judged.differences, sides, strict=True)):
@@ -254,8 +257,10 @@ def _rows(judged: Judged) -> list[str]:
         name = side if isinstance(side, str) else side.detector
         tolerance = f"±{claim.margin or claim.matters or SMALLEST:g}"
         deviation = DASH if effect is None else f"{result.ours - effect:+.3f}"
-        shared = (claim.claim, claim.published, judged.setting) if i == 0 else ("", "", "")
-        cells = (*shared, f"against {name}: {result.interval}", tolerance, deviation, judged.verdict if i == 0 else "")
+        own = verdict(result.interval, claim.margin, claim.matters or SMALLEST)
+        stated = f"{claim.claim} **{judged.verdict}**"
+        shared = (stated, claim.published, judged.setting) if i == 0 else ("", "", "")
+        cells = (*shared, f"against {name}: {result.interval}", tolerance, deviation, own)
         rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return rows
 

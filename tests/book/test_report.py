@@ -68,9 +68,9 @@ def test_pages_of_the_papers_own_tables_are_found_by_their_parameters():
 
 def test_the_list_says_page_status_verdicts_and_command(build):
     text = report.papers_tables(LAB, build)
-    row = "| DC-PDD | Table 2 | [](pages/dc_pdd_tables_2_3) | replicated | 1 not supported | `dc_pdd_tables_2_3` |"
-    assert row in text
-    assert f"| SURP | Figure 4 | [](pages/surp_figure_4) | {report.NOT_RUN} |" in text
+    assert "| [Table 2](pages/dc_pdd_tables_2_3) | 1 not supported | replicated | `dc_pdd_tables_2_3` |" in text
+    assert f"| [Figure 4](pages/surp_figure_4) | – | {report.NOT_RUN} | `surp_figure_4` |" in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {p}" for p in report.PAPERS.values()]
     assert "# Table 2, Table 3\n.venv/bin/papermill notebooks/dc_pdd_tables_2_3.ipynb out.ipynb -p models" in text
     assert "-p published 'WikiMIA / Pythia-6.9B,PatentMIA / Qwen1.5-14B'" in text
     assert not re.search(r"\| (?:\d+ )?supported", text), "a former test's verdict does not count"
@@ -101,6 +101,7 @@ def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
         assert f"\n## {heading}\n" in text
     [row] = [line for line in text.splitlines() if "against min_k: -0.020 [-0.030, -0.010]" in line]
     assert row.endswith("| ±0.01 | -0.023 | not supported |"), "-0.020 minus the smallest printed lead, 0.003"
+    assert "**not supported**" in row, "the claim's own verdict"
     assert "| dc_pdd_tables_2_3 | PPL, a\\|b, auc | 0.65 | 0.600 [0.500, 0.700] | -0.050 | inside |" in text
     assert "1 claims are tested in 1 places" in text
 
