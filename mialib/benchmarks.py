@@ -24,14 +24,14 @@ class Benchmark:
 
     name: str
     texts: tuple[str, ...]
-    labels: NDArray[np.int8]  # (N,)
-    revision: str  # a hub commit or a hash of the content
-    language: str = "en"  # "zh" counts words with jieba
-    n_words: int | None = None  # what the texts were cut to; None for whole texts
-    domains: tuple[str, ...] = ()  # where each text is from, N of them; empty where that is not known
-    validation: tuple[int, ...] = ()  # the texts to choose hyperparameters on, where the benchmark says which
-    sources: tuple[str, ...] = ()  # the page or book that each text is from, N of them; empty where that is not known
-    times: tuple[int, ...] = ()  # how often each text was inserted into training, N of them; empty where not known
+    labels: NDArray[np.int8]  #: (N,)
+    revision: str  #: a hub commit or a hash of the content
+    language: str = "en"  #: "zh" counts words with jieba
+    n_words: int | None = None  #: what the texts were cut to; None for whole texts
+    domains: tuple[str, ...] = ()  #: where each text is from, N of them; empty where that is not known
+    validation: tuple[int, ...] = ()  #: the texts to choose hyperparameters on, where the benchmark says which
+    sources: tuple[str, ...] = ()  #: the page or book that each text is from, N of them; empty where that is not known
+    times: tuple[int, ...] = ()  #: how often each text was inserted into training, N of them; empty where not known
 
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)

@@ -40,7 +40,7 @@ class TokenFrequency:
 
     @cached_property
     def log_probability(self) -> NDArray[np.float64]:
-        """log p(v; D') with Laplace smoothing, (V,) nats: log((count + 1) / (N' + |V|)) (DC-PDD, Eq. 5)."""
+        """log p(v; D') with Laplace smoothing, (V,) nats: `log((count + 1) / (N' + |V|))` (DC-PDD, Eq. 5)."""
         return np.log(self.counts + 1) - np.log(self.n_tokens + len(self.counts))
 
     @property
@@ -81,7 +81,7 @@ def count_tokens(
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's |V|, its number of output rows. Once a minute `save` is given the counts, and of how
+    `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` is given the counts, and of how
     many texts they are; `found` is what an earlier run saved last. ValueError for a token outside the vocabulary, and
     for no tokens.
     """

@@ -32,10 +32,10 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     start_token_id: int | None
-    revision: str  # hub commit or content hash of the weights
+    revision: str  #: hub commit or content hash of the weights
     tokenizer_hash: str
-    max_tokens: int  # the context: how many tokens the model reads, the start token included
-    vocab_size: int  # rows of the output head
+    max_tokens: int  #: the context: how many tokens the model reads, the start token included
+    vocab_size: int  #: rows of the output head
 
     @classmethod
     def of(

@@ -42,10 +42,10 @@ class TokenRow(NamedTuple):
     """One text's statistics, each of shape (n_tokens,); what a detector is given."""
 
     token_ids: NDArray[np.int32]
-    log_prob: NDArray[np.float32]  # nats
-    entropy: NDArray[np.float32]  # nats
-    log_prob_var: NDArray[np.float32]  # nats^2
-    top_log_prob: NDArray[np.float32]  # nats
+    log_prob: NDArray[np.float32]  #: nats
+    entropy: NDArray[np.float32]  #: nats
+    log_prob_var: NDArray[np.float32]  #: nats^2
+    top_log_prob: NDArray[np.float32]  #: nats
 
 
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:

@@ -197,6 +197,12 @@ def test_texts_are_encoded_in_one_place():
     assert [p.name for p in others if p.name not in own and "add_special_tokens=False" in p.read_text("utf-8")] == []
 
 
+def test_the_page_of_the_library_has_every_public_name():
+    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. (?:auto\w+|py:data):: mialib\.(\w+)$", page, re.M)
+    assert sorted(documented) == sorted(mialib.__all__)
+
+
 TRACKED = ("*.md", "*.toml", "*.yml", "*.yaml", "*.py", "*.ipynb", "Snakefile", "Makefile", "*.csv", "*.svg")
 
 

@@ -51,22 +51,22 @@ class Collected(NamedTuple):
 class Chosen:
     """The probe of the highest validation AUC, with one way of standardizing."""
 
-    scores: FloatArray  # (N,), logits; higher = more likely a member
-    learning_rate: float  # of its proxy
-    layer: int  # 1 is the first block, L the last
-    validation_aucs: FloatArray  # (learning rates, L)
+    scores: FloatArray  #: (N,), logits; higher = more likely a member
+    learning_rate: float  #: of its proxy
+    layer: int  #: 1 is the first block, L the last
+    validation_aucs: FloatArray  #: (learning rates, L)
 
 
 @dataclass(frozen=True)
 class ProbeScores:
     """What the probe says of N texts, and on which of them it may be judged."""
 
-    chosen: Chosen  # standardized by the probe's training activations
-    leaking: Chosen  # each split standardized by its own statistics, as the authors' code does
+    chosen: Chosen  #: standardized by the probe's training activations
+    leaking: Chosen  #: each split standardized by its own statistics, as the authors' code does
     learning_rates: tuple[float, ...]
-    validation: Indices  # the texts that layer and learning rate are chosen on
-    test: Indices  # all others: judge on these alone
-    n_cut: int  # texts whose end was cut to fit the context
+    validation: Indices  #: the texts that layer and learning rate are chosen on
+    test: Indices  #: all others: judge on these alone
+    n_cut: int  #: texts whose end was cut to fit the context
 
     @property
     def scores(self) -> FloatArray:

@@ -28,6 +28,7 @@ LEADS = {
     NO_DIFFERENCE: "is level with",
     "inconclusive": "is not told apart from",
 }
+VERDICT = "verdict"  # the metric of a result that is one in words
 
 
 def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
@@ -201,8 +202,8 @@ def summary(judgements: Sequence[Judgement]) -> str:
 
 
 def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
-    """Every comparison of every claim as a result."""
-    return [
+    """Every comparison of every claim as a result, and the verdict of each claim in each setting as one in words."""
+    differences = [
         Result.of(
             row=j.claim.id,
             column=f"{j.setting}, comparison {i}",
@@ -211,6 +212,9 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
         )
         for j in judgements
         for i, c in enumerate(j.comparisons)
+    ]
+    return differences + [
+        Result.of(row=j.claim.id, column=j.setting, metric=VERDICT, interval=None, why=j.verdict) for j in judgements
     ]
 
 

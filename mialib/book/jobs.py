@@ -167,11 +167,14 @@ def book(index: str, page: str = "") -> None:
     import yaml
 
     from mialib.book.profile import load_profile
+    from mialib.book.report import build_folder, write_lists
 
+    profile = load_profile()
+    write_lists(profile, build_folder(profile), Path("book/pages"))
     folder = Path(index.partition("/_build/")[0])
     toc = folder / "_toc.yml"
     folder.mkdir(parents=True, exist_ok=True)
-    toc.write_text(yaml.safe_dump(load_profile().table_of_contents(page or None), sort_keys=False), encoding="utf-8")
+    toc.write_text(yaml.safe_dump(profile.table_of_contents(page or None), sort_keys=False), encoding="utf-8")
     strict = [] if page else ["-n", "-W", "--keep-going"]
     given = ["--config", "_config.yml", "--toc", str(toc.resolve()), "--path-output", str(folder), *strict]
     sys.exit(subprocess.call([str(Path(sys.executable).with_name("jupyter-book")), "build", "book", *given]))

@@ -326,6 +326,49 @@ def notebook(
 
 
 @app.command()
+def report(
+    output: Annotated[Path, typer.Option("--output", help="the Markdown file to write")] = Path("report.md"),
+) -> None:
+    """Write the replication report of a finished build: scope, method, each number with tolerance and verdict."""
+    from mialib.book import report as reports
+    from mialib.book.notebooks import clone
+    from mialib.book.profile import load_profile
+    from mialib.store import atomic_path
+
+    clone()
+    profile = load_profile()
+    text = reports.report(profile, reports.build_folder(profile))
+    with atomic_path(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    typer.echo(f"{output}: {text.count(chr(10))} lines")
+
+
+@app.command()
+def student(
+    pages: Annotated[
+        list[str] | None, typer.Argument(metavar="[PAGE]...", help="names from notebooks/; default: all of them")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", help="the folder; below it student/ and solution/")] = Path(
+        "handout"
+    ),
+) -> None:
+    """Write notebooks for students, without any solution, and the same with the solutions.
+
+    A code cell tagged `exercise` stays as a stub, the one tagged `check` tells whether it is done, and the one tagged
+    `solution` is left out, as are solutions in the text, all outputs and all metadata.
+    """
+    from mialib.book.notebooks import NOTEBOOKS, clone
+    from mialib.book.student import write_builds
+
+    clone()
+    known = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    if unknown := [page for page in pages or [] if page not in known]:
+        raise ValueError(f"there is no notebook {unknown[0]!r}; there are: {', '.join(known)}")
+    written = write_builds([known[page] for page in pages or known], output)
+    typer.echo(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
+
+
+@app.command()
 def column(
     page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
     name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],

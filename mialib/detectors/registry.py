@@ -38,13 +38,13 @@ class Detector:
     """A registered detector: its function of one text, what it needs, and its hyperparameters' defaults."""
 
     name: str
-    label: str  # as the papers' tables print it
+    label: str  #: as the papers' tables print it
     score_text: Callable[..., float]
-    needs: tuple[str, ...]  # keys of INPUTS
+    needs: tuple[str, ...]  #: keys of INPUTS
     hyperparameters: dict[str, Any]
-    reads: tuple[str, ...] = ()  # columns of TokenRow, besides log_prob
-    grid: Grid = field(default_factory=dict)  # a paper's candidates for the hyperparameters; empty for none
-    is_later: bool = False  # than the four papers, whose tables do not have it
+    reads: tuple[str, ...] = ()  #: columns of TokenRow, besides log_prob
+    grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
+    is_later: bool = False  #: than the four papers, whose tables do not have it
 
 
 DETECTORS: dict[str, Detector] = {}

@@ -1,0 +1,108 @@
+"""The board judges a detector and keeps the labels; trying often is seen and undone by the second half."""
+
+import numpy as np
+import pytest
+from conftest import random_rows
+
+import mialib
+from mialib.book.leaderboard import AHEAD, Board, best_of_noise
+from mialib.detectors import DETECTORS
+from mialib.metrics import auc_interval, compare_auc
+from mialib.model_selection import stratified_split
+from mialib.token_stats import TokenStats
+
+N = 80
+LABELS = np.repeat([1, 0], N // 2)
+
+
+@pytest.fixture
+def stats():
+    return TokenStats.from_rows(random_rows(3, range(5, 5 + N)), provenance={})
+
+
+@pytest.fixture
+def board(stats):
+    return Board(stats, LABELS)
+
+
+def ppl(row):
+    return row.log_prob.mean(dtype=np.float64)
+
+
+def test_a_submission_is_judged_on_the_first_half_as_the_metrics_judge(stats, board):
+    found = board.submit(ppl)
+    first, _ = stratified_split(LABELS, 0.5)
+    scores, baseline = (mialib.detect(name, stats)[first] for name in ("ppl", "min_k++"))
+    assert found.auc == auc_interval(LABELS[first], scores)
+    assert found.ahead == compare_auc(LABELS[first], scores, baseline)
+    assert str(found).startswith("ppl (submission 1)\n    AUC on the first half: 0.")
+
+
+def test_min_k_plus_plus_is_level_with_itself(board):
+    assert board.submit(DETECTORS["min_k++"].score_text).ahead.difference.estimate == 0
+
+
+def test_submissions_are_counted_and_each_has_its_row(board):
+    assert [board.submit(ppl).n_submissions for _ in range(3)] == [1, 2, 3]
+    assert board.submit(lambda row: -ppl(row), name="reversed").n_submissions == 4
+    assert set(board.table().index) == {"ppl", "ppl (2)", "ppl (3)", "reversed"}
+    aucs = board.table().iloc[:, 0].str[:5].astype(float)
+    assert aucs.is_monotonic_decreasing
+
+
+def test_the_second_half_is_shown_once_and_closes_the_board(stats, board):
+    board.submit(ppl)
+    with pytest.raises(ValueError, match="kept back until"):
+        board.table("second half")
+    shown = board.reveal()
+    _, second = stratified_split(LABELS, 0.5)
+    assert shown.loc["ppl", "AUC, second half"] == str(
+        auc_interval(LABELS[second], mialib.detect("ppl", stats)[second])
+    )
+    assert shown.filter(like=AHEAD).shape == (1, 1)
+    with pytest.raises(ValueError, match="board is closed"):
+        board.submit(ppl)
+
+
+def test_labels_are_not_handed_out(stats, board):
+    board.submit(ppl)
+    held = [value for name, value in vars(board).items() if name != "_halves"]
+    assert not any(np.array_equal(value, LABELS) for value in held if isinstance(value, np.ndarray))
+    seen = []
+    board.submit(lambda row: seen.append(len(row.log_prob)) or 0.0)
+    assert sorted(seen) == list(range(5, 5 + N)) != seen, "in another order than the benchmark's, members first"
+
+
+def test_a_detector_that_sorts_in_place_changes_nothing(stats, board):
+    before = stats.log_prob.copy()
+    board.submit(lambda row: row.log_prob.sort() or float(row.log_prob[0]))
+    assert np.array_equal(stats.log_prob, before)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda row: np.nan, r"gives nan for a text of \d+ tokens"),
+        (lambda row: None, "returns one finite number; this one gives None"),
+        (lambda row: row.log_prob, "returns one finite number; this one gives array"),
+    ],
+)
+def test_what_is_no_detector_is_refused_and_not_counted(board, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        board.submit(wrong)
+    assert board.n_submissions == 0
+
+
+def test_nothing_to_reveal_and_labels_that_do_not_fit(stats, board):
+    with pytest.raises(ValueError, match="nothing was submitted"):
+        board.reveal()
+    with pytest.raises(ValueError, match="3 labels do not fit statistics of 80 texts"):
+        Board(stats, [0, 1, 1])
+
+
+def test_the_best_of_many_random_detectors_looks_good_on_the_first_half_alone():
+    found = best_of_noise([1, 50], 100, 100, n_rounds=300)
+    first, second = found[50]
+    assert abs(found[1][0].mean() - 0.5) < 0.01 and abs(second.mean() - 0.5) < 0.01
+    # The expected largest of 50 standard normals is 2.25; the AUC's standard error is sqrt((m + n + 1) / (12 m n)).
+    assert abs(first.mean() - 0.5 - 2.25 * np.sqrt(201 / (12 * 100 * 100))) < 0.01

@@ -1,0 +1,117 @@
+"""What a build found, as lists and a report: from results, notebooks' metadata and the profile."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from mialib.book import report
+from mialib.book.claim_tests import load_claims
+from mialib.book.claims import VERDICT
+from mialib.book.profile import load_profile
+from mialib.book.results import Result
+from mialib.commands.cli import app
+from mialib.metrics import Interval
+from mialib.store import ROOT, write_json
+
+LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
+PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")
+
+
+def saved(path, *results):
+    rows = [vars(result) for result in results]
+    write_json(path, {"results": rows, "versions": {"mialib": "0.1.0", "numpy": "2.4"}})
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A build in which two pages ran: the claims', with one verdict, and a table with one published number."""
+    claim = next(c for c in load_claims().claims if c.id == "dc-pdd-beats-min-k")
+    found = Interval(-0.02, -0.03, -0.01)
+    saved(
+        tmp_path / "results" / "claims.json",
+        Result.of(row=claim.id, column="English, comparison 0", metric="auc_difference", interval=found),
+        Result.of(row=f"{claim.id} until 2026-01-01", column="English", metric=VERDICT, interval=None, why="supported"),
+        Result.of(row=claim.id, column="English", metric=VERDICT, interval=None, why="not supported"),
+    )
+    measured = Result.of(row="PPL", column="a|b", metric="auc", interval=Interval(0.6, 0.5, 0.7), published=0.65)
+    saved(tmp_path / "results" / "dc_pdd_tables_2_3.json", measured)
+    write_json(
+        tmp_path / "pages" / "claims.ipynb",
+        {
+            "metadata": {
+                "papermill": {"duration": 90.0, "end_time": "2026-11-23T13:11:30.5+00:00"},
+                "language_info": {"version": "3.11.7"},
+            }
+        },
+    )
+    return tmp_path
+
+
+def test_every_printed_table_and_figure_is_listed_once_with_its_pages():
+    items = report.printed_items(LAB)
+    by_key = {(one.paper, one.item): one.pages for one in items}
+    assert len(by_key) == len(items)
+    assert by_key["dc-pdd", "Table 2"] == by_key["dc-pdd", "Table 3"] == ("dc_pdd_tables_2_3",)
+    assert by_key["dc-pdd", "Figure 3a"] == ("dc_pdd_figure_3a",) and ("dc-pdd", "Figure 3") not in by_key
+    titles = [one.item for one in items if one.paper == "surp"]
+    assert titles == ["Table 1", "Table 2", "Table 3", "Figure 2", "Figure 3", "Figure 4"]
+    assert all(one.pages for one in items), "the lab's book has a page for each"
+
+
+def test_pages_of_the_papers_own_tables_are_found_by_their_parameters():
+    by_key = {(one.paper, one.item): one.pages for one in report.printed_items(PAPER)}
+    [page] = by_key["probe", "Table 2"]
+    assert PAPER.notebooks[page].parameters["paper"] == "probe"
+    assert not all(by_key.values()), "what that profile does not replicate keeps its row"
+
+
+def test_the_list_says_page_status_verdicts_and_command(build):
+    text = report.papers_tables(LAB, build)
+    assert "| [Table 2](pages/dc_pdd_tables_2_3) | 1 not supported | replicated | `dc_pdd_tables_2_3` |" in text
+    assert f"| [Figure 4](pages/surp_figure_4) | – | {report.NOT_RUN} | `surp_figure_4` |" in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {p}" for p in report.PAPERS.values()]
+    assert "# Table 2, Table 3\n.venv/bin/papermill notebooks/dc_pdd_tables_2_3.ipynb out.ipynb -p models" in text
+    assert "-p published 'WikiMIA / Pythia-6.9B,PatentMIA / Qwen1.5-14B'" in text
+    assert not re.search(r"\| (?:\d+ )?supported", text), "a former test's verdict does not count"
+
+
+def test_a_parameter_that_is_a_mapping_is_given_as_yaml():
+    page = next(name for name, page in PAPER.notebooks.items() if isinstance(page.parameters.get("items"), dict))
+    assert """-y '{"items": {""" in report.command(page, PAPER)
+
+
+def test_the_status_has_each_notebooks_time_and_the_versions(build):
+    text = report.status(LAB, build, build / "pages")
+    assert "| [](pages/claims) | 90.0 | 2026-11-23 13:11 UTC |" in text and "1.5 minutes" in text
+    assert text.count(report.NOT_RUN) == len(LAB.notebooks) - 1
+    assert "| python | 3.11.7 |" in text and "| numpy | 2.4 |" in text
+
+
+def test_the_lists_are_what_pages_include(build):
+    report.write_lists(LAB, build, build / "pages")
+    for name in report.LISTS:
+        page = (ROOT / "book" / f"{name.lstrip('_')}").read_text(encoding="utf-8")
+        assert f"{{include}} pages/{name}" in page and (build / "pages" / name).is_file()
+
+
+def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
+    text = report.report(LAB, build)
+    for heading in ("Scope", "Method", "Results", "What was easy", "What was hard", "What is not tested"):
+        assert f"\n## {heading}\n" in text
+    [row] = [line for line in text.splitlines() if "against min_k: -0.020 [-0.030, -0.010]" in line]
+    assert row.endswith("| ±0.01 | -0.023 | not supported |"), "-0.020 minus the smallest printed lead, 0.003"
+    assert "**not supported**" in row, "the claim's own verdict"
+    assert "| dc_pdd_tables_2_3 | PPL, a\\|b, auc | 0.65 | 0.600 [0.500, 0.700] | -0.050 | inside |" in text
+    assert "1 claims are tested in 1 places" in text
+
+
+def test_a_report_of_no_build_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="holds no verdicts"):
+        report.report(LAB, tmp_path)
+
+
+def test_the_command_writes_the_report(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "build_folder", lambda profile: build)
+    run = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "r.md")])
+    assert run.exit_code == 0 and (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Replication report")

@@ -1,0 +1,159 @@
+"""The students' notebooks hold no solution; each stub fails its check and each solution passes it."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+from page_code import functions_of
+from typer.testing import CliRunner
+
+from mialib.book.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, solutions_of, write_builds
+from mialib.commands.cli import app
+from mialib.store import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SECRET = "forty-two"
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def tagged(notebook, tag):
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return ["".join(cell["source"]) for cell in cells if tag in cell["metadata"].get("tags", [])]
+
+
+def lines_of(sources):
+    return Counter(line.strip() for source in sources for line in source.splitlines() if len(line.strip()) >= 10)
+
+
+EXERCISES = [
+    pytest.param(path.stem, *cells, id=f"{path.stem}-{i}")
+    for path in NOTEBOOKS
+    for i, cells in enumerate(zip(*(tagged(read(path), tag) for tag in (EXERCISE, SOLUTION, CHECK)), strict=True))
+]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_no_line_of_a_solution_is_left_for_students(path):
+    source = read(path)
+    student = build(source, "student")
+    solved, before = lines_of(solutions_of(source)), lines_of("".join(cell["source"]) for cell in source["cells"])
+    left = lines_of("".join(cell["source"]) for cell in student["cells"])
+    assert not {line for line, n in solved.items() if left[line] > before[line] - n}
+    assert not re.search(r"(?i)\bsolution\b.*\n", "\n".join(h for h in left if h.startswith(("```", ":::"))))
+    for cell in student["cells"]:
+        assert not cell.get("outputs") and cell["metadata"].keys() <= {"tags"}
+
+
+def test_every_solution_that_a_page_writes_is_found():
+    heads = re.compile(r"^[`:]{3,}\{(?:solution(?:-start)?|dropdown|admonition)\} *(?:[Ss]olution|\w+-)", re.M)
+    for path in NOTEBOOKS:
+        source = read(path)
+        markdown = "\n".join("".join(c["source"]) for c in source["cells"] if c["cell_type"] == "markdown")
+        assert len(solutions_of(source)) >= len(heads.findall(markdown)) + len(tagged(source, SOLUTION)), path.stem
+
+
+@pytest.mark.parametrize(("name", "stub", "solution", "check"), EXERCISES)
+def test_a_stub_fails_its_check_and_the_solution_passes_it(name, stub, solution, check):
+    page = functions_of(name)  # what the page defines; no cell that needs a model or the lab is run
+    for source in (stub, check):
+        compile(source, name, "exec")
+    scope = dict(page)
+    exec(stub, scope)
+    with pytest.raises((AssertionError, NotImplementedError)):
+        exec(check, scope)
+    scope = dict(page)
+    exec(solution, scope)
+    exec(check, scope)
+
+
+def test_there_is_an_exercise_in_code():
+    assert "leaderboard" in {case.values[0] for case in EXERCISES}
+
+
+def test_the_exercise_of_the_lesson_plan_checks_itself():
+    stub, check, solution = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "book" / "teaching.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    scope = {}
+    exec(stub, scope)
+    with pytest.raises(NotImplementedError):
+        exec(check, scope)
+    exec(solution, scope)
+    exec(check, scope)
+
+
+# --- a made-up notebook with a secret wherever one could stand ---
+
+
+def markdown(source, **metadata):
+    return {"cell_type": "markdown", "id": "m", "metadata": metadata, "source": source}
+
+
+def code(source, *tags):
+    output = {"output_type": "stream", "name": "stdout", "text": [SECRET]}
+    metadata = {"tags": list(tags), "papermill": {"exception": SECRET}, "mystnb": {"code_prompt_show": SECRET}}
+    return {"cell_type": "code", "id": "c", "metadata": metadata, "source": source, "outputs": [output]} | {
+        "execution_count": 1
+    }
+
+
+def notebook(*cells):
+    return {"cells": list(cells), "metadata": {"kernelspec": {"name": "python3"}, "papermill": {"x": SECRET}}}
+
+
+TRIO = (
+    code("def answer(): ...", EXERCISE),
+    code(f"def answer(): return '{SECRET}'", SOLUTION),
+    code("assert answer()", CHECK),
+)
+IN_TEXT = [
+    f"Before\n\n````{{dropdown}} Solution\n{SECRET}\n```python\n{SECRET}\n```\n````\n\nAfter",
+    f"Before\n\n```{{solution}} my-exercise\n:class: dropdown\n{SECRET}\n```\nAfter",
+    f"Before\n\n:::{{dropdown}} Solution to both\n:open:\n{SECRET}\n:::\nAfter",
+    f"Before\n\n````{{exercise}} Sum\n:label: sum\nWhat?\n```{{solution}} sum\n{SECRET}\n```\n````\nAfter",
+]
+
+
+@pytest.mark.parametrize("text", IN_TEXT)
+def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
+    source = notebook(markdown(text, note=SECRET), *TRIO)
+    student, solved = (json.dumps(build(source, kind)) for kind in ("student", "solution"))
+    assert SECRET not in student and "Before" in student and "After" in student and "Your answer" in student
+    assert solved.count(SECRET) == text.count(SECRET) + 1 and "def answer(): ..." not in solved
+    assert ["def answer(): ..." in student, "assert answer()" in student] == [True, True]
+
+
+def test_a_gated_solution_goes_with_all_its_cells():
+    gate = [
+        markdown("````{solution-start} a\n````"),
+        code(f"print('{SECRET}')"),
+        markdown(f"{SECRET} ````{{solution-end}}"),
+    ]
+    student = build(notebook(markdown("# Page"), *gate, markdown("After")), "student")
+    assert [cell["source"] for cell in student["cells"]] == [["# Page"], ["After"]]
+    with pytest.raises(ValueError, match="1 cells begin a solution and 0 end one"):
+        build(notebook(*gate[:2]), "student")
+
+
+def test_exercises_that_are_not_whole_are_told(tmp_path):
+    with pytest.raises(ValueError, match=r"in this order; found \['exercise', 'check'\]"):
+        check_exercises([TRIO[0], TRIO[2]])
+    with pytest.raises(ValueError, match=r"a build is student or solution, got 'x'"):
+        build(notebook(), "x")
+    path = tmp_path / "page.ipynb"
+    path.write_text(json.dumps(notebook(markdown("```{dropdown} Solution\nopen end"))))
+    with pytest.raises(ValueError, match=r"page\.ipynb: .*is not closed"):
+        write_builds([path], tmp_path / "out")
+
+
+def test_the_command_writes_both(tmp_path):
+    run = CliRunner().invoke(app, ["student", "leaderboard", "--output", str(tmp_path)])
+    assert run.exit_code == 0 and "2 notebooks" in run.stdout
+    student, solved = (read(tmp_path / kind / "leaderboard.ipynb") for kind in ("student", "solution"))
+    assert "NotImplementedError" in json.dumps(student) and "NotImplementedError" not in json.dumps(solved)
+    unknown = CliRunner().invoke(app, ["student", "leader", "--output", str(tmp_path)])
+    assert "no notebook 'leader'" in str(unknown.exception)
