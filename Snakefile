@@ -159,7 +159,7 @@ rule notebook:
         jobs.run(jobs.notebook, wildcards.notebook, *output, params.failed, params.computed, log=log[0])
 
 
-TEXT = ["_config.yml", PROFILE_FILE]
+TEXT = ["_config.yml", "mialib/book/theme.py", PROFILE_FILE]
 TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))]
 
 
