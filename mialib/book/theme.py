@@ -24,6 +24,7 @@ MATHJAX_FILES = ("startup.js", *(f"{part}.js" for part in MATHJAX), "output/chtm
 MATHJAX_FONTS = "output/chtml/fonts/woff-v2"
 # Copied with the theme and loaded by no page. The icons' font and its style sheet stay.
 UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "sphinx-thebe.*", "*webpack-macros.html", "locales")
+SYSTEM_THEME = 'matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"'
 EDITS = (
     # A script of 1.5 MB draws the icons that the style sheet has already drawn from a font.
     (r'<script[^>]*scripts/fontawesome\.js[^>]*></script>', ""),
@@ -35,7 +36,7 @@ EDITS = (
     (r"<script>kernelName = [^<]*</script>", ""),
     # Before the theme's script has run a first visit has no colours, and without scripts it never has.
     (r' data-theme="auto"', ""),
-    (r'(getItem\("theme"\) \|\|) "auto"', r'\1 (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")'),
+    (r'(getItem\("theme"\) \|\|) "auto"', rf"\1 ({SYSTEM_THEME})"),
     # The entries of a list of references are no items of that list to a screen reader.
     (r'role="doc-biblioentry"', 'role="listitem"'),
 )  # fmt: skip
