@@ -28,6 +28,7 @@ PHONE, TABLET, DESK = 390, 768, 1400  # pixels
 PAPER = 700  # pixels that a line of A4 has between margins of 1 cm
 MB = 1e6
 LANDING, CLAIMS, HEATMAPS = "pages/index.html", "pages/claims.html", "pages/surp_figure_4.html"
+WIDE_TABLES = ("pages/sensitivity.html", "pages/which_detector.html")
 WITHOUT_TEXT = ("genindex.html", "search.html")
 LOOKED_AT = (LANDING, CLAIMS, HEATMAPS, "pages/token_view.html", "how_to_read.html", "references.html", "search.html")
 
@@ -229,7 +230,7 @@ def test_screen_readers_and_weak_eyes_meet_no_serious_barrier(opened, theme):
     assert not serious
 
 
-@pytest.mark.parametrize("page", [LANDING, CLAIMS, HEATMAPS])
+@pytest.mark.parametrize("page", [LANDING, CLAIMS, HEATMAPS, *WIDE_TABLES])
 def test_paper_shows_all_columns_and_no_menu(opened, page):
     with opened(page, PAPER) as tab:
         tab.emulate_media(media="print")

@@ -87,14 +87,14 @@ def describe(app: Sphinx, _page: str, _template: str, context: dict[str, Any], d
 
 
 def description(doctree: nodes.document) -> str:
-    """A page's first paragraph of whole sentences as far as they fit, without equations' and citations' markup."""
+    """A page's first paragraph as far as whole sentences fit, without the label in bold that it may begin with."""
     for paragraph in doctree.findall(nodes.paragraph):
-        text = " ".join(paragraph.astext().split())
+        parts = paragraph.children[isinstance(paragraph.children[0], nodes.strong) :] if paragraph.children else []
+        text = " ".join("".join(part.astext() for part in parts).split())
         if len(text) >= 40:  # not a lone link or label
             break
     else:
         return ""
-    text = re.sub(r"^(Why|What)\. ", "", text)
     if len(text) > DESCRIPTION_LENGTH:
         cut = text[:DESCRIPTION_LENGTH]
         text = cut[: cut.rfind(". ") + 1] or cut[: cut.rfind(" ")] + " …"

@@ -47,7 +47,7 @@ LONG = "word " * 60
     ("paragraphs", "expected"),
     [
         (
-            ["Short.", "Why. A text & its model: a sentence of some length."],
+            ["Short.", "A text & its model: a sentence of some length."],
             "A text &amp; its model: a sentence of some length.",
         ),
         ([f"One sentence of some length stands here. {LONG}"], "One sentence of some length stands here."),
@@ -59,6 +59,16 @@ def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(para
     document = new_document("page")
     document += [nodes.paragraph(text, text) for text in paragraphs]
     assert theme.description(document) == expected
+
+
+def test_a_description_begins_after_a_label_in_bold():
+    document, paragraph = new_document("page"), nodes.paragraph()
+    paragraph += [
+        nodes.strong("", "What the paper shows."),
+        nodes.Text(" A detector that scores a text by its tokens."),
+    ]
+    document += paragraph
+    assert theme.description(document) == "A detector that scores a text by its tokens."
 
 
 def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
