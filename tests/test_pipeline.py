@@ -10,10 +10,12 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
 import yaml
+from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.book import ranking
@@ -264,6 +266,26 @@ def test_the_book_has_every_page_and_no_broken_image():
             assert (page.parent / source).is_file(), f"{page.name} shows {source}, which is not there"
         for image in re.findall(r"<img[^>]*>", html):
             assert 'alt="' in image, f"{page.name}: an image without alt text: {image[:100]}"
+
+
+@needs_book
+def test_every_link_within_the_book_leads_to_a_place_that_is_there():
+    pages = {page: BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser") for page in BOOK.rglob("*.html")}
+    places = {
+        page: {tag[key] for key in ("id", "name") for tag in soup.select(f"[{key}]")} for page, soup in pages.items()
+    }
+    broken = set()
+    for page, soup in pages.items():
+        for tag in soup.select("[href], [src]"):
+            link = tag.get("href") or tag.get("src")
+            target = urlsplit(link)
+            if target.scheme or target.netloc or "_static" in page.relative_to(BOOK).parts:
+                continue
+            path = (page.parent / unquote(target.path)).resolve() if target.path else page
+            anchor = unquote(target.fragment)
+            if not path.is_file() or (anchor and path in places and anchor not in places[path]):
+                broken.add((page.name, link))
+    assert not broken
 
 
 @needs_book

@@ -1,0 +1,146 @@
+"""A Sphinx extension, listed in `_config.yml`, that mends what Jupyter Book 1.x and its theme write.
+
+The theme's Font Awesome script, Thebe's scripts and most of MathJax's files are no use to this book and are most of its
+weight; the menus are dead; a page has no description. What cannot be set by an option is edited in the finished pages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+# Of MathJax what this book's equations load; the whole is 24 MB.
+MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
+MATHJAX_FILES = ("startup.js", *(f"{part}.js" for part in MATHJAX), "output/chtml/fonts/tex.js")
+MATHJAX_FONTS = "output/chtml/fonts/woff-v2"
+# Copied with the theme and loaded by no page. The icons' font and its style sheet stay.
+UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "sphinx-thebe.*", "*webpack-macros.html", "locales")
+SYSTEM_THEME = 'matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"'
+EDITS = (
+    # A script of 1.5 MB draws the icons that the style sheet has already drawn from a font.
+    (r'<script[^>]*scripts/fontawesome\.js[^>]*></script>', ""),
+    # Thebe, which runs cells on another host, stands in each page twice, and the second time is an error.
+    (r'<link[^>]*sphinx-thebe\.css[^>]*>', ""),
+    (r'<script[^>]*sphinx-thebe\.js[^>]*></script>', ""),
+    (r'<script>const THEBE_JS_URL[^<]*</script>', ""),
+    (r'<script type="text/x-thebe-config">[^<]*</script>', ""),
+    (r"<script>kernelName = [^<]*</script>", ""),
+    # Before the theme's script has run a first visit has no colours, and without scripts it never has.
+    (r' data-theme="auto"', ""),
+    (r'(getItem\("theme"\) \|\|) "auto"', rf"\1 ({SYSTEM_THEME})"),
+    # The entries of a list of references are no items of that list to a screen reader.
+    (r'role="doc-biblioentry"', 'role="listitem"'),
+)  # fmt: skip
+DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.connect("config-inited", configure)
+    app.connect("html-page-context", describe)
+    app.connect("build-finished", finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def configure(_app: Sphinx, config: Config) -> None:
+    """Set the options of the theme and of MathJax."""
+    # The theme opens a menu by the first button of its kind. With something in this bar, which the book theme hides,
+    # the first one is the hidden one there, and the visible one is dead.
+    config.html_theme_options["navbar_persistent"] = []
+    config.html_context.setdefault("default_mode", "auto")  # without one, a first visit logs an error
+    config.mathjax_path = "mathjax/startup.js"
+    config.mathjax3_config = {
+        "loader": {"load": list(MATHJAX)},
+        "options": {"enableMenu": False},
+        "tex": {"packages": {"[-]": ["autoload", "require"]}},  # they would look for files that are not copied
+    }
+
+
+# --- a page's head ---
+
+
+def describe(app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Give a page a description and what a link to it shows elsewhere, unless it has them."""
+    title = re.sub("<[^>]*>", "", context.get("title") or "") or escape(app.config.html_title)
+    text = description(doctree) if doctree else ""
+    tags = {
+        'name="description"': text,
+        'property="og:type"': "article",
+        'property="og:site_name"': escape(app.config.html_title),
+        'property="og:title"': title,
+        'property="og:description"': text,
+        'property="og:url"': escape(context.get("pageurl") or ""),
+        'name="twitter:card"': "summary",
+    }
+    known = context.get("metatags", "")
+    new = [f'<meta {name} content="{value}" />' for name, value in tags.items() if value and name not in known]
+    context["metatags"] = "\n".join([known, *new])
+
+
+def description(doctree: nodes.document) -> str:
+    """A page's first paragraph as far as whole sentences fit, without the label in bold that it may begin with."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        parts = paragraph.children[isinstance(paragraph.children[0], nodes.strong) :] if paragraph.children else []
+        text = " ".join("".join(part.astext() for part in parts).split())
+        if len(text) >= 40:  # not a lone link or label
+            break
+    else:
+        return ""
+    if len(text) > DESCRIPTION_LENGTH:
+        cut = text[:DESCRIPTION_LENGTH]
+        text = cut[: cut.rfind(". ") + 1] or cut[: cut.rfind(" ")] + " …"
+    return escape(text)
+
+
+# --- finished pages ---
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Copy MathJax, remove what no page loads, edit pages, and empty the notebooks that readers download."""
+    if error or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    copy_mathjax(out / "_static" / "mathjax")
+    for pattern in UNUSED:
+        for path in out.joinpath("_static").glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in out.rglob("*.html"):
+        path.write_text(edited(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in out.joinpath("_sources").rglob("*.ipynb"):
+        path.write_text(without_outputs(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def copy_mathjax(target: Path) -> None:
+    """Copy the part of MathJax that pages load from the package that holds it whole."""
+    shutil.rmtree(target, ignore_errors=True)
+    [folder] = find_spec("sphinx-mathjax-offline").submodule_search_locations
+    source = Path(folder) / "static" / "mathjax"
+    for name in MATHJAX_FILES:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, target / name)
+    shutil.copytree(source / MATHJAX_FONTS, target / MATHJAX_FONTS)
+
+
+def edited(html: str) -> str:
+    """A finished page after `EDITS`; a page that was edited before stays as it is."""
+    for pattern, instead in EDITS:
+        html = re.sub(pattern, instead, html)
+    return html
+
+
+def without_outputs(notebook: str) -> str:
+    """A notebook as JSON without outputs: whoever downloads it makes their own."""
+    content = json.loads(notebook)
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"

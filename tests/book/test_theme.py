@@ -1,0 +1,82 @@
+"""What is mended in the finished pages; that they then work in a browser is tests/test_browser.py's matter."""
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from docutils import nodes
+from docutils.utils import new_document
+
+from mialib.book import theme
+
+PAGE = """<html lang="en" data-content_root="./" data-theme="auto">
+<head><script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>
+<link rel="stylesheet" type="text/css" href="../_static/sphinx-thebe.css?v=4f" />
+<script defer src="../_static/scripts/fontawesome.js?digest=55"></script>
+<script>const THEBE_JS_URL = "https://unpkg.com/thebe"; const thebe_selector = ".cell"</script>
+<script async="async" src="../_static/sphinx-thebe.js?v=c1"></script>
+<script src="../_static/doctools.js"></script></head>
+<body><script type="text/x-thebe-config">
+  { requestKernel: true }
+</script><script>kernelName = 'python3'</script><p>Text</p></body></html>"""
+
+
+def test_a_page_keeps_what_it_uses_and_is_edited_once():
+    edited = theme.edited(PAGE)
+    assert not re.search("thebe|fontawesome|kernelName|auto", edited, re.I)
+    assert "doctools.js" in edited and "<p>Text</p>" in edited and '<html lang="en" data-content_root="./">' in edited
+    assert theme.edited(edited) == edited
+
+
+def test_a_downloaded_notebook_has_its_code_and_no_outputs():
+    cells = [
+        {"cell_type": "markdown", "source": ["中文"]},
+        {"cell_type": "code", "source": ["1 + 1"], "outputs": [{"data": "2"}], "execution_count": 3},
+    ]
+    emptied = json.loads(theme.without_outputs(json.dumps({"cells": cells, "nbformat": 4})))
+    assert emptied["cells"][0] == cells[0]
+    assert emptied["cells"][1] == cells[1] | {"outputs": [], "execution_count": None}
+
+
+LONG = "word " * 60
+
+
+@pytest.mark.parametrize(
+    ("paragraphs", "expected"),
+    [
+        (
+            ["Short.", "A text & its model: a sentence of some length."],
+            "A text &amp; its model: a sentence of some length.",
+        ),
+        ([f"One sentence of some length stands here. {LONG}"], "One sentence of some length stands here."),
+        ([LONG], LONG[: theme.DESCRIPTION_LENGTH].rstrip() + " …"),
+        ([], ""),
+    ],
+)
+def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(paragraphs, expected):
+    document = new_document("page")
+    document += [nodes.paragraph(text, text) for text in paragraphs]
+    assert theme.description(document) == expected
+
+
+def test_a_description_begins_after_a_label_in_bold():
+    document, paragraph = new_document("page"), nodes.paragraph()
+    paragraph += [
+        nodes.strong("", "What the paper shows."),
+        nodes.Text(" A detector that scores a text by its tokens."),
+    ]
+    document += paragraph
+    assert theme.description(document) == "A detector that scores a text by its tokens."
+
+
+def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
+    theme.copy_mathjax(tmp_path / "mathjax")
+    for part in theme.MATHJAX:
+        assert (tmp_path / "mathjax" / f"{part}.js").is_file()
+    [whole] = find_spec("sphinx-mathjax-offline").submodule_search_locations
+    fonts = "output/chtml/fonts/woff-v2"
+    assert len(list((tmp_path / "mathjax" / fonts).iterdir())) == len(
+        list(Path(whole, "static/mathjax", fonts).iterdir())
+    )

@@ -1,0 +1,250 @@
+"""The finished book in a browser: menus, keyboard, phone, print, search, weight, and what screen readers meet.
+
+It takes Debian's Chromium and a finished `make book`; MIALIB_BOOK names another rendered book.
+"""
+
+import os
+import re
+import shutil
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from mialib.store import ROOT
+
+BOOK = Path(os.environ.get("MIALIB_BOOK") or ROOT / "build" / "lab" / "book" / "_build" / "html")
+CHROMIUM = shutil.which("chromium")
+QUIET = ("background-networking", "component-update", "sync")  # nothing that a browser does by itself
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]
+PAGES = sorted(path.relative_to(BOOK).as_posix() for path in BOOK.rglob("*.html") if path != BOOK / "index.html")
+PHONE, TABLET, DESK = 390, 768, 1400  # pixels
+PAPER = 700  # pixels that a line of A4 has between margins of 1 cm
+MB = 1e6
+LANDING, CLAIMS, HEATMAPS = "pages/index.html", "pages/claims.html", "pages/surp_figure_4.html"
+WIDE_TABLES = ("pages/sensitivity.html", "pages/which_detector.html")
+WITHOUT_TEXT = ("genindex.html", "search.html")
+LOOKED_AT = (LANDING, CLAIMS, HEATMAPS, "pages/token_view.html", "how_to_read.html", "references.html", "search.html")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PAGES, reason=f"no rendered book at {BOOK}: run `make book`"),
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine: apt-get install chromium"),
+]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The book's address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(BOOK)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, site):
+    """Opens a page at a width, in a theme."""
+
+    @contextmanager
+    def opens(page, width=DESK, theme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        tab = context.new_page()
+        tab.goto(site + page)
+        yield tab
+        context.close()
+
+    return opens
+
+
+@dataclass
+class Visit:
+    """What one page did."""
+
+    files: dict[str, int] = field(default_factory=dict)  # bytes of each file that it asked for, by path
+    elsewhere: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    width: int = 0  # of its content, on a phone
+    broken_equations: int = 0
+
+
+@pytest.fixture(scope="module")
+def visits(browser, site):
+    """Each page, opened once on a phone."""
+    tab = browser.new_page(viewport={"width": PHONE, "height": 844})
+    of = {}
+    for page in PAGES:
+        visit = of[page] = Visit()
+        listeners = {
+            "console": lambda message, visit=visit: message.type == "error" and visit.errors.append(message.text),
+            "pageerror": lambda error, visit=visit: visit.errors.append(str(error)),
+            "request": lambda request, visit=visit: note(request.url, site, visit),
+        }
+        for event, listener in listeners.items():
+            tab.on(event, listener)
+        tab.goto(site + page)
+        if tab.locator(".math").count():
+            tab.evaluate("MathJax.startup.promise")
+        visit.width = tab.evaluate("document.documentElement.scrollWidth")
+        visit.broken_equations = tab.locator("mjx-merror, [data-mjx-error]").count()
+        for event, listener in listeners.items():
+            tab.remove_listener(event, listener)
+    tab.close()
+    return of
+
+
+def note(url, site, visit):
+    if url.startswith(site):
+        path = unquote(urlsplit(url).path).lstrip("/")
+        visit.files[path] = (BOOK / path).stat().st_size if (BOOK / path).is_file() else 0
+    elif not url.startswith(("data:", "blob:")):
+        visit.elsewhere.append(url)
+
+
+def test_no_page_logs_an_error_or_asks_another_host(visits):
+    assert {page: visit.errors for page, visit in visits.items() if visit.errors} == {}
+    assert {page: visit.elsewhere for page, visit in visits.items() if visit.elsewhere} == {}
+
+
+def test_no_page_scrolls_sideways_on_a_phone(visits):
+    assert {page: visit.width for page, visit in visits.items() if visit.width > PHONE} == {}
+
+
+def test_every_equation_is_set(visits):
+    assert {page: visit.broken_equations for page, visit in visits.items() if visit.broken_equations} == {}
+
+
+def test_pages_and_the_book_are_light(visits):
+    users = Counter(file for visit in visits.values() for file in visit.files)
+    shared = {file for file, n in users.items() if n > len(visits) / 4}
+    whole = {page: sum(visit.files.values()) / MB for page, visit in visits.items()}
+    own = {
+        page: sum(size for file, size in visit.files.items() if file not in shared) / MB
+        for page, visit in visits.items()
+    }
+    book = sum(path.stat().st_size for path in BOOK.rglob("*") if path.is_file()) / MB
+    for name, weights in (("with what pages share", whole), ("beside it", own)):
+        order = sorted(weights, key=weights.get)
+        light, middle, heavy = order[0], order[len(order) // 2], order[-1]
+        print(f"{name}: {weights[light]:.2f} to {weights[heavy]:.2f} MB ({heavy}), median {weights[middle]:.2f}")
+    print(f"the whole book: {book:.1f} MB, {len(PAGES)} pages")
+    assert {page: weight for page, weight in own.items() if weight > 1.5} == {}
+    assert book < 20
+
+
+@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
+def test_menus_open_and_close(opened, width):
+    with opened("how_to_read.html", width) as tab:
+        contents, on_page = tab.locator("nav.bd-docs-nav"), tab.locator("nav.page-toc")
+        toggle = tab.locator(".primary-toggle:visible")
+        if width < DESK:  # a menu comes over the page and leaves with Escape
+            for menu, button in ((contents, toggle), (on_page, tab.locator(".secondary-toggle:visible"))):
+                assert not menu.is_visible()
+                button.click()
+                menu.wait_for(state="visible")
+                assert menu.locator("a").first.bounding_box()["x"] >= 0
+                tab.keyboard.press("Escape")
+                menu.wait_for(state="hidden")
+        else:  # both stand beside the page; the button puts the first one away and brings it back
+            assert on_page.is_visible()
+            for state in ("hidden", "visible"):
+                toggle.click()
+                contents.wait_for(state=state)
+
+
+def test_buttons_show_their_icons(opened):
+    with opened(LANDING) as tab:
+        tab.evaluate("document.fonts.ready")
+        icons = tab.locator(".bd-header-article :is(.fa-solid, .fas):visible")
+        assert icons.count() >= 3
+        drawn = (
+            "icon => getComputedStyle(icon, '::before').content.length > 2 && icon.getBoundingClientRect().width > 5"
+        )
+        assert all(icon.evaluate(drawn) for icon in icons.all())
+        assert tab.evaluate("document.fonts.check('900 1em \"Font Awesome 6 Free\"', '\\uf0c9')")
+
+
+def test_search_finds_figure_4_by_its_words(opened):
+    with opened("search.html?q=surprising+token") as tab:
+        results = tab.locator("#search-results ul.search li a")
+        results.first.wait_for(timeout=15_000)
+        tab.wait_for_timeout(1000)  # entries are added one by one
+        first = [result.get_attribute("href") for result in results.all()[:3]]
+        assert any(HEATMAPS in href for href in first), first
+
+
+def test_a_solution_opens_by_keyboard(opened):
+    folded = [page for page in PAGES if "<details" in (BOOK / page).read_text(encoding="utf-8")]
+    assert folded, "no page has anything folded"
+    with opened(folded[0]) as tab:
+        details = tab.locator("article details").first
+        assert not details.evaluate("node => node.open")
+        details.locator("summary").focus()
+        tab.keyboard.press("Enter")
+        assert details.evaluate("node => node.open")
+
+
+def test_the_first_key_offers_a_way_past_the_contents(opened):
+    with opened(CLAIMS) as tab:
+        tab.keyboard.press("Tab")
+        focused = tab.evaluate("document.activeElement.getAttribute('href')")
+        assert focused == "#main-content"
+        tab.wait_for_function("document.querySelector('#pst-skip-link').getBoundingClientRect().y > -1")  # it slides in
+        tab.keyboard.press("Enter")
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.closest('main') !== null")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_screen_readers_and_weak_eyes_meet_no_serious_barrier(opened, theme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = Counter()
+    serious = []
+    for page in LOOKED_AT:
+        with opened(page, theme=theme) as tab:
+            for rule in axe.run(tab).response["violations"]:
+                found[rule["impact"]] += len(rule["nodes"])
+                if rule["impact"] in ("critical", "serious"):
+                    serious += [(page, rule["id"], node["html"][:120]) for node in rule["nodes"]]
+    print(f"axe, {theme}, {len(LOOKED_AT)} pages: {dict(found)}")
+    assert not serious
+
+
+@pytest.mark.parametrize("page", [LANDING, CLAIMS, HEATMAPS, *WIDE_TABLES])
+def test_paper_shows_all_columns_and_no_menu(opened, page):
+    with opened(page, PAPER) as tab:
+        tab.emulate_media(media="print")
+        assert not tab.locator("nav.bd-docs-nav, .bd-header-article, .prev-next-footer").locator("visible=true").count()
+        right = "nodes => nodes.map(node => node.getBoundingClientRect().right)"
+        assert max(tab.locator("article :is(table, img):visible").evaluate_all(right), default=0) <= PAPER + 1
+
+
+def test_a_head_says_what_its_page_is_about():
+    descriptions = Counter()
+    for page in PAGES:
+        head = (BOOK / page).read_text(encoding="utf-8").partition("</head>")[0]
+        assert 'rel="icon"' in head and 'property="og:title"' in head, page
+        described = re.findall(r'<meta (?:name="|property="og:)description" content="([^"]+)"', head)
+        assert len(described) == (0 if page in WITHOUT_TEXT else 2), page
+        descriptions.update(described[:1])
+    assert descriptions.most_common(1)[0][1] == 1, "two pages have one description"
