@@ -146,13 +146,17 @@ def _plain_exercises(source: str, without_solutions: bool) -> str:
         if _solves(name, title):
             # Sphinx-exercise's solutions have the exercise's label for a title.
             heading = title if title.lower().startswith("solution") else "Solution"
-            parts.append("*Your answer:*\n" if without_solutions else f"**{heading}.** {body}\n")
+            parts.append("*Your answer:*\n" if without_solutions else _headed(heading, body))
         elif _asks(name, title):
             heading = title if title.lower().startswith("exercise") else f"Exercise {title}".strip()
-            parts.append(f"**{heading}.** {_plain_exercises(body, without_solutions)}\n")
+            parts.append(_headed(heading, _plain_exercises(body, without_solutions)))
         else:
             parts.append(body)
     return "".join(parts).rstrip("\n")
+
+
+def _headed(heading: str, body: str) -> str:
+    return f"**{heading}{'' if heading.endswith(('.', '?', '!')) else '.'}** {body}\n"
 
 
 def _blocks(source: str) -> list[tuple[str, str, str]]:
