@@ -20,7 +20,7 @@ import pytest
 from page_code import NOTEBOOKS, page_of
 
 from mialib.book import published
-from mialib.book.published import load_published, printed_table, published_along
+from mialib.book.published import load_published, printed_table, published_along, surp_best_cell
 from mialib.book.results import DASH, load_results
 from mialib.catalog.benchmarks import load_benchmark
 
@@ -436,3 +436,7 @@ def test_a_printed_table_says_which_of_its_rows_stand_beside_ours():
         "BookMIA / GPT-3": "published only",
     }
     assert set(printed_table("surp", "table-1", [])["ours"]) == {"published only"}
+
+
+def test_the_best_cell_of_figure_4_is_the_one_that_the_paper_states():
+    assert surp_best_cell() == (40.0, 2.5)
