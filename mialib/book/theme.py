@@ -13,6 +13,7 @@ from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -48,7 +49,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", configure)
     app.connect("html-page-context", describe)
     app.connect("build-finished", finish)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": crc32(Path(__file__).read_bytes())}
 
 
 def configure(_app: Sphinx, config: Config) -> None:
