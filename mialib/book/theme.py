@@ -91,8 +91,9 @@ def describe(app: Sphinx, _page: str, _template: str, context: dict[str, Any], d
 def description(doctree: nodes.document) -> str:
     """A page's first paragraph as far as whole sentences fit, without the label in bold that it may begin with."""
     for paragraph in doctree.findall(nodes.paragraph):
-        parts = paragraph.children[isinstance(paragraph.children[0], nodes.strong) :] if paragraph.children else []
-        text = " ".join("".join(part.astext() for part in parts).split())
+        parts = [part for part in paragraph.children if part.astext()]
+        label = bool(parts) and isinstance(parts[0], nodes.strong)
+        text = " ".join("".join(part.astext() for part in parts[label:]).split())
         if len(text) >= 40:  # not a lone link or label
             break
     else:
