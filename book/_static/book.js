@@ -7,7 +7,10 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   // A table that is wider than its box says so: a line above it, and columns that fade where there are more of them.
+  const paper = 670; // pixels of a line of text on A4
   const cue = (box) => {
+    if (matchMedia("print").matches) return; // it has shrunk already
+    box.style.setProperty("--shrink", Math.min(1, paper / box.scrollWidth));
     const hidden = box.scrollWidth - box.clientWidth;
     box.classList.toggle("scrolls", hidden > 1);
     box.classList.toggle("more-right", box.scrollLeft < hidden - 1);

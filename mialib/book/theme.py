@@ -13,6 +13,7 @@ from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -48,7 +49,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", configure)
     app.connect("html-page-context", describe)
     app.connect("build-finished", finish)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": crc32(Path(__file__).read_bytes())}
 
 
 def configure(_app: Sphinx, config: Config) -> None:
@@ -89,8 +91,9 @@ def describe(app: Sphinx, _page: str, _template: str, context: dict[str, Any], d
 def description(doctree: nodes.document) -> str:
     """A page's first paragraph as far as whole sentences fit, without the label in bold that it may begin with."""
     for paragraph in doctree.findall(nodes.paragraph):
-        parts = paragraph.children[isinstance(paragraph.children[0], nodes.strong) :] if paragraph.children else []
-        text = " ".join("".join(part.astext() for part in parts).split())
+        parts = [part for part in paragraph.children if part.astext()]
+        label = bool(parts) and isinstance(parts[0], nodes.strong)
+        text = " ".join("".join(part.astext() for part in parts[label:]).split())
         if len(text) >= 40:  # not a lone link or label
             break
     else:

@@ -64,6 +64,7 @@ def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(para
 def test_a_description_begins_after_a_label_in_bold():
     document, paragraph = new_document("page"), nodes.paragraph()
     paragraph += [
+        nodes.Text(""),  # as Markdown's parser leaves it
         nodes.strong("", "What the paper shows."),
         nodes.Text(" A detector that scores a text by its tokens."),
     ]
