@@ -185,11 +185,10 @@ def summary(judgements: Sequence[Judgement]) -> str:
     n_seeds = [len(j.seeds) for j in judgements]
     seeds = " to ".join(map(str, sorted({min(n_seeds), max(n_seeds)})))
     n_former = len(judgements) - len(now)
-    former = (
-        f" Besides, {n_former} former test{'s' * (n_former > 1)} of claims whose test was changed." if n_former else ""
-    )
+    run_too = f"{n_former} former tests are" if n_former > 1 else "One former test is"
+    former = f" {run_too} run too, of claims whose test was changed." if n_former else ""
     n_of = [len(j.comparisons) for j in now]
-    joined = f" They join {sum(n_of)} comparisons, {max(n_of)} at most." if sum(n_of) > len(now) else ""
+    joined = f" They make {sum(n_of)} comparisons, at most {max(n_of)} each." if sum(n_of) > len(now) else ""
     text = f"**{len(now)} tests**: {of_each}.{joined}{former} Training seeds behind each: {seeds}."
     if moved := [(j.moved, j) for j in judgements if j.moved is not None]:
         most, of = max(moved, key=lambda pair: pair[0])
