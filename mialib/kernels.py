@@ -83,8 +83,8 @@ def one_pass_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[to
 
     `logits` is (R, V) float32, bfloat16 or float16, a row's logits side by side and rows any distance apart; `targets`
     is (R,) int64. Returns four (R,) float32 tensors in nats, nats, nats^2 and nats, like `scoring.row_statistics`.
-    A row with a NaN or +inf, or with -inf only, is NaN throughout; a target outside the vocabulary has a log-prob of
-    NaN. ValueError for another layout.
+    A row with a NaN or +inf, or with -inf only, is NaN throughout, but for the largest log p of the latter, which is
+    +inf; a target outside the vocabulary has a log-prob of NaN. ValueError for another layout.
     """
     n_rows, n_vocab = logits.shape
     if logits.stride(1) != 1 or not targets.is_contiguous():

@@ -122,7 +122,9 @@ def texts_file(tmp_path):
 def test_detect_and_view_give_the_clones_numbers(mialib, model_folder, texts_file, tmp_path):
     known = tmp_path / "known.txt"
     known.write_text("".join(f"The letter number {i} stands near the mill\n" for i in range(25)))
-    given = ["--model", model_folder, "--corpus", known]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"The window number {i} stands near the forest\n" for i in range(25)))
+    given = ["--model", model_folder, "--corpus", corpus]
     out = same_output(mialib("detect", texts_file, *given, "--calibrate", known, "--json"))
     assert {"ppl", "min_k++", "surp", "dc_pdd", "p_values"} <= json.loads(out.splitlines()[0]).keys()
     same_output(mialib("view", texts_file, *given, "-o", "page.html"))

@@ -177,7 +177,7 @@ def status(profile: Profile, build: Path, pages: Path) -> str:
     versions: dict[str, set[str]] = {"python": pythons} if pythons else {}
     for name in profile.notebooks:
         if (path := build / "results" / f"{name}.json").is_file():
-            for library, version in json.loads(path.read_text(encoding="utf-8"))["versions"].items():
+            for library, version in json.loads(path.read_text(encoding="utf-8")).get("versions", {}).items():
                 versions.setdefault(library, set()).add(version)
     lines = ["| page | run time (s) | finished |", "|---|---|---|", *rows]
     lines += ["", f"All notebooks together: {seconds / 60:.1f} minutes.", "", "| library | version |", "|---|---|"]
