@@ -183,11 +183,11 @@ def run(*arguments: object, home: Path, patches: tuple = (), **environment: obje
 
 
 def small_parts() -> None:
-    """Keep what is finished five times a second, not every ten seconds."""
+    """Keep what is finished twenty times a second, not every ten seconds: a tiny pass takes less than half of one."""
     from mialib import batches
     from mialib.lab import training
 
-    batches.SECONDS_A_PART = training.SECONDS_A_PART = 0.2
+    batches.SECONDS_A_PART = training.SECONDS_A_PART = 0.05
     training.KEEPING_SHARE = 1.0
 
 
