@@ -18,6 +18,7 @@ from zlib import crc32
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.environment import BuildEnvironment
 
 # Of MathJax what this book's equations load; the whole is 24 MB.
 MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
@@ -47,6 +48,7 @@ DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", configure)
+    app.connect("env-updated", pages_with_terms)
     app.connect("html-page-context", describe)
     app.connect("build-finished", finish)
     # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
@@ -65,6 +67,11 @@ def configure(_app: Sphinx, config: Config) -> None:
         "options": {"enableMenu": False},
         "tex": {"packages": {"[-]": ["autoload", "require"]}},  # they would look for files that are not copied
     }
+
+
+def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Pages to write though they did not change: those with index entries, which search forgets of all others."""
+    return sorted(page for page, entries in env.domains["index"].data["entries"].items() if entries)
 
 
 # --- a page's head ---

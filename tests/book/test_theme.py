@@ -4,6 +4,7 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from docutils import nodes
@@ -81,3 +82,9 @@ def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
     assert len(list((tmp_path / "mathjax" / fonts).iterdir())) == len(
         list(Path(whole, "static/mathjax", fonts).iterdir())
     )
+
+
+def test_pages_with_index_entries_are_written_each_time():
+    entries = {"glossary": [("single", "AUC", "", "", None)], "other": []}
+    env = SimpleNamespace(domains={"index": SimpleNamespace(data={"entries": entries})})
+    assert theme.pages_with_terms(None, env) == ["glossary"]
