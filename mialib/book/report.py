@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from mialib.book.claim_tests import Claim, load_claims
-from mialib.book.claims import VERDICT
-from mialib.book.judging import WORST_FIRST
+from mialib.book.claims import PAPERS, VERDICT
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Profile
 from mialib.book.published import load_published
-from mialib.book.results import DASH, SMALLEST, Result, load_results, verdict
+from mialib.book.results import DASH, SMALLEST, VERDICTS, Result, load_results, verdict
 from mialib.store import ROOT, atomic_path
 
-PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}
 LISTS = ("_papers_tables.md", "_status.md")  # in book/pages/, included by the pages of these names
 NOT_RUN = "not run in this build"
 
@@ -118,7 +116,7 @@ def read_ledger(path: Path) -> list[Judged]:
 def count_verdicts(judged: Iterable[Judged]) -> str:
     """ "3 supported, 1 inconclusive", or a dash."""
     counts = Counter(j.verdict for j in judged)
-    return ", ".join(f"{counts[name]} {name}" for name in reversed(WORST_FIRST) if counts[name]) or DASH
+    return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name]) or DASH
 
 
 def command(page: str, profile: Profile) -> str:

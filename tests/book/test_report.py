@@ -9,7 +9,7 @@ from mialib.book import report
 from mialib.book.claim_tests import load_claims
 from mialib.book.claims import VERDICT
 from mialib.book.profile import load_profile
-from mialib.book.results import Result
+from mialib.book.results import VERDICTS, Result
 from mialib.commands.cli import app
 from mialib.metrics import Interval
 from mialib.store import ROOT, write_json
@@ -115,3 +115,8 @@ def test_the_command_writes_the_report(build, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "build_folder", lambda profile: build)
     run = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "r.md")])
     assert run.exit_code == 0 and (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Replication report")
+
+
+def test_every_verdict_is_counted():
+    judged = [report.Judged(None, "English", (), name) for name in VERDICTS]
+    assert report.count_verdicts(judged) == ", ".join(f"1 {name}" for name in VERDICTS)
