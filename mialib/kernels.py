@@ -75,7 +75,7 @@ def _row_statistics(logits, targets, out, stride, n_vocab: tl.constexpr, DEEP: t
     tl.store(out, of_target - largest - tl.log(s0))
     tl.store(out + 1, tl.log(s0) - mean)
     tl.store(out + 2, tl.maximum(variance, 0.0, propagate_nan=ALL))
-    tl.store(out + 3, -tl.log(s0))
+    tl.store(out + 3, tl.where(s0 > 0, -tl.log(s0), float("nan")))  # 0: no logit above -inf
 
 
 def one_pass_statistics(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
-from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
+from mialib.catalog.recorded import recorded_benchmark
+from mialib.catalog.registry import HubPart, KnownBenchmark, is_recorded, known_benchmarks
 from mialib.lab.corpora import lab_benchmark
 from mialib.shared.files import LABEL_COLUMN, READERS, SPLIT_COLUMN, benchmark_of_rows, read_benchmark, read_rows
 
@@ -88,6 +89,8 @@ def load_benchmark(
     name = str(name)
     if name.startswith("lab/"):
         benchmark = lab_benchmark(name)
+    elif is_recorded(name):
+        benchmark = recorded_benchmark(name)
     elif Path(name).suffix in READERS:
         benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
-from mialib.catalog.registry import find_model, is_api, refuse_api, tokenizer_name
+from mialib.catalog.recorded import NOT_THERE, recorded_provenance, recorded_revision
+from mialib.catalog.registry import find_model, is_api, is_recorded, refuse_api, tokenizer_name
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_files, hash_of, version
@@ -47,6 +48,8 @@ def local_path(name: str) -> Path | None:
     A copy of a hub model under $MIALIB_MODELS takes its place.
     """
     refuse_api(name)
+    if is_recorded(name):
+        raise ValueError(f"{name}: this needs the model's weights; {NOT_THERE}")
     if name.startswith("lab/"):
         from mialib.lab.models import lab_model
 
@@ -334,6 +337,8 @@ def check_loadable(name: str) -> None:
         from mialib.lab.models import lab_recipe
 
         lab_recipe(name)
+    elif is_recorded(name):
+        recorded_provenance(name)
     elif not is_api(name):
         load_config(name)
 
@@ -349,6 +354,9 @@ def count_parameters(name: str, *, embeddings: bool = False) -> int:
     from transformers import AutoModelForCausalLM
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
+    if is_recorded(name):
+        known = recorded_provenance(name)
+        return known["parameters" if embeddings else "non_embedding_parameters"]
     config, source = load_config(name), source_of(name)
     code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
     try:
@@ -367,6 +375,8 @@ def count_parameters(name: str, *, embeddings: bool = False) -> int:
 
 def model_revision(name: str) -> str:
     """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
+    if is_recorded(name):
+        return recorded_revision(name)
     folder = local_path(name)
     if folder is None:
         return f"{split_name(name)[0]}@{find_revision(name, 'model')}"

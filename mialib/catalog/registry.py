@@ -21,6 +21,7 @@ MODELS = DATA / "models.yml"
 BENCHMARKS = DATA / "benchmarks.yml"
 API = "api:"  # how the name of a model behind an API begins
 LOGPROBS = "logprobs:"  # and that of a file of log-probs which others computed
+RECORDED = "recorded/"  # and that of a model, benchmark or corpus of the recorded ladder
 
 
 class KnownModel(Strict):
@@ -102,6 +103,16 @@ def find_model(name: str) -> KnownModel | None:
 def is_api(model: str) -> bool:
     """Whether a model's name is that of a model behind an API, or of a file of log-probs: its weights are not here."""
     return model.startswith((API, LOGPROBS))
+
+
+def is_recorded(name: str) -> bool:
+    """Whether a model, benchmark or corpus is one of the recorded ladder."""
+    return name.startswith(RECORDED)
+
+
+def has_weights(model: str) -> bool:
+    """Whether the model itself can be run here: it is neither behind an API, nor a file, nor of the recorded ladder."""
+    return not (is_api(model) or is_recorded(model))
 
 
 def refuse_api(model: str) -> None:

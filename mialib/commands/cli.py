@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -442,15 +443,18 @@ def record(
 
 @app.command("record-lab")
 def record_lab(
-    out: Annotated[Path, typer.Option(help="where a file for each training goes")],
-    minutes: Annotated[float, typer.Option(min=0, help="how long this may take; run it again for what is left")],
+    models: Annotated[
+        list[str] | None, typer.Argument(help="of the profile recorded.yml; all, if none is named")
+    ] = None,
 ) -> None:
-    """Train and score the profile's models, on a GPU where there is one, and keep token statistics without texts."""
+    """Train and score the recorded ladder, where it is not yet in data/recorded/lab/; go on where that broke off."""
     from mialib.book import recorded
     from mialib.book.notebooks import clone
 
-    clone()
-    left = recorded.record(out, minutes)
+    os.environ.setdefault("MIALIB_PROFILE", str(clone() / "data" / "profiles" / "recorded.yml"))
+    for done in recorded.record(models or ()):
+        typer.echo(done)
+    left = [f"{name}@{seed}" for name, seed in recorded.find_left()]
     typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
 
 

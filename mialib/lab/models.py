@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 CARD = "lab.json"
 
 
-def lab_model(name: str) -> Path:
+def lab_model(name: str, device: str = "cpu") -> Path:
     """The folder of a lab model, trained first where it is not there.
 
-    It is trained on the CPU, also where there is a GPU, so that a recipe gives the same model there too; what a GPU
-    trains is recorded instead (`mialib.book.recorded`).
+    It is trained on the CPU, also where there is a GPU, so that a recipe gives the same model there too; on another
+    `device` by `mialib record-lab` alone.
     """
-    folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}"
+    where = "" if device == "cpu" else f"-{device.replace(':', '-')}"
+    folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}{where}"
 
     def make(to: Path) -> None:
         from safetensors import SafetensorError
@@ -41,7 +42,7 @@ def lab_model(name: str) -> Path:
 
         logging.disable_progress_bar()  # of its own, which draws on the output
         try:
-            _make(name, to, folder.with_name(f"{folder.name}.parts"))
+            _make(name, to, folder.with_name(f"{folder.name}.parts"), device)
         except Exception as error:
             if type(error) not in (SafetensorError, Exception):  # of full disks safetensors and tokenizers raise these
                 raise
@@ -64,7 +65,7 @@ def _key(name: str) -> str:
     return hash_of([recipe.model_dump(), made_of, code])
 
 
-def _make(name: str, folder: Path, kept: Path) -> None:
+def _make(name: str, folder: Path, kept: Path, device: str) -> None:
     import torch
 
     from mialib.lab import training
@@ -84,7 +85,8 @@ def _make(name: str, folder: Path, kept: Path) -> None:
         texts = lab_texts(recipe.corpus, "background")
         card = training.train_masked(name, recipe, masked_tokenizer(recipe), texts, folder, parts)
     else:
-        card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *trained_on(recipe), folder, parts=parts)
+        given = lab_tokenizer(recipe.corpus), *trained_on(recipe), folder, device
+        card = training.train(name, recipe, *given, parts=parts)
     write_json(folder / CARD, card)
     remove(kept)
 

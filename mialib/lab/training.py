@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mialib.shared.kept import Parts
 
 WARMUP_STEPS = 20
-TIMED_STEPS = 10  # of a training run, to know how long it will take
 TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 4096, "mps": 1024}  # of the head's logits, where a gradient is wanted
 SMALLEST_PROBABILITY = 1e-38  # of float32: a token's loss counts as 87 nats at most, its gradient is exact
@@ -55,19 +54,6 @@ def train(
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return _card(name, model, recipe) | outcome
-
-
-def seconds_to_train(
-    name: str, recipe: Training, tokenizer: PreTrainedTokenizerBase, texts: list[str], times: list[int], device: str
-) -> float:
-    """How long `train` takes on this machine: its first steps are made, and the model is thrown away."""
-    model, batches = _prepare(recipe, tokenizer, texts, times, device)
-    timed = batches[TIMED_STEPS : 2 * TIMED_STEPS] or batches
-    with one_thread(), tf32_products(device):
-        _optimize(f"{name}, to time it", model, batches[:TIMED_STEPS], recipe.learning_rate, _loss)  # slower: the first
-        start = time.perf_counter()
-        _optimize(f"{name}, to time it", model, timed, recipe.learning_rate, _loss)
-    return (time.perf_counter() - start) * _count_tokens(batches) / _count_tokens(timed)
 
 
 def _prepare(
@@ -296,12 +282,13 @@ def _optimize(
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
     losses: list[float] = []
-    earlier_seconds = keeping_seconds = 0.0
+    earlier_seconds = earlier_cpu_seconds = keeping_seconds = 0.0
     for kept in parts or ():
         for part, state in zip((model, optimizer, schedule), kept["states"], strict=True):
             part.load_state_dict(state)
-        losses, earlier_seconds = kept["losses"], kept["seconds"]
-    start = kept_at = time.perf_counter()
+        losses, earlier_seconds, earlier_cpu_seconds = kept["losses"], kept["seconds"], kept["cpu_seconds"]
+    start, cpu_start = time.perf_counter(), time.process_time()
+    kept_at = start
     model.train()
     left = batches[len(losses) :]
     bar = tqdm(left, f"training {name}", len(batches), initial=len(losses), unit="batch", mininterval=5, disable=None)
@@ -317,7 +304,11 @@ def _optimize(
         now = time.perf_counter()
         if parts is not None and now - kept_at > SECONDS_A_PART + keeping_seconds / KEEPING_SHARE:
             states = [part.state_dict() for part in (model, optimizer, schedule)]
-            parts.add({"states": states, "losses": losses, "seconds": earlier_seconds + now - start}, instead=True)
+            spent = {
+                "seconds": earlier_seconds + now - start,
+                "cpu_seconds": earlier_cpu_seconds + time.process_time() - cpu_start,
+            }
+            parts.add({"states": states, "losses": losses, **spent}, instead=True)
             kept_at = time.perf_counter()
             keeping_seconds = kept_at - now
     if not np.isfinite(losses).all():
@@ -326,6 +317,9 @@ def _optimize(
         "final_loss_nats": float(np.mean(losses[-len(losses) // 10 :])),
         "tokens": _count_tokens(batches),
         "seconds": round(earlier_seconds + time.perf_counter() - start, 1),
+        "cpu_seconds": round(
+            earlier_cpu_seconds + time.process_time() - cpu_start, 1
+        ),  # what other work does not stretch
     }
 
 

@@ -23,7 +23,8 @@ from mialib.catalog.models import (
     pass_key,
     vocabulary_size,
 )
-from mialib.catalog.registry import is_api
+from mialib.catalog.recorded import recorded_frequency, recorded_stats
+from mialib.catalog.registry import is_api, is_recorded
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import tokenizer_hash
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, alone, keep, kept_path
@@ -51,6 +52,10 @@ def score_or_load(
     A model behind an API (`api:NAME`) runs elsewhere, so device and dtype say nothing of it. ValueError where it is to
     read something `after` which the texts come, or for another temperature: it is asked for whole texts alone.
     """
+    if is_recorded(model):
+        if after or temperature != 1 or start_token != "auto":
+            raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
+        return recorded_stats(model, texts)
     if is_api(model):
         if after or temperature != 1:
             raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
@@ -95,6 +100,8 @@ def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
+    if is_recorded(model):
+        return recorded_frequency(corpus)
     tokenizer = load_tokenizer(model)
     size = api.vocabulary_size(tokenizer) if is_api(model) else vocabulary_size(model)
     made_by = {

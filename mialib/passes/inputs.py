@@ -26,7 +26,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.registry import LOGPROBS, is_api, lacks
+from mialib.catalog.registry import LOGPROBS, RECORDED, has_weights, is_recorded, lacks
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
@@ -81,8 +81,8 @@ class Need:
 
 
 def _lowercase(inputs: Inputs) -> TokenStats | None:
-    # Not in Chinese, where at most units and formulas have case; a file holds the log-probs of the texts as they are.
-    if inputs.language == "zh" or inputs.target.model.startswith(LOGPROBS):
+    # Not in Chinese, where at most units and formulas have case; a file holds what was made of the texts as they are.
+    if inputs.language == "zh" or inputs.target.model.startswith((LOGPROBS, RECORDED)):
         return None
     return inputs.score(inputs.target.model, [text.lower() for text in inputs.texts])
 
@@ -102,7 +102,7 @@ def _neighbors(inputs: Inputs) -> FloatArray:
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
     """The pass in which known texts are read before each text."""
-    if is_api(inputs.target.model):
+    if not has_weights(inputs.target.model):
         return None
     shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts(source), strict=False)]
     if len(shots) < inputs.target.n_shots:
@@ -120,14 +120,16 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
 
 def _tempered(inputs: Inputs) -> TokenStats | None:
     """The pass at the temperature that detectors are written for."""
-    if is_api(inputs.target.model):
+    if not has_weights(inputs.target.model):
         return None
     return inputs.score(inputs.target.model, inputs.texts, temperature=detectors.TEMPERATURE)
 
 
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and what is said where it lacks.
 NEEDS = {
-    "texts": Need(lambda inputs: inputs.texts),
+    "texts": Need(
+        lambda inputs: None if is_recorded(inputs.target.model) else inputs.texts, missing="no texts are recorded"
+    ),
     "lowercase": Need(
         _lowercase, missing="the texts have no upper and lower case, or their log-probs are read from a file"
     ),
@@ -141,7 +143,7 @@ NEEDS = {
         _frequency, "corpus", "--corpus", "no reference corpus is named (corpora), or the token ids are not known"
     ),
     "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made"),
-    "tempered": Need(_tempered, missing="the model is behind an API, which gives log-probs at one temperature"),
+    "tempered": Need(_tempered, missing="the model is not here, only log-probs at one temperature"),
     "after_non_members": Need(
         lambda inputs: _after(inputs, inputs.target.non_member_prefix),
         "non_member_prefix",

@@ -163,8 +163,8 @@ def test_a_row_that_is_not_finite_is_nan_and_its_neighbors_are_not(value, spoile
 
 @runs_here
 def test_a_row_without_any_token_is_nan():
-    *others, largest = statistics(torch.full((1, BLOCK + 1), -INF), [3])
-    assert all(column.isnan().all() for column in others) and not largest.isfinite().any()
+    columns = statistics(torch.full((1, BLOCK + 1), -INF), [3])
+    assert all(column.isnan().all() for column in columns)
 
 
 @runs_here
