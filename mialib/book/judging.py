@@ -33,6 +33,8 @@ from mialib.book.claim_tests import (
 )
 from mialib.book.recorded import read_rows, scores_code
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
+from mialib.catalog.recorded import FOLDER, recorded_models
+from mialib.catalog.registry import is_recorded
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
 from mialib.shared.kept import JSON, keep
@@ -92,7 +94,7 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         enough = len(seeds) >= SEEDS_OF_A_VERDICT
         return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
 
-    comparisons = compare(seeds)
+    comparisons, is_live = compare(seeds), not is_recorded(place.model)
     at_chance = _all_at_chance(claim, labels, seeds)
     return Judgement(
         claim=claim,
@@ -102,8 +104,8 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         comparisons=comparisons,
         verdict=UNINFORMATIVE if at_chance else worst(),
         plain_verdict=UNINFORMATIVE if at_chance else worst(matters=0),
-        live=compare([s for s in seeds if s.seed == 0]),
-        recorded=compare([s for s in seeds if s.seed != 0]),
+        live=compare([s for s in seeds if is_live and s.seed == 0]),
+        recorded=compare([s for s in seeds if not is_live or s.seed != 0]),
     )
 
 
@@ -141,7 +143,8 @@ def judge_once(claims: Claims, claim: Claim, setting: str, recorded: Path = RECO
         found = {"left_out": left_out, "moved": _moved(labels, live, fitting)}
         return _AS_JSON.dump_python(judgement, exclude={"claim"}) | found
 
-    rows = hash_files([recorded]) if recorded.is_file() else None
+    files = sorted(FOLDER.glob("*.parquet")) if is_recorded(claims.settings[setting].model) else [recorded]
+    rows = hash_files([path for path in files if path.is_file()])
     stated = {"claim": claim.model_dump(mode="json"), "setting": setting, "recorded": rows}
     stated |= {"judged_by": code_hash("book.judging", apart=("lab",))}
     kept = keep("judgements", make, JSON, **stated, **determined_by(claims, claim, setting))
@@ -161,6 +164,10 @@ def _gather(
 ) -> tuple[NDArray[np.int8], SeedScores, list[SeedScores], list[str]]:
     """A test's labels, the live seed, the recorded ones that fit this build, and why others do not."""
     labels, live = scores_of(claims, claim, setting)
+    if is_recorded(claims.settings[setting].model):
+        models = [name.partition("@")[0] for name in claims.models(claim, setting)]
+        seeds = set.intersection(*(set(recorded_models()[name]) for name in models))
+        return labels, live, [scores_of(claims, claim, setting, seed)[1] for seed in sorted(seeds - {0})], []
     fitting, left_out = [], []
     for seed, test, code in load_recorded(claim.id, setting, path):
         if test != claims.test_hash(claim, setting):
@@ -212,6 +219,8 @@ def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
     rows = []
     for seed in seeds:
         for claim, setting in claims.tests():
+            if is_recorded(claims.settings[setting].model):
+                continue  # all its seeds are in the repository already
             logger.info("seed %d: %s, %s", seed, claim.id, setting)
             _, scored = scores_of(claims, claim, setting, seed)
             of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}

@@ -26,6 +26,8 @@ from reprlib import repr as short_repr  # of any value, however long
 import numpy as np
 
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
+from mialib.catalog.recorded import recorded_frequency
+from mialib.catalog.registry import is_recorded
 from mialib.lab.corpora import lab_texts
 from mialib.shared.files import load_texts
 from mialib.store import hash_of, hash_texts
@@ -88,6 +90,8 @@ def corpus_identity(corpus: str) -> str:
 
     A copy's files go by sizes and times, since reading gigabytes for each command takes minutes.
     """
+    if is_recorded(corpus):
+        return hash_of(recorded_frequency(corpus).counts.tolist())
     name, n_characters = split_prefix(corpus)
     known = HUB_CORPORA.get(name)
     if known is None or n_characters is None:

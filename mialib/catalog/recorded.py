@@ -5,7 +5,7 @@ the benchmark `recorded/docstrings`.
 
     docstrings.parquet             a benchmark: who is a member, and the token ids of each text
     docstrings-counts.parquet      how often its tokens occur in its reference texts, for DC-PDD
-    docstrings-5m-seed-0.parquet   a training: four float16 numbers a token, how often each text was seen, provenance
+    docstrings-5m-seed-0.parquet   a training: three float16 numbers a token, how often each text was seen, provenance
 
 float16 moves an AUC by less than 0.002: most that of SURP, which compares log-probs with a percentile of them and
 entropies with a bound. The texts themselves are not there, so what needs them (Zlib, Lowercase, another length) is not
@@ -31,6 +31,7 @@ from mialib.text import excerpt
 from mialib.token_stats import NUMBERS, TokenStats
 
 FOLDER = DATA / "recorded" / "lab"
+COLUMNS = ("log_prob", "entropy", "log_prob_var")  # what the papers' detectors read of a token
 NOT_THERE = "of the recorded ladder the repository holds neither texts nor models, only what these made of those"
 
 
@@ -131,13 +132,15 @@ def _load(model: str, folder: Path) -> tuple[TokenStats, str]:
         raise ValueError(f"{path} was recorded on other texts than those of {of_texts}; record it again")
     ids = pq.read_table(of_texts, columns=["token_ids"])["token_ids"].combine_chunks()
     lengths = ids.value_lengths().to_numpy()
-    numbers = {column: table[column].combine_chunks().flatten().to_numpy().astype(np.float32) for column in NUMBERS}
+    numbers = {name: table[name].combine_chunks().flatten().to_numpy().astype(np.float32) for name in COLUMNS}
+    lacks = {name: f"{model} was recorded without it" for name in NUMBERS if name not in COLUMNS}
     stats = TokenStats(
         token_ids=ids.flatten().to_numpy().astype(np.int32),
         **numbers,
+        **{name: np.full(lengths.sum(), np.nan, np.float32) for name in lacks},
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         n_cut=np.zeros(len(lengths), np.int32),
-        provenance=provenance | {"model": model, "revision": recorded_revision(model)[:10]},
+        provenance=provenance | {"model": model, "revision": recorded_revision(model), "lacks": lacks},
     )
     return stats, name
 
@@ -173,7 +176,7 @@ def save_training(path: Path, times: NDArray[np.int64], stats: TokenStats, prove
     import pyarrow as pa
 
     columns: dict[str, Any] = {"times": times.astype(np.int32)}
-    for name in NUMBERS:
+    for name in COLUMNS:
         with np.errstate(over="ignore"):
             values = getattr(stats, name).astype(np.float16)
         if not np.isfinite(values).all():
@@ -192,7 +195,7 @@ def _write(table: Any, path: Path, provenance: dict[str, Any]) -> None:
     import pyarrow.parquet as pq
 
     # A number's two bytes are stored apart: the upper ones are alike, so a file is a tenth smaller.
-    apart = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in table.column_names if name in NUMBERS}
+    apart = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in table.column_names if name in COLUMNS}
     smaller = {"compression": "zstd", "compression_level": 19, "use_dictionary": False, "column_encoding": apart}
     with atomic_path(path) as temporary:
         pq.write_table(

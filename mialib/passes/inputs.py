@@ -90,7 +90,8 @@ def _lowercase(inputs: Inputs) -> TokenStats | None:
 def _frequency(inputs: Inputs) -> Any:
     if "token_ids" in lacks(inputs.target.model):
         return None
-    warn_of_other_language(inputs.target.corpus, inputs.texts, inputs.target.benchmark)
+    if not is_recorded(inputs.target.model):
+        warn_of_other_language(inputs.target.corpus, inputs.texts, inputs.target.benchmark)
     return count_or_load(inputs.target.corpus, inputs.target.model)
 
 
