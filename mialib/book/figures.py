@@ -131,10 +131,12 @@ def lines_in_panels(
     ticks: dict[float, str] | None = None,
     bands: bool = False,
     columns: int = 2,
+    hollow: dict[str, dict[str, dict[float, Interval]]] | None = None,
 ) -> Figure:
     """One line a detector over x with its intervals, `columns` panels a row: {panel: {line: {x: interval}}}.
 
-    Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense.
+    Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense. What
+    is `hollow` stands in the same panels with hollow markers and dashed lines.
     """
     n_columns = min(columns, len(panels))
     n_rows = -(-len(panels) // n_columns)
@@ -144,7 +146,9 @@ def lines_in_panels(
         axes.set_visible(False)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         _draw_lines(axes, curves, log_x, bands)
-        some = list(next(iter(curves.values())))
+        beside = (hollow or {}).get(title, {})
+        _draw_lines(axes, beside, log_x, bands, hollow=True)
+        some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
         labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
         axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
         axes.minorticks_off()
@@ -155,9 +159,13 @@ def lines_in_panels(
     return _closed(figure)
 
 
-def _draw_lines(axes: Axes, curves: dict[str, dict[float, Interval]], log_x: bool, bands: bool) -> None:
+def _draw_lines(
+    axes: Axes, curves: dict[str, dict[float, Interval]], log_x: bool, bands: bool, hollow: bool = False
+) -> None:
     for j, (label, points) in enumerate(curves.items()):
         style, xs = line_style(label, j), np.array(list(points))
+        if hollow:  # the legend has the label already, and an underscore keeps a second one out
+            style, label = style | {"markerfacecolor": "none", "linestyle": "--"}, f"_{label}"
         ys, low, high = np.array([[i.estimate, i.low, i.high] for i in points.values()]).T
         if bands:
             axes.plot(xs, ys, label=label, **style, markersize=4.5, linewidth=1.4)

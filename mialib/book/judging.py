@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from mialib.book.claim_tests import (
@@ -35,6 +35,7 @@ from mialib.book.recorded import read_rows, scores_code
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
 from mialib.catalog.recorded import FOLDER, recorded_models
 from mialib.catalog.registry import is_recorded
+from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
 from mialib.shared.kept import JSON, keep
@@ -111,10 +112,18 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
 
 def aucs_of(labels: Sequence[int], seeds: Sequence[SeedScores]) -> list[Interval]:
     """Each side's AUC over the training seeds, side a first; like a verdict's, the intervals cover texts and seeds."""
-    ties = [np.zeros_like(seed.scores[0]) for seed in seeds]
-    by_side = [[seed.scores[i] for seed in seeds] for i in range(len(seeds[0].scores))]
-    above_chance = [compare_auc_over_seeds(labels, of, ties).difference for of in by_side]
-    return [Interval(0.5 + d.estimate, 0.5 + d.low, 0.5 + d.high, d.level) for d in above_chance]
+    return [auc_over_seeds(labels, [seed.scores[i] for seed in seeds]) for i in range(len(seeds[0].scores))]
+
+
+def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
+    """Mean AUC over training seeds, with an interval that covers texts and seeds, in [0, 1].
+
+    `scores` are (N,) of each seed, or (F, N) of each fold to choose on. The interval is that of the comparison with
+    chance, under which all texts tie.
+    """
+    above_chance = compare_auc_over_seeds(labels, scores, [np.zeros_like(of_seed) for of_seed in scores]).difference
+    low, high = max(0.0, 0.5 + above_chance.low), min(1.0, 0.5 + above_chance.high)
+    return Interval(0.5 + above_chance.estimate, low, high, above_chance.level)
 
 
 def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:

@@ -12,6 +12,8 @@ from IPython.display import Markdown
 from numpy.typing import NDArray
 
 from mialib.book import blind_tables
+from mialib.catalog.recorded import recorded_times
+from mialib.catalog.registry import is_recorded
 from mialib.lab.models import by_group, lab_recipe, times_seen
 from mialib.lab.recipes import Training
 from mialib.passes.inputs import Inputs, Target, load_inputs
@@ -105,14 +107,10 @@ def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:
     As `repeats` says of equal consecutive groups of members, else as the benchmark does, else the lab's recipe.
     ValueError where nothing says it, or all members were seen equally often.
     """
-    model, times = inputs.target.model, None
+    model, times = inputs.target.model, times_known(inputs)
     if counts := whole_numbers(repeats, "repeats"):
         times = np.zeros(len(inputs.labels), np.int64)
         times[inputs.labels == 1] = by_group(counts, int(inputs.labels.sum()))
-    elif inputs.benchmark and inputs.benchmark.times:
-        times = np.array(inputs.benchmark.times)
-    elif model.startswith("lab/") and isinstance(recipe := lab_recipe(model), Training):
-        times = times_seen(recipe, inputs.texts)
     if times is None:
         raise ValueError(
             f"{model}: it is not known how often it has seen each member; give `repeats`, such as 1,4,16, "
@@ -121,6 +119,18 @@ def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:
     if np.ptp(times[inputs.labels == 1]) == 0:
         raise ValueError(f"{model}: all members were seen {times.max()} times; a model with repeats is needed")
     return times
+
+
+def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
+    """How often the model has seen each text in training, (N,), as the benchmark, the lab's recipe or a recording says;
+    None where nothing does."""
+    model = inputs.target.model
+    if inputs.benchmark and inputs.benchmark.times:
+        return np.array(inputs.benchmark.times)
+    if is_recorded(model):
+        return recorded_times(model)
+    is_trained = model.startswith("lab/") and isinstance(lab_recipe(model), Training)
+    return times_seen(lab_recipe(model), inputs.texts) if is_trained else None
 
 
 def check_same_members(columns: Sequence[Inputs]) -> None:

@@ -17,15 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from mialib.book.profile import load_profile
-from mialib.catalog.recorded import FOLDER, read_provenance, save_benchmark, save_training
-from mialib.detectors import FloatArray
+from mialib.catalog.recorded import read_provenance, save_benchmark, save_training
 from mialib.lab.corpora import lab_benchmark, lab_card
 from mialib.lab.models import CARD, lab_model, lab_recipe, of_seed, times_seen
-from mialib.metrics import Interval, auc_interval, compare_auc_over_seeds
 from mialib.passes.cache import count_or_load
 from mialib.store import ROOT, atomic_path, code_hash, hash_of, mialib_version, version
 
@@ -124,20 +119,20 @@ def _made_with() -> dict[str, str]:
 # --- the recorded ladder ---
 
 
-def record(names: Sequence[str] = (), folder: Path = FOLDER) -> Iterator[str]:
-    """Train, score and keep what is not in the folder of the profile's models, or of those named; yields each as done.
+def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Train, score and keep what is not in the folder of the profile's models, or of those named; yields each file.
 
-    All models' first seeds come first. A training that was broken off goes on where it was.
+    All models' first seeds come first. A training that was broken off goes on where it was. ValueError for an unknown
+    name.
     """
     if unknown := set(names) - set(load_profile().models):
         raise ValueError(f"the profile has no model {unknown.pop()!r}; it has: {', '.join(load_profile().models)}")
     for name, seed in find_left(folder):
         if not names or name in names:
-            path = _record_one(name, seed, folder)
-            yield f"{path.name}: {path.stat().st_size / 1e6:.1f} MB"
+            yield _record_one(name, seed, folder)
 
 
-def find_left(folder: Path = FOLDER) -> list[tuple[str, int]]:
+def find_left(folder: Path) -> list[tuple[str, int]]:
     """Each model of the profile that is trained and each of its seeds, but those that the folder holds a file of.
 
     A file of another recipe or other texts does not count.
@@ -211,15 +206,3 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def aucs_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
-    """Mean AUC over training seeds, scores (N,) each, with an interval that covers texts and seeds, in [0, 1].
-
-    One seed's is `auc_interval`'s; of several it is the claims': the comparison with chance, under which all texts tie.
-    """
-    if len(scores) == 1:
-        return auc_interval(labels, scores[0])
-    above_chance = compare_auc_over_seeds(labels, scores, [np.zeros(len(of_seed)) for of_seed in scores]).difference
-    estimate, low, high = (0.5 + x for x in (above_chance.estimate, above_chance.low, above_chance.high))
-    return Interval(estimate, max(0.0, low), min(1.0, high))

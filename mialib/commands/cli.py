@@ -450,11 +450,12 @@ def record_lab(
     """Train and score the recorded ladder, where it is not yet in data/recorded/lab/; go on where that broke off."""
     from mialib.book import recorded
     from mialib.book.notebooks import clone
+    from mialib.catalog.recorded import FOLDER
 
     os.environ.setdefault("MIALIB_PROFILE", str(clone() / "data" / "profiles" / "recorded.yml"))
-    for done in recorded.record(models or ()):
-        typer.echo(done)
-    left = [f"{name}@{seed}" for name, seed in recorded.find_left()]
+    for path in recorded.record(models or (), FOLDER):
+        typer.echo(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    left = [f"{name}@{seed}" for name, seed in recorded.find_left(FOLDER)]
     typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
 
 
