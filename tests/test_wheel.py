@@ -149,7 +149,7 @@ def test_bench_runs(run, installed):
         ["notebook", "surp_figure_4", "out.ipynb"],
         ["build", "--page", "surp_figure_4"],
         ["record"],
-        ["record-lab", "--out", "out", "--minutes", "1"],
+        ["record-lab"],
         ["blind", "wikimia-32", "--record"],
     ],
     ids=" ".join,

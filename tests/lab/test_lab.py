@@ -356,24 +356,6 @@ def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
         assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_the_first_steps_say_how_long_a_training_takes(monkeypatch):
-    steps, clock = [], iter([100.0, 103.0])
-
-    def optimize(name, model, batches, *_):
-        steps.append(batches)
-        return {}
-
-    recipe = load_recipes().models["lab/tiny-5k"].train.model_copy(update={"batch_texts": 1})
-    monkeypatch.setattr(training, "_optimize", optimize)
-    monkeypatch.setattr(training.time, "perf_counter", lambda: next(clock))
-    given = models.lab_tokenizer("lab/tiny"), *models.trained_on(recipe), "cpu"
-    seconds = training.seconds_to_train("lab/tiny-5k", recipe, *given)
-    _, prepared = training._prepare(recipe, *given)
-    assert steps == [prepared[:10], prepared[10:20]]
-    lengths = [len(batch[0]) - 1 for batch in prepared]
-    assert seconds == pytest.approx(3 * sum(lengths) / sum(lengths[10:20]))
-
-
 def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
     recipe = load_recipes().models["lab/tiny-5k"].train
     texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]
@@ -520,7 +502,7 @@ def trainings(monkeypatch, use_empty_home):
     """The names of the models that are trained, by a stub that trains nothing, in an empty home."""
     trained = []
 
-    def train(name, recipe, tokenizer, texts, times, folder, parts):
+    def train(name, recipe, tokenizer, texts, times, folder, device, parts):
         trained.append(name)
         folder.mkdir()
         return {}
