@@ -14,11 +14,14 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mialib.book import blind_tables
 from mialib.book.profile import load_profile
 from mialib.catalog.recorded import read_provenance, save_benchmark, save_training
+from mialib.catalog.registry import RECORDED
 from mialib.lab.corpora import lab_benchmark, lab_card
 from mialib.lab.models import CARD, lab_model, lab_recipe, of_seed, times_seen
 from mialib.passes.cache import count_or_load
@@ -174,13 +177,14 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     }
     if not (folder / f"{corpus}.parquet").is_file():
         counts = count_or_load(recipe.corpus, str(model))
-        save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of)
+        blind = [asdict(result) for result in blind_tables.measure(benchmark, f"{RECORDED}{corpus}", ["auc"])]
+        save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
     card = json.loads((model / CARD).read_text(encoding="utf-8"))
     provenance = {
         **stats.provenance,
         **card,
         **made_of,
-        "name": name,
+        "model": f"{RECORDED}{name.removeprefix('lab/')}",
         "seed": seed,
         "key": _key(name, seed),
         "machine": _device_name(device),

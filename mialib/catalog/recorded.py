@@ -80,6 +80,11 @@ def recorded_stats(model: str, texts: Sequence[str]) -> TokenStats:
     return stats if wanted == list(range(len(stats))) else stats.take(wanted)
 
 
+def recorded_baselines(name: str) -> list[dict[str, Any]]:
+    """How well baselines that see no model told a benchmark's members when it was recorded, as JSON of results."""
+    return read_provenance(_file(name))["blind"]
+
+
 def recorded_frequency(corpus: str) -> TokenFrequency:
     """How often each token occurs in a benchmark's reference texts."""
     return TokenFrequency.load(_file(corpus).with_name(f"{corpus.removeprefix(RECORDED)}-counts.parquet"))

@@ -173,3 +173,15 @@ def test_a_column_beside_its_own_published_number_is_not_named_twice():
     table = tables.results_table([own], "auc")
     assert table.columns.tolist() == [("P", "published"), ("P", "ours")]
     assert table.loc["PPL"].tolist() == ["0.600", "not run"]
+
+
+def test_a_hollow_line_stands_beside_a_full_one_and_adds_nothing_to_the_legend():
+    full = {"English": {"PPL": {1e5: Interval(0.6, 0.5, 0.7), 4e5: Interval(0.7, 0.6, 0.8)}}}
+    hollow = {"English": {"PPL": {1e5: Interval(0.5, 0.4, 0.6), 2e7: Interval(0.8, 0.7, 0.9)}}}
+    drawn = figures.lines_in_panels(full, hollow=hollow, xlabel="parameters", log_x=True)
+    [axes], [legend] = drawn.axes, drawn.legends
+    assert axes.get_xticks().tolist() == [1e5, 4e5, 2e7]
+    assert [text.get_text() for text in legend.get_texts()] == ["PPL"]
+    lines = [container[0] for container in axes.containers]
+    assert [line.get_markerfacecolor() != "none" for line in lines] == [True, False]
+    assert lines[0].get_color() == lines[1].get_color()

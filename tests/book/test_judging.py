@@ -22,6 +22,8 @@ from mialib.book.recorded import write_rows
 from mialib.book.results import SMALLEST, UNINFORMATIVE, label_of, unbroken, verdict
 from mialib.book.tuning import METHODS
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.recorded import recorded_models, recorded_times
+from mialib.catalog.registry import is_recorded
 from mialib.detectors import DETECTORS
 from mialib.lab import models as lab_models
 from mialib.lab.corpora import corpora_of
@@ -68,7 +70,10 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
     claims, profile = load_claims(), load_profile(ROOT / "data" / "profiles" / "lab.yml")
     ids = [claim.id for claim in claims.claims]
     assert len(set(ids)) == len(ids)
-    for setting in claims.settings.values():
+    for name, setting in claims.settings.items():
+        if is_recorded(setting.model):
+            assert {setting.model, setting.reference} <= set(recorded_models()), name
+            continue
         assert {setting.model, setting.reference or setting.model} <= set(profile.models)
         corpora = corpora_of(setting.benchmark)
         assert set(corpora) <= set(profile.corpora)
@@ -86,11 +91,14 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
             else:
                 assert set(side.resolved_options()) <= set(DETECTORS[side.detector].hyperparameters), claim.id
             assert side.detector != "neighbor" or claims.settings[setting].masked
-            assert set(side.model.values()) <= set(profile.models)
+            assert set(side.model.values()) <= {*profile.models, *recorded_models()}
             assert {*side.model, *side.n_words} <= set(claim.where), "a setting that it is not tested in"
             assert side.part is None or setting in side.n_words, "a part of a document has a number of words"
             place = claims.settings[setting]
             model = side.model.get(setting, place.model)
+            if is_recorded(model):
+                assert recorded_times(model).any()
+                continue
             assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "members are of its training set"
 
 
@@ -98,12 +106,16 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
     claims, profile = load_claims(), load_profile(ROOT / "data" / "profiles" / "lab.yml")
     n_grouped = 0
     for claim, setting in claims.tests():
-        recipe = profile.models[claims.settings[setting].model].recipe
+        place = claims.settings[setting]
+        recipe = None if is_recorded(place.model) else profile.models[place.model].recipe
         for group in (claim.positive, claim.negative):
             if group.group is None:
                 continue
             n_grouped += 1
-            if isinstance(recipe, Unlearning):
+            if is_recorded(place.model):
+                times = recorded_times(place.model)[group.indices(load_benchmark(place.benchmark).labels)]
+                assert len(set(times.tolist())) == 1, claim.id
+            elif isinstance(recipe, Unlearning):
                 n_members = profile.corpora[claims.settings[setting].benchmark].members
                 assert group.group[0] == 1 and n_members // group.group[1] == recipe.texts
             else:

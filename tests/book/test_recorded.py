@@ -11,6 +11,7 @@ from conftest import random_rows
 from typer.testing import CliRunner
 
 from mialib.book import judging, recorded
+from mialib.book.blind_tables import leak_note
 from mialib.book.claim_tests import Claims
 from mialib.book.pages import times_known
 from mialib.catalog import recorded as files
@@ -133,7 +134,11 @@ def test_what_takes_the_texts_is_not_applicable():
 @pytest.mark.parametrize(
     ("model", "benchmark", "said"),
     [
-        ("recorded/none", "recorded/notes", "no model 'recorded/none' is recorded; recorded are recorded/notes-small@0"),
+        (
+            "recorded/none",
+            "recorded/notes",
+            "no model 'recorded/none' is recorded; recorded are recorded/notes-small@0",
+        ),
         ("recorded/notes-small@7", "recorded/notes", "no model 'recorded/notes-small@7' is recorded"),
         ("recorded/notes-small", "recorded/poems", "no 'recorded/poems' is recorded; recorded are notes"),
     ],
@@ -145,6 +150,12 @@ def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
 
 def test_a_recording_says_how_often_each_text_was_seen():
     assert times_known(inputs_of()).tolist() == [1] * 7 + [4] * 7 + [0] * 14
+
+
+def test_whether_the_texts_alone_tell_members_was_recorded_with_them():
+    """The stand-ins of the texts would tell a baseline nothing, or all."""
+    said, of_lab = (leak_note([name]).replace(f"`{name}`", "") for name in ("recorded/notes", "lab/notes"))
+    assert said == of_lab and "AUC" in said
 
 
 def test_some_of_the_texts_are_taken_like_those_of_any_benchmark():
@@ -161,7 +172,7 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert provenance["recipe"] == lab_recipe("lab/notes-small@1").model_dump(mode="json") and provenance["seed"] == 1
     assert provenance["content_hash"] == lab_card("lab/notes")["content_hash"]
     assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
-    assert 0 <= provenance["cpu_seconds"] and 0 <= provenance["seconds"] and provenance["tokens"] > 0
+    assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
     assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit"} <= set(provenance)
     everything_said = b"".join(p.read_bytes() for p in everything.iterdir()) + json.dumps(provenance).encode()
     assert str(tiny_lab).encode() not in everything_said and b"river" not in everything_said
