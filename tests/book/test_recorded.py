@@ -97,7 +97,7 @@ def test_one_command_records_each_model_and_seed_once(everything):
 
 
 def test_what_is_recorded_is_the_lab_models_pass_rounded():
-    """Every statistic of the papers' detectors, token ids and token frequencies, and so every score but for rounding."""
+    """Every statistic of the papers' detectors, token ids and frequencies, and so every score but for rounding."""
     target = Target(model="lab/notes-small", benchmark="lab/notes", corpus="lab/notes", reference="lab/notes-large")
     live, ours = load_inputs(target), inputs_of(reference="recorded/notes-large")
     np.testing.assert_array_equal(ours.labels, live.labels)
@@ -137,7 +137,7 @@ def test_what_takes_the_texts_is_not_applicable():
         (
             "recorded/none",
             "recorded/notes",
-            "no model 'recorded/none' is recorded; recorded are recorded/notes-small@0",
+            "no model 'recorded/none' is recorded; recorded are .*notes-small@0",
         ),
         ("recorded/notes-small@7", "recorded/notes", "no model 'recorded/notes-small@7' is recorded"),
         ("recorded/notes-small", "recorded/poems", "no 'recorded/poems' is recorded; recorded are notes"),
@@ -145,7 +145,7 @@ def test_what_takes_the_texts_is_not_applicable():
 )
 def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
     with pytest.raises(FileNotFoundError, match=said):
-        load_inputs(Target(model=model, benchmark=benchmark)).stats
+        len(load_inputs(Target(model=model, benchmark=benchmark)).stats)
 
 
 def test_a_recording_says_how_often_each_text_was_seen():
@@ -192,7 +192,7 @@ def test_a_training_on_other_texts_than_its_benchmarks_is_an_error(everything, t
     pq.write_table(table.replace_schema_metadata({"provenance": other}), tmp_path / "notes.parquet")
     monkeypatch.setattr(files, "FOLDER", tmp_path)
     with pytest.raises(ValueError, match="was recorded on other texts than those of"):
-        inputs_of().stats
+        len(inputs_of().stats)
 
 
 @pytest.fixture
