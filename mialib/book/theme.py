@@ -7,6 +7,7 @@ weight; the menus are dead; a page has no description. What cannot be set by an 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from html import escape
@@ -42,6 +43,8 @@ EDITS = (
     # The entries of a list of references are no items of that list to a screen reader.
     (r'role="doc-biblioentry"', 'role="listitem"'),
 )  # fmt: skip
+EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
+INSTALL = "install"  # the id of their first cell
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
 
 
@@ -61,12 +64,29 @@ def configure(_app: Sphinx, config: Config) -> None:
     # the first one is the hidden one there, and the visible one is dead.
     config.html_theme_options["navbar_persistent"] = []
     config.html_context.setdefault("default_mode", "auto")  # without one, a first visit logs an error
+    if address := repository():  # Binder and Colab run what the workflow has pushed to this branch
+        config.html_theme_options |= {
+            "repository_url": address,
+            "repository_branch": EXECUTED,
+            "path_to_docs": "",
+            "launch_buttons": {
+                "binderhub_url": "https://mybinder.org",
+                "colab_url": "https://colab.research.google.com",
+                "notebook_interface": "jupyterlab",
+            },
+        }
     config.mathjax_path = "mathjax/startup.js"
     config.mathjax3_config = {
         "loader": {"load": list(MATHJAX)},
         "options": {"enableMenu": False},
         "tex": {"packages": {"[-]": ["autoload", "require"]}},  # they would look for files that are not copied
     }
+
+
+def repository() -> str:
+    """The address of the repository that a GitHub Action builds the book of; "" elsewhere, as it is not known there."""
+    name = os.environ.get("GITHUB_REPOSITORY", "")
+    return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}" if name else ""
 
 
 def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
@@ -126,7 +146,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     for path in out.rglob("*.html"):
         path.write_text(edited(path.read_text(encoding="utf-8")), encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
-        path.write_text(without_outputs(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
 
 
 def copy_mathjax(target: Path) -> None:
@@ -147,9 +167,16 @@ def edited(html: str) -> str:
     return html
 
 
-def without_outputs(notebook: str) -> str:
-    """A notebook as JSON without outputs: whoever downloads it makes their own."""
+def downloaded(notebook: str, address: str = "") -> str:
+    """A notebook as JSON without outputs: whoever downloads it makes their own.
+
+    Where the repository's address is known, its first cell installs mialib from there unless it is installed.
+    """
     content = json.loads(notebook)
+    if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
+        source = f"try:\n    import mialib\nexcept ModuleNotFoundError:\n    %pip install --quiet git+{address}"
+        install = {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source}
+        content["cells"].insert(0, install)
     for cell in content["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}

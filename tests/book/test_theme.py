@@ -36,9 +36,25 @@ def test_a_downloaded_notebook_has_its_code_and_no_outputs():
         {"cell_type": "markdown", "source": ["中文"]},
         {"cell_type": "code", "source": ["1 + 1"], "outputs": [{"data": "2"}], "execution_count": 3},
     ]
-    emptied = json.loads(theme.without_outputs(json.dumps({"cells": cells, "nbformat": 4})))
+    emptied = json.loads(theme.downloaded(json.dumps({"cells": cells, "nbformat": 4})))
     assert emptied["cells"][0] == cells[0]
     assert emptied["cells"][1] == cells[1] | {"outputs": [], "execution_count": None}
+
+
+def test_where_the_repository_is_known_a_notebook_installs_mialib_and_pages_have_buttons(monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    config = SimpleNamespace(html_theme_options={}, html_context={})
+    theme.configure(None, config)
+    assert "launch_buttons" not in config.html_theme_options, "an address that is not known is not made up"
+    monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/mialib")
+    theme.configure(None, config)
+    options = config.html_theme_options
+    assert options["repository_url"] == "https://github.com/somebody/mialib"
+    assert {"binderhub_url", "colab_url"} <= set(options["launch_buttons"])
+    once = theme.downloaded(json.dumps({"cells": [], "nbformat": 4}), theme.repository())
+    [cell] = json.loads(once)["cells"]
+    assert cell["source"].endswith("%pip install --quiet git+https://github.com/somebody/mialib")
+    assert json.loads(theme.downloaded(once, theme.repository())) == json.loads(once), "one cell, not two"
 
 
 LONG = "word " * 60
