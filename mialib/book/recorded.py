@@ -175,7 +175,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         "content_hash": lab_card(recipe.corpus)["content_hash"],
         "sources": lab_card(recipe.corpus)["sources"],
     }
-    if not (folder / f"{corpus}.parquet").is_file():
+    if read_provenance(folder / f"{corpus}.parquet").get("content_hash") != made_of["content_hash"]:
         counts = count_or_load(recipe.corpus, str(model))
         blind = [asdict(result) for result in blind_tables.measure(benchmark, f"{RECORDED}{corpus}", ["auc"])]
         save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})

@@ -38,17 +38,13 @@ NOT_THERE = "of the recorded ladder the repository holds neither texts nor model
 # --- reading ---
 
 
-def recorded_models(folder: Path | None = None) -> dict[str, list[int]]:
-    """The models that are recorded, the smallest first within a benchmark, and their training seeds."""
+def recorded_models() -> dict[str, list[int]]:
+    """The models that are recorded, by benchmark and size, and the training seeds of each."""
+    made = [read_provenance(path) for path in FOLDER.glob("*-seed-*.parquet")]
     found: dict[str, list[int]] = {}
-    size = {}
-    for path in sorted((folder or FOLDER).glob("*-seed-*.parquet")):
-        stem, _, seed = path.stem.rpartition("-seed-")
-        name = f"{RECORDED}{stem}"
-        found.setdefault(name, []).append(int(seed))
-        provenance = read_provenance(path)
-        size[name] = provenance["benchmark"], provenance["non_embedding_parameters"]
-    return {name: sorted(found[name]) for name in sorted(found, key=size.__getitem__)}
+    for p in sorted(made, key=lambda p: (p["benchmark"], p["non_embedding_parameters"], p["seed"])):
+        found.setdefault(p["model"], []).append(p["seed"])
+    return found
 
 
 def recorded_benchmark(name: str) -> Benchmark:
