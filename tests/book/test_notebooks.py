@@ -268,6 +268,7 @@ def test_parameters_stand_in_the_open_and_folds_say_what_they_hold(path):
     }
     assert set(labels) == folded
     assert all(label == "Solution" or len(label) > len("Code: ") for label in labels.values())
+    assert not any("an intermediate step" in label for label in labels.values()), "its first line can be a comment"
 
 
 def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):

@@ -108,8 +108,23 @@ def test_the_same_with_what_the_page_computes(name, monkeypatch, tmp_path):
             scope |= {key: value for key, value in given.items() if key in scope}
 
 
-def test_there_is_an_exercise_in_code():
-    assert "leaderboard" in {case.values[0] for case in EXERCISES}
+WITHOUT_EXERCISES = {
+    "index": "the landing page points elsewhere",
+    "paper_table": "its pages print the papers' tables; their methods have pages of their own",
+    "recorded_ladder": "repeats, on larger models, what other pages ask about",
+}
+
+
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in WITHOUT_EXERCISES], ids=lambda p: p.stem)
+def test_a_page_has_three_exercises_one_of_them_in_code_and_an_answer_to_each(path):
+    source = read(path)
+    markdown = "\n".join("".join(c["source"]) for c in source["cells"] if c["cell_type"] == "markdown")
+    n_exercises, n_in_code = (
+        len(re.findall(r"^`{3,}\{admonition\} Exercise", markdown, re.M)),
+        len(tagged(source, CHECK)),
+    )
+    assert n_exercises >= 3 and n_in_code >= 1
+    assert len(solutions_of(source)) >= n_exercises
 
 
 def test_the_exercise_of_the_lesson_plan_checks_itself():
