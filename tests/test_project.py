@@ -87,9 +87,7 @@ def test_a_chapter_opens_with_what_its_reader_can_do_afterwards(chapter):
 
 
 # Pages whose command is not yet told for a reader without a clone.
-FOR_A_CLONE_ALONE = {"dc_pdd_figure_3a", "insertions", "surp_figure_4"} | {
-    "paper_table",  # its pages are downloaded under names of their own
-}
+FOR_A_CLONE_ALONE = {"paper_table"}  # its pages are downloaded under names of their own
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
