@@ -158,6 +158,8 @@ def test_near_copies_by_hand():
     assert auditing.near_copies(texts) == {2: 1, 3: 0}
     half = "zero zero two three four five six seven eight nine ten zero"  # three of its six, and of the other's four
     assert auditing.near_copies([text, half]) == {1: 0}
+    far_longer = " ".join([*(f"before{i}" for i in range(500)), text, *(f"after{i}" for i in range(500))])
+    assert auditing.near_copies([far_longer, text]) == auditing.near_copies([text, far_longer]) == {1: 0}
     assert auditing.near_copies([text, "one two three four five six seven eight then other words follow here"]) == {}
 
 

@@ -288,6 +288,13 @@ def test_a_folder_in_the_place_of_a_file_to_write_is_refused_and_stays(arguments
     assert texts_file.is_file(), "what is written takes the place of a folder, with all that it holds"
 
 
+def test_a_file_in_the_place_of_a_folder_to_write_is_refused_before_anything_is_done(texts_file):
+    dates = ["--members-before", "2017-01-01", "--non-members-after", "2025-01-01", "--contact", "a@example.org"]
+    for arguments in (["student", "--output", str(texts_file)], ["construct", "wikimia", str(texts_file), *dates]):
+        refused = CliRunner().invoke(app, arguments)
+        assert refused.exit_code == 2 and "is a file" in refused.output
+
+
 def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_folder):
     mine = texts_file.parent / "scores.csv"
     mine.write_text(before := "text\nThe mill\n")
