@@ -20,6 +20,7 @@ from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.shared.near_duplicates import NGRAM_WORDS
 from mialib.token_stats import TokenRow, TokenStats
 
+pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 THRESHOLDS, KS = np.array([1.0, 2.5, 10.0]), np.array([10, 40, 100])
 OURS, RANK, RANGE, EMPTY = "ours", "by rank", "by range", "empty scores −100"
 
