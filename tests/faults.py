@@ -972,7 +972,8 @@ def inject(groups: list[str], is_quick: bool, say: Callable[[str], None] = lambd
             began = time.monotonic()
             for row in GROUPS[name](world):
                 rows.append(row)
-                say("".join(f"{row.fault}: {note}\n" for note in row.notes))
+                for note in row.notes:
+                    say(f"{row.fault}: {note}")
             say(f"{name}: {time.monotonic() - began:.0f} s")
     return rows
 
