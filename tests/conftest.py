@@ -108,6 +108,21 @@ for name, cases in {"thorough": 220, "fast": 25}.items():
 settings.load_profile("fast")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def shared_home(tmp_path_factory):
+    """The home of what is made for several tests: of fixtures that live longer than a test, and of whole pages."""
+    folder = tmp_path_factory.mktemp("shared_home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIALIB_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def home_of_all_pages(mialib_home, shared_home, monkeypatch):
+    """The same texts under the same models, and their blind baselines, are computed once for all pages."""
+    monkeypatch.setenv("MIALIB_HOME", str(shared_home))
+
+
 @pytest.fixture(autouse=True)
 def mialib_home(tmp_path, monkeypatch):
     """Each test keeps what it computes in a folder of its own, and a person's own settings change none."""

@@ -9,6 +9,7 @@ runs new interpreters. A row counts:
 
     survived     times that nothing below came of the fault, and nothing was lost: no hang, nothing left behind, an end
                  as the README says it
+    lost         times that a command ended without the answer that it had to give
     redone       seconds of work that was done twice
     wrong        answers that differ from those of an undisturbed run in any bit
     tracebacks   where a sentence belongs
@@ -53,6 +54,7 @@ class Row:
     fault: str
     tried: int = 0
     survived: int = 0
+    lost: int = 0
     redone: float | None = None  # seconds
     wrong: int = 0
     tracebacks: int = 0
@@ -61,12 +63,12 @@ class Row:
     notes: list[str] = field(default_factory=list)
 
     def count(self, *problems: str) -> None:
-        """One try and what was wrong with it: "wrong: what differs", "silent: ...", "secrets: ..." or another word."""
+        """One try and what was wrong with it: "wrong: what differs", "lost: ...", "silent: ..." or another word."""
         self.tried += 1
         self.survived += not problems
         for problem in problems:
             kind = problem.partition(":")[0]
-            if kind in ("wrong", "tracebacks", "silent", "secrets"):
+            if kind in ("lost", "wrong", "tracebacks", "silent", "secrets"):
                 setattr(self, kind, getattr(self, kind) + 1)
             self.notes.append(problem)
 
@@ -970,7 +972,8 @@ def inject(groups: list[str], is_quick: bool, say: Callable[[str], None] = lambd
             began = time.monotonic()
             for row in GROUPS[name](world):
                 rows.append(row)
-                say("".join(f"{row.fault}: {note}\n" for note in row.notes))
+                for note in row.notes:
+                    say(f"{row.fault}: {note}")
             say(f"{name}: {time.monotonic() - began:.0f} s")
     return rows
 

@@ -6,6 +6,8 @@ It takes Debian's Chromium and a finished `make book`; MIALIB_BOOK names another
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +17,13 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
 
+import nbformat
+import pandas as pd
 import pytest
+from IPython.display import Markdown
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from mialib.book import results, tables
 from mialib.store import ROOT
 
 BOOK = Path(os.environ.get("MIALIB_BOOK") or ROOT / "build" / "lab" / "book" / "_build" / "html")
@@ -248,3 +255,59 @@ def test_a_head_says_what_its_page_is_about():
         assert len(described) == (0 if page in WITHOUT_TEXT else 2), page
         descriptions.update(described[:1])
     assert descriptions.most_common(1)[0][1] == 1, "two pages have one description"
+
+
+# --- texts that mean harm ---
+
+ENDS = (
+    "</td></pre>",
+    "`````",
+    "\n\n~~~~~~\n",
+    "-->",
+    "{raw}`x`",
+    "</script>",
+    "```{raw} html\n",
+    "{{ 1/0 }}",
+    "$$",
+    "'\">",
+)
+HARM = "<img src=x onerror=alert(1)><script>alert(1)</script>[a](javascript:alert(1))<svg onload=alert(1)>"
+HARMFUL = {f"{HARM} {number}": f"{HARM} {end} {HARM}" for number, end in enumerate(ENDS)}
+
+
+@pytest.fixture(scope="module")
+def page_of_harm(tmp_path_factory):
+    """A page on which such texts stand in all the ways that pages show foreign texts in."""
+    folder = tmp_path_factory.mktemp("harm")
+    table = pd.DataFrame({f"{HARM} column": list(HARMFUL.values())}, index=list(HARMFUL))
+    said = Markdown("\n\n".join(map(results.literal, HARMFUL.values())))
+    ways = [tables.quoted(HARMFUL), tables.shown(table), tables.small(table), tables.cards(table), said]
+    outputs = []
+    for value in ways:
+        html, markdown = (getattr(value, f"_repr_{kind}_", lambda: None)() for kind in ("html", "markdown"))
+        data = {"text/html": html} if html else {"text/markdown": markdown}
+        outputs.append(new_output("display_data", data))
+    failed = new_output("error", ename=HARM, evalue=HARM, traceback=[HARM])
+    printed = new_output("stream", text="\n".join(HARMFUL.values()))
+    cells = [new_markdown_cell("# Harm"), new_code_cell("1", outputs=[*outputs, printed, failed], execution_count=1)]
+    nbformat.write(new_notebook(cells=cells), folder / "index.ipynb")
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
+    for name in ("_static", "references.bib"):
+        (folder / name).symlink_to(ROOT / "book" / name)
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "_build" / "html" / "index.html"
+
+
+def test_a_text_that_means_harm_is_read_and_does_nothing(browser, page_of_harm):
+    asked, tab = [], browser.new_page()
+    tab.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    tab.goto(page_of_harm.as_uri())
+    tab.wait_for_timeout(1000)
+    assert not asked and not tab.locator("[onerror], [onload], [src=x], article [href^='javascript']").count()
+    scripts = tab.locator("article script").all_text_contents()
+    assert not any("alert" in script for script in scripts)
+    assert tab.locator("article").inner_text().count("onerror=alert(1)") > len(ENDS) * 5, "all of it can be read"
+    tab.close()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -16,6 +17,7 @@ import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from faults import answers
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.book import ranking
@@ -240,6 +242,39 @@ def test_a_signal_ends_a_build_and_its_jobs(built, tmp_path, number):
         time.sleep(0.1)
     assert not is_alive(kernel), "the notebook's kernel ends too"
     assert "The book is ready" in built.build().stdout
+
+
+KILLS = 20
+
+
+def answers_of(clone):
+    """What a build computes, as far as it is the same each time: weights, statistics and numbers."""
+    kept = {name: of for name, of in answers(clone.folder / "build").items() if not name.endswith(".json")}
+    results = {path.name: json.loads(path.read_text()) for path in clone.folder.glob("build/tiny/results/*.json")}
+    return kept, {name: result.get("results", result) for name, result in results.items()}
+
+
+def test_a_build_that_is_killed_at_random_moments_goes_on_to_the_same_results(built, tmp_path):
+    clone, rng, n_killed = Clone(tmp_path), random.Random(0), 0
+    wanted = answers_of(built)
+    assert len(wanted[0]) > 3 and len(wanted[1]) == 2
+    while n_killed < KILLS:
+        with clone.start(start_new_session=True) as process:
+            try:
+                _, said = process.communicate(timeout=rng.uniform(2, 20))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL if n_killed % 2 else signal.SIGHUP)
+                n_killed += 1
+                _, said = process.communicate(timeout=60)
+            else:
+                assert process.returncode == 0, said
+        assert "Traceback" not in said and "Exception" not in said, said
+        if process.returncode == 0:  # from nothing again
+            assert answers_of(clone) == wanted
+            shutil.rmtree(clone.folder / "build")
+            shutil.rmtree(clone.folder / "book" / "pages")
+    assert "The book is ready" in clone.build().stdout
+    assert answers_of(clone) == wanted
 
 
 # --- the built book ---

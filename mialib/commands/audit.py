@@ -52,6 +52,7 @@ DOES_NOT_PROVE = (
     "Of several audits, with other detectors, options or files, one that is picked for its answer proves nothing.",
     "Whether a right was broken is no question of statistics.",
 )
+FILES = ("report.html", "report.json", "scores.csv")  # that a report is written to
 SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots")  # of a target, in the report
 
 
@@ -475,7 +476,7 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
     html = environment.get_template("audit.html").render(
         report=report, labels={n: d.label for n, d in DETECTORS.items()}, count=_count
     )
-    page, data, scores = (folder / name for name in ("report.html", "report.json", "scores.csv"))
+    page, data, scores = (folder / name for name in FILES)
     with atomic_path(page) as temporary:
         temporary.write_text(html, encoding="utf-8")
     write_json(data, report)

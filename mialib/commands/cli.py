@@ -74,6 +74,12 @@ def _none_for_none(start_token: str) -> str | None:
     return None if start_token == "none" else start_token
 
 
+def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
+    """ValueError where what is written would take the place of a file that is read; names are of no file."""
+    if output.exists() and any(path and Path(path).exists() and output.samefile(path) for path in read):
+        raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
+
+
 @app.command()
 def detect(
     texts: Annotated[
@@ -135,6 +141,8 @@ def detect(
     )
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
+    if output:
+        _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix)
     loaded, names, options = load_texts(texts), split_names(detector or []), parse_options(option or [])
     try:
         labels = load_labels(texts)
@@ -187,6 +195,8 @@ def audit(
 
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
+    for name in auditing.FILES:
+        _refuse_to_overwrite(output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix)
     target = Target(
         model=model,
         benchmark=str(texts),
@@ -242,7 +252,7 @@ def view(
         Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
     ],
     model: ModelOption,
-    output: Annotated[Path, typer.Option("--output", "-o", help="the .html file to write")],
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="the .html file to write")],
     by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
     corpus: Annotated[
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
@@ -262,6 +272,7 @@ def view(
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
+    _refuse_to_overwrite(output, texts, corpus)
     reasons = {
         name: token_view.unavailable_reason(name, lacks(model), corpus is not None) for name in by or token_view.WAYS
     }
@@ -292,7 +303,9 @@ def view(
 def score(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
-    receipt: Annotated[Path | None, typer.Option(help="where to write what was scored, as JSON")] = None,
+    receipt: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="where to write what was scored, as JSON")
+    ] = None,
     start_token: StartToken = "auto",
     fresh: Fresh = False,
 ) -> None:
@@ -314,9 +327,11 @@ def score(
 @app.command()
 def notebook(
     name: Annotated[str, typer.Argument(help="a page of the profile that a notebook makes")],
-    output: Annotated[Path, typer.Argument(help="where the executed notebook goes")],
-    results: Annotated[Path | None, typer.Option(help="where its results go, as JSON")] = None,
-    failed: Annotated[Path, typer.Option(help="where the partial copy goes if a cell fails")] = Path("failed.ipynb"),
+    output: Annotated[Path, typer.Argument(dir_okay=False, help="where the executed notebook goes")],
+    results: Annotated[Path | None, typer.Option(dir_okay=False, help="where its results go, as JSON")] = None,
+    failed: Annotated[Path, typer.Option(dir_okay=False, help="where the partial copy goes if a cell fails")] = Path(
+        "failed.ipynb"
+    ),
     computed: Annotated[Path | None, typer.Option(help="a folder of a paper's columns that are computed")] = None,
 ) -> None:
     """Make a page: execute its notebook with the profile's parameters; one that it does not have is an error."""
@@ -328,7 +343,9 @@ def notebook(
 
 @app.command()
 def report(
-    output: Annotated[Path, typer.Option("--output", help="the Markdown file to write")] = Path("report.md"),
+    output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the Markdown file to write")] = Path(
+        "report.md"
+    ),
 ) -> None:
     """Write the replication report of a finished build: scope, method, each number with tolerance and verdict."""
     from mialib.book import report as reports
@@ -349,9 +366,9 @@ def student(
     pages: Annotated[
         list[str] | None, typer.Argument(metavar="[PAGE]...", help="names from notebooks/; default: all of them")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", help="the folder; below it student/ and solution/")] = Path(
-        "handout"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", file_okay=False, help="the folder; below it student/ and solution/")
+    ] = Path("handout"),
 ) -> None:
     """Write notebooks for students, without any solution, and the same with the solutions.
 
@@ -373,7 +390,7 @@ def student(
 def column(
     page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
     name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],
-    output: Annotated[Path, typer.Argument(help="where its numbers go, as JSON")],
+    output: Annotated[Path, typer.Argument(dir_okay=False, help="where its numbers go, as JSON")],
 ) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
     jobs.column(page, name, str(output))
@@ -462,7 +479,7 @@ def record_lab(
 @lab_app.command("corpus")
 def lab_corpus(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
-    receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
+    receipt: Annotated[Path | None, typer.Option(dir_okay=False, help="where to write what was made, as JSON")] = None,
 ) -> None:
     """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""
     from mialib.lab.corpora import lab_card, lab_corpus
@@ -477,7 +494,7 @@ def lab_corpus(
 @lab_app.command("pool")
 def lab_pool(
     name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
-    path: Annotated[Path, typer.Argument(help="the .parquet file to write")],
+    path: Annotated[Path, typer.Argument(dir_okay=False, help="the .parquet file to write")],
 ) -> None:
     """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
     from mialib.lab.corpora import write_pool
@@ -489,7 +506,7 @@ def lab_pool(
 @lab_app.command("train")
 def lab_train(
     name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")],
-    receipt: Annotated[Path | None, typer.Option(help="where to write what was made, as JSON")] = None,
+    receipt: Annotated[Path | None, typer.Option(dir_okay=False, help="where to write what was made, as JSON")] = None,
 ) -> None:
     """Train a lab model, where it is not there as its recipe and texts say."""
     from mialib.lab.models import lab_model, lab_model_card
@@ -504,7 +521,7 @@ def lab_train(
 @app.command()
 def construct(
     kind: Annotated[str, typer.Argument(help="wikimia, patentmia, arxivmia or dolmabook")],
-    out: Annotated[Path, typer.Argument(help="the folder to write the benchmark and its card to")],
+    out: Annotated[Path, typer.Argument(file_okay=False, help="the folder to write the benchmark and its card to")],
     members_before: Annotated[datetime, typer.Option(help="members are from before this day", **DAY)],
     non_members_after: Annotated[datetime, typer.Option(help="non-members are from after this day", **DAY)],
     contact: Annotated[str, typer.Option(envvar="MIALIB_CONTACT", help="your address, for who runs the service")],
@@ -553,7 +570,9 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="how often each way is timed, in turns")] = 5,
     threads: Annotated[int | None, typer.Option(min=1, help="of the processor")] = None,
     dtype: Annotated[str, typer.Option(help="the weights' type; default: as for scoring")] = "auto",
-    json_file: Annotated[Path | None, typer.Option("--json", help="where all that was measured goes")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", dir_okay=False, help="where all that was measured goes")
+    ] = None,
 ) -> None:
     """Time scoring on this machine: beside the bare forward pass, one text at a time, and one pass a detector.
 

@@ -232,6 +232,11 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
                 f"{path}, line {number}: {len(cells)} cells under a header of {len(names)}; is a text that holds a "
                 f'comma without its "quotes"? {excerpt(",".join(cells))}'
             )
+        if beyond := [cell for name, cell in zip(names[1:], cells[1:], strict=True) if not name and cell]:
+            raise ValueError(
+                f"{path}, line {number}: {excerpt(beyond[0])} stands in a column without a name; is a text that holds "
+                'a comma without its "quotes"?'
+            )
     return [{name: cell for name, cell in zip(names, cells, strict=True) if name} for _, cells in lines[1:]]
 
 

@@ -40,7 +40,7 @@ class ChatServer:
         handler.log_message = lambda *_: None
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def answer(self, handler):
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
@@ -264,9 +264,9 @@ def test_samples_that_recite_are_left_out(wide_model, monkeypatch):
     assert not set(texts[:2]) & set(again) and again[:2] == texts[2:]
 
 
-def test_a_model_that_cannot_write_enough_says_so(wide_model, monkeypatch):
+def test_a_model_that_cannot_write_enough_says_so(model_folder, monkeypatch):
     monkeypatch.setattr(synthetic, "MAX_SAMPLES_PER_TEXT", 10)
-    with pytest.raises(RuntimeError, match=r"0 of 2 texts after 64 samples \(64 shorter than 400 words"):
-        sample_synthetic(wide_model, SENTENCES, 2, n_words=400)
+    with pytest.raises(RuntimeError, match=r"0 of 2 texts after 64 samples \(64 shorter than 100 words"):
+        sample_synthetic(model_folder, SENTENCES, 2, n_words=100)  # its context has 96 tokens
     with pytest.raises(ValueError, match="none of the 1 texts has the 8 tokens"):
-        sample_synthetic(wide_model, ["the"], 2, n_words=5)
+        sample_synthetic(model_folder, ["the"], 2, n_words=5)

@@ -275,7 +275,7 @@ PAGES = {
 
 
 @pytest.fixture
-def run(model_folder, benchmark_file, corpus_file, tmp_path):
+def run(model_folder, benchmark_file, corpus_file, tmp_path, home_of_all_pages):
     """Runs a page on the tiny model; returns its names and its results."""
 
     def run_with(name, **changed):

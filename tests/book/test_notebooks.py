@@ -75,12 +75,6 @@ def test_papermill_runs_a_page_on_another_model_and_benchmark(name, tmp_path, ti
     )
 
 
-@pytest.fixture(scope="module")
-def home_of_all_pages(tmp_path_factory):
-    """One for all of them: the same texts under the same models, and their blind baselines, are computed once."""
-    return tmp_path_factory.mktemp("home")
-
-
 # The same without a kernel, every cell in this process: quick enough for each run. DC-PDD's are in their own file.
 @pytest.mark.parametrize(
     "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
@@ -88,7 +82,6 @@ def home_of_all_pages(tmp_path_factory):
 def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
     path, tmp_path, tiny_model, home_of_all_pages, monkeypatch
 ):
-    monkeypatch.setenv("MIALIB_HOME", str(home_of_all_pages))
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"

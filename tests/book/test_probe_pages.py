@@ -21,6 +21,7 @@ from mialib.model_selection import stratified_split
 from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.store import hash_texts
 
+pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 N = 40
 
 

@@ -20,6 +20,7 @@ from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.shared.near_duplicates import NGRAM_WORDS
 from mialib.token_stats import TokenRow, TokenStats
 
+pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 THRESHOLDS, KS = np.array([1.0, 2.5, 10.0]), np.array([10, 40, 100])
 OURS, RANK, RANGE, EMPTY = "ours", "by rank", "by range", "empty scores −100"
 
@@ -142,10 +143,10 @@ def test_the_papers_whole_grid_of_a_thousand_texts_takes_seconds():
     rows = [TokenRow(*(-rng.exponential(3, (5, 200)) * [[0], [1], [-1], [-1], [0]])) for _ in range(1000)]
     inputs = made_inputs(rows, np.tile([1, 0], 500))
     page = figure_4(*SURP_GRID.values())
-    start = time.perf_counter()
+    start = time.process_time()
     score, _ = page["surp_grid"](inputs.stats, page["thresholds"], page["ks"])
     grid = np.array([[auc(inputs.labels, cell) for cell in of_threshold] for of_threshold in score])
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert grid.shape == (20, 10) and len(np.unique(grid)) > 100
     assert seconds < 5, f"{seconds:.1f} s"
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import MARKUP
 from typer.testing import CliRunner
 
+from mialib.blind import BLIND
 from mialib.calibration import p_values
 from mialib.commands import audit as auditing
 from mialib.commands.cli import app
@@ -37,6 +38,16 @@ def files(tmp_path):
     return write(tmp_path / "mine.jsonl", sentences(30, 0)), write(tmp_path / "unseen.jsonl", sentences(60, 1))
 
 
+@pytest.fixture
+def cheap_baselines(monkeypatch):
+    """Those alone that look at one number of a text: all six take most of a test's time, and few tests are of them."""
+    for name in ("tfidf", "naive_bayes", "formatting"):
+        monkeypatch.delitem(BLIND, name)
+
+
+cheap = pytest.mark.usefixtures("cheap_baselines")
+
+
 def run(*arguments, exit_code=0):
     found = CliRunner().invoke(app, ["audit", *map(str, arguments)])
     assert found.exit_code == exit_code, (found.output, found.exception)
@@ -49,6 +60,7 @@ def error(*arguments):
     return str(found.exception)
 
 
+@cheap
 def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, tmp_path):
     mine, unseen = files
     members = write(tmp_path / "seen.jsonl", sentences(30, 2))
@@ -76,6 +88,7 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, t
     assert "What this does not prove" in page and report["verdict"]["said"][0] in page.replace("&#39;", "'")
 
 
+@cheap
 def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(model_folder, files, tmp_path):
     mine, unseen = files
     given = ["--model", model_folder, "--non-members", unseen, "--detector", "min_k", "--output", tmp_path / "out"]
@@ -102,6 +115,7 @@ def test_a_difference_of_format_alone_is_refused(change, model_folder, files, tm
     assert not any(told.startswith("tf-idf ") for told in report["blind"]["told_apart_by"])
 
 
+@cheap
 def test_known_members_that_differ_from_the_non_members_show_no_auc(model_folder, files, tmp_path):
     mine, unseen = files
     members = write(tmp_path / "seen.jsonl", sentences(30, 2, more=" in 2031"))
@@ -113,6 +127,7 @@ def test_known_members_that_differ_from_the_non_members_show_no_auc(model_folder
     assert "AUC on the known members is not shown: they are told from the known non-members without the model" in said
 
 
+@cheap
 def test_a_detector_that_scores_all_texts_alike_decides_nothing(model_folder, files, tmp_path, monkeypatch):
     mine, unseen = files
     real = auditing.score_all
@@ -129,6 +144,7 @@ def test_a_detector_that_scores_all_texts_alike_decides_nothing(model_folder, fi
     assert "Left out: Zlib, it scores all texts alike" in (tmp_path / "out" / "report.html").read_text()
 
 
+@cheap
 def test_sources_do_not_hide_a_difference_of_the_files(model_folder, tmp_path):
     """With six authors there are too few to fold by; the texts are then folded one by one, and refused all the same."""
     mine = write(tmp_path / "mine.jsonl", sentences(60, 5, more=" in 2031"), [f"author {i % 6}" for i in range(60)])
@@ -142,6 +158,8 @@ def test_near_copies_by_hand():
     assert auditing.near_copies(texts) == {2: 1, 3: 0}
     half = "zero zero two three four five six seven eight nine ten zero"  # three of its six, and of the other's four
     assert auditing.near_copies([text, half]) == {1: 0}
+    far_longer = " ".join([*(f"before{i}" for i in range(500)), text, *(f"after{i}" for i in range(500))])
+    assert auditing.near_copies([far_longer, text]) == auditing.near_copies([text, far_longer]) == {1: 0}
     assert auditing.near_copies([text, "one two three four five six seven eight then other words follow here"]) == {}
 
 
@@ -153,6 +171,7 @@ def test_what_all_texts_begin_with_makes_no_copies():
     assert auditing.near_copies([f"{' '.join(header.split()[:8])} {text}" for text in sentences(150, 3)]) == {}
 
 
+@cheap
 def test_near_copies_among_the_known_texts_count_once(model_folder, files, tmp_path):
     mine, _ = files
     texts = sentences(60, 1)
@@ -180,6 +199,7 @@ def test_an_answer_that_hangs_on_the_start_token_is_told():
     assert "hangs on" not in " ".join(auditing._conclusion(same)["said"])
 
 
+@cheap
 def test_sources_in_one_file_alone_are_told_in_the_verdict(model_folder, tmp_path):
     mine = write(tmp_path / "mine.jsonl", sentences(12, 5), [f"author {i % 3}" for i in range(12)])
     known = write(tmp_path / "known.jsonl", sentences(40, 6))
@@ -189,6 +209,7 @@ def test_sources_in_one_file_alone_are_told_in_the_verdict(model_folder, tmp_pat
     assert f"Not tested by source: {known} has no column `source`." in said
 
 
+@cheap
 def test_too_few_sources_are_told_with_their_numbers(model_folder, tmp_path):
     mine = write(tmp_path / "mine.jsonl", sentences(12, 5), ["author"] * 12)
     known = write(tmp_path / "known.jsonl", sentences(40, 6), [f"writer {i % 4}" for i in range(40)])
@@ -198,6 +219,7 @@ def test_too_few_sources_are_told_with_their_numbers(model_folder, tmp_path):
     assert "1 source against 4 of known non-members, of 10 texts or more each, allow no p-value of 0.05" in said
 
 
+@cheap
 def test_the_report_holds_its_settings(model_folder, files, tmp_path):
     mine, unseen = files
     corpus = tmp_path / "corpus.txt"
@@ -220,6 +242,7 @@ def test_too_few_texts_to_compare_the_files_are_told(model_folder, files, tmp_pa
     assert said.startswith("Whether the two files are alike could not be checked")
 
 
+@cheap
 def test_copies_count_once_and_sources_as_one(model_folder, tmp_path):
     own = sentences(12, 5)
     texts = [*own, own[0], own[1], own[2] + " and more"]
@@ -244,6 +267,7 @@ def test_each_source_counts_by_equally_many_texts():
     assert n_each == 2 and of_set.tolist() == [2, 3] and of_known.tolist() == [2, 70, 5]
 
 
+@cheap
 def test_sources_that_some_texts_lack_are_not_used_and_the_report_says_so(model_folder, tmp_path):
     own = write(tmp_path / "mine.jsonl", sentences(12, 5), [f"author {i % 3}" for i in range(12)])
     known = write(tmp_path / "known.jsonl", sentences(40, 6), [f"writer {i}" if i else "" for i in range(40)])
@@ -253,6 +277,7 @@ def test_sources_that_some_texts_lack_are_not_used_and_the_report_says_so(model_
     assert report["set"]["why"] in (tmp_path / "out" / "report.html").read_text()
 
 
+@cheap
 def test_of_a_labelled_file_the_right_texts_are_known(model_folder, tmp_path):
     mine = write(tmp_path / "mine.jsonl", sentences(30, 5))
     texts, labels = sentences(90, 6), [1] * 40 + [0] * 50
@@ -265,6 +290,7 @@ def test_of_a_labelled_file_the_right_texts_are_known(model_folder, tmp_path):
     assert auditing.Texts.read_known(known, label=1).texts == tuple(texts[:40])
 
 
+@cheap
 def test_what_nothing_would_read_is_refused(model_folder, files, tmp_path):
     mine, unseen = files
     given = ["audit", mine, "--model", model_folder, "--non-members", unseen, "--output", str(tmp_path / "out")]
@@ -282,6 +308,7 @@ def test_what_nothing_would_read_is_refused(model_folder, files, tmp_path):
         assert message in str(CliRunner().invoke(app, [*given, *more]).exception)
 
 
+@cheap
 def test_hyperparameters_and_a_choice_of_detectors(model_folder, files, tmp_path):
     mine, unseen = files
     given = ["--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out"]
@@ -311,6 +338,7 @@ def test_an_output_that_is_a_file_is_refused(model_folder, files, tmp_path):
     assert "a folder is expected, and this is a file" in error(mine, *given)
 
 
+@cheap
 def test_markup_in_a_text_is_text_in_the_report(model_folder, files, tmp_path):
     _, unseen = files
     mine = write(tmp_path / "mine.jsonl", [*sentences(20, 8), f"The mill {MARKUP} stands"])

@@ -264,6 +264,51 @@ def test_an_error_of_the_users_is_one_line_and_exit_code_one(arguments, message,
     assert caught.value.code == 1 and message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["view", "texts.jsonl", "--model", "m", "--output"],
+        ["detect", "texts.jsonl", "--model", "m", "--output"],
+        ["score", "m", "texts.jsonl", "--receipt"],
+        ["report", "--output"],
+        ["notebook", "index"],
+        ["notebook", "index", "out.ipynb", "--results"],
+        ["notebook", "index", "out.ipynb", "--failed"],
+        ["column", "page", "name"],
+        ["lab", "corpus", "lab/en", "--receipt"],
+        ["lab", "train", "lab/en-25k", "--receipt"],
+        ["lab", "pool", "lab/en"],
+        ["bench", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_folder_in_the_place_of_a_file_to_write_is_refused_and_stays(arguments, texts_file):
+    refused = CliRunner().invoke(app, [*arguments, str(texts_file.parent)])
+    assert refused.exit_code and ("is a directory" in refused.output or "is expected" in str(refused.exception))
+    assert texts_file.is_file(), "what is written takes the place of a folder, with all that it holds"
+
+
+def test_a_file_in_the_place_of_a_folder_to_write_is_refused_before_anything_is_done(texts_file):
+    dates = ["--members-before", "2017-01-01", "--non-members-after", "2025-01-01", "--contact", "a@example.org"]
+    for arguments in (["student", "--output", str(texts_file)], ["construct", "wikimia", str(texts_file), *dates]):
+        refused = CliRunner().invoke(app, arguments)
+        assert refused.exit_code == 2 and "is a file" in refused.output
+
+
+def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_folder):
+    mine = texts_file.parent / "scores.csv"
+    mine.write_text(before := "text\nThe mill\n")
+    for command in (
+        ["detect", str(texts_file), "--output", str(texts_file)],
+        ["detect", str(texts_file), "--calibrate", str(non_members_file), "--output", str(non_members_file)],
+        ["view", str(texts_file), "--output", str(texts_file)],
+        ["audit", str(mine), "--non-members", str(texts_file), "--output", str(mine.parent)],
+    ):
+        refused = CliRunner().invoke(app, [*command, "--model", model_folder])
+        assert "this file is read, and would be overwritten" in str(refused.exception), command
+    assert mine.read_text() == before and len(load_texts(texts_file)) == 2
+
+
 def test_fresh_scores_again_what_is_kept(texts_file, model_folder, monkeypatch):
     from mialib.scoring import Scorer
     from mialib.shared import kept

@@ -409,6 +409,12 @@ def test_a_headers_name_may_hold_a_line_end_of_its_own(tmp_path):
     assert load_texts(tmp_path / "b.csv") == ["Hello"]
 
 
+def test_a_text_that_spills_into_a_column_without_a_name_is_refused(tmp_path):
+    (tmp_path / "b.csv").write_text("text,\nHello,\nHello, world\n")
+    with pytest.raises(ValueError, match=r"b\.csv, line 3: ' world' stands in a column without a name; is a text that"):
+        load_texts(tmp_path / "b.csv")
+
+
 @pytest.mark.parametrize("content", ["text,label,\nHello,1,\n", ",text,label\n0,Hello,1\n"])
 def test_a_column_without_a_name_is_not_read(content, tmp_path):
     (tmp_path / "b.csv").write_text(content)

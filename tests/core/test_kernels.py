@@ -4,6 +4,7 @@ Triton reads TRITON_INTERPRET when it is imported, so without a GPU a slow test 
 own. The interpreter checks no types, so another test compiles the kernel, which needs no GPU either.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -53,10 +54,15 @@ def test_the_kernel_in_tritons_interpreter():
     print(done.stdout)
 
 
+COMPILED = list(itertools.product([80, 90], ["fp32", "bf16"], [50_304, 50_257]))
+QUICK = [(80, "fp32", 50_257), (90, "bf16", 50_304)]  # each value once: to compile takes seconds
+
+
 @in_this_process
-@pytest.mark.parametrize("n_vocab", [50_304, 50_257])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    ("capability", "dtype", "n_vocab"),
+    [*QUICK, *(pytest.param(*c, marks=pytest.mark.slow) for c in COMPILED if c not in QUICK)],
+)
 def test_the_kernel_compiles_to_wide_loads_and_waits_at_the_end_only(capability, dtype, n_vocab, tmp_path, monkeypatch):
     import triton
     from triton.backends.compiler import GPUTarget
