@@ -111,7 +111,13 @@ class RefusedError(ValueError):
 
 
 def _url() -> str:
-    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        shown = re.sub("//[^@]*@", "//", url)  # without user and password
+        raise ValueError(f"OPENAI_BASE_URL: {shown!r} is no address ({error})") from None
+    return url
 
 
 def endpoint() -> str:

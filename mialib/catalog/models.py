@@ -28,7 +28,7 @@ from mialib.text import excerpt
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py")
+MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
 NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
@@ -129,6 +129,12 @@ def load_model(
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where, name)
     check_fits(name, where, torch_dtype.itemsize)
+    folder = local_path(name)
+    if folder and (folder / "adapter_config.json").is_file():
+        raise ValueError(
+            f"model {name}: adapter_config.json says that an adapter lies beside the weights, which would not be read; "
+            "merge it into the weights, or score a folder without it"
+        )
     tokenizer = load_tokenizer(name)
     model = _load_weights(AutoModelForCausalLM, name, torch_dtype)
     revision, start_token = model_revision(name), start_token_of(name, start_token)
@@ -382,10 +388,19 @@ def model_revision(name: str) -> str:
         return f"{split_name(name)[0]}@{find_revision(name, 'model')}"
     files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES}
     for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
-        files |= {folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+        files |= {folder / name for name in _weight_files(index)}
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
     return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
+
+
+def _weight_files(index: Path) -> set[str]:
+    try:
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{index} has no `weight_map` that names files of weights; get the model's files again"
+        ) from None
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

@@ -635,6 +635,8 @@ def test_each_retry_is_told(server, monkeypatch, caplog):
         ("http://127.0.0.1:1/v1", Unavailable, r"http://127.0.0.1:1/v1 can't be reached \(.*refused"),
         ("htp://127.0.0.1/v1", ValueError, "an address with http:// or https:// is expected, got 'htp://127.0.0.1/v1'"),
         ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL: an address with http"),
+        ("http://[::1", ValueError, r"OPENAI_BASE_URL: 'http://\[::1' is no address \(Invalid IPv6 URL"),
+        ("http://me:secret@h:99999", ValueError, "OPENAI_BASE_URL: 'http://h:99999' is no address .Port out of range"),
     ],
 )
 def test_a_wrong_address_fails_at_once(server, monkeypatch, url, kind, message):

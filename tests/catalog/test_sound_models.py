@@ -152,6 +152,28 @@ def test_other_weights_of_the_same_size_and_time_are_another_model(folder, where
     assert model_revision(str(folder)) != before
 
 
+@pytest.mark.parametrize("said", ["{}", "[1]", "no JSON", '{"weight_map": null}'])
+def test_an_index_that_names_no_files_is_an_error(folder, said):
+    (folder / "model.safetensors.index.json").write_text(said)
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json has no `weight_map`"):
+        model_revision(str(folder))
+
+
+def test_another_vocabulary_of_any_kind_is_another_model(folder):
+    before = model_revision(str(folder))
+    for name in ("qwen.tiktoken", "merges.codes", "spiece.spm"):
+        (folder / name).write_text("a")
+        assert model_revision(str(folder)) != before
+        (folder / name).unlink()
+    assert model_revision(str(folder)) == before
+
+
+def test_an_adapter_that_would_not_be_read_is_an_error(folder):
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"adapter_config\.json says that an adapter lies beside the weights"):
+        load_scorer(str(folder))
+
+
 def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folder, monkeypatch):
     load = cache.load_scorer
 
