@@ -370,6 +370,38 @@ def student(
 
 
 @app.command()
+def slides(
+    pages: Annotated[
+        list[str] | None, typer.Argument(metavar="[PAGE]...", help="pages in the order to show; default: the book's")
+    ] = None,
+    lesson: Annotated[int | None, typer.Option(min=1, help="only the pages of this lesson plan, in its order")] = None,
+    output: Annotated[Path, typer.Option("--output", help="the HTML file to write")] = Path("slides.html"),
+) -> None:
+    """Write the figures of a finished build as slides, each with its caption: one HTML file that needs no other."""
+    from mialib.book import slides as slide_show
+    from mialib.book.notebooks import clone
+    from mialib.book.profile import load_profile
+    from mialib.store import atomic_path
+
+    if pages and lesson:
+        raise ValueError("give pages or --lesson, not both")
+    folder, of_book = clone() / "book" / "pages", load_profile().notebooks
+    wanted = pages or (slide_show.lesson_pages(lesson) if lesson else list(of_book))
+    if unknown := [page for page in wanted if page not in of_book]:
+        raise ValueError(f"the book has no page {unknown[0]!r} that a notebook makes; it has: {', '.join(of_book)}")
+    files = [folder / f"{page}.ipynb" for page in wanted]
+    for missing in (file for file in files if not file.is_file()):
+        logging.info("%s: left out, since it has not run", missing.stem)
+    figures = [figure for file in files if file.is_file() for figure in slide_show.figures_of(file)]
+    if not figures:
+        raise ValueError(f"{folder} holds no figure of these pages: run `mialib build` first")
+    title = "Was this text in the training data?" + (f" Lesson {lesson}" if lesson else "")
+    with atomic_path(output) as temporary:
+        temporary.write_text(slide_show.slides(figures, title), encoding="utf-8")
+    typer.echo(f"{output}: {len(figures)} figures")
+
+
+@app.command()
 def column(
     page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
     name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],
