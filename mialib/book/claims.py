@@ -47,11 +47,12 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
         pairs = zip(j.comparisons, sides, j.claim.against, j.below_published, strict=True)
-        differences = "; ".join(
+        found = [
             f"{three_digits(c.difference)} against {name}"
             + (f" (below the published {side.effect:+g})" if below else "")
             for c, name, side, below in pairs
-        )
+        ]
+        differences = (" " if len(found) == 1 else "\n") + "\n".join(found)  # of several one a line
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
         metric = "" if j.claim.metric == "auc" else f"{METRIC_LABELS[j.claim.metric]} of "
         is_new, printed = j.claim.id != printed, j.claim.id
@@ -60,7 +61,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
                 "where": _describe_place(j),
-                "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}: "
+                "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}:"
                 f"{differences}{expected}",
                 "published": j.claim.published if is_new else "",
             }

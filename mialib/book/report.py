@@ -167,7 +167,7 @@ def own_figures(profile: Profile, pages: Path) -> str:
         path = pages / f"{name}.ipynb"
         for figure in figures_of(path) if path.is_file() else []:
             first = re.split(r"(?<=[.?!]) ", figure.caption)[0].replace("|", "\\|")
-            lines.append(f"| {{numref}}`{figure.name}` | [](pages/{name}) | {first} |")
+            lines.append(f"| {{numref}}`%s <{figure.name}>` | [](pages/{name}) | {first} |")
     return "\n".join(lines) + "\n"
 
 

@@ -97,7 +97,7 @@ def test_the_status_has_each_notebooks_time_and_the_versions(build):
 
 def test_the_list_of_figures_has_number_page_and_first_sentence(build):
     *_, row = report.own_figures(LAB, build / "pages").splitlines()
-    assert row == "| {numref}`fig-claims` | [](pages/claims) | One \\| two. |"
+    assert row == "| {numref}`%s <fig-claims>` | [](pages/claims) | One \\| two. |"
 
 
 def test_the_lists_are_what_pages_include(build):
