@@ -66,7 +66,9 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "published": j.claim.published if is_new else "",
             }
         )
-    return cards(pd.DataFrame(rows))
+    return cards(
+        pd.DataFrame(rows), "Each claim's tests: verdict, difference with its interval, and what is published."
+    )
 
 
 def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
@@ -141,7 +143,8 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
         }
         row = rows.setdefault(j.claim.id, stated)
         row |= {name: "\n".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
-    return small(pd.DataFrame(rows.values())).hide(axis="index")
+    caption = "Each claim in all its settings: the verdict over all training seeds, and the differences behind it."
+    return small(pd.DataFrame(rows.values()), caption).hide(axis="index")
 
 
 def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
@@ -167,7 +170,8 @@ def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
         }
         for j in by_rule
     ]
-    return small(pd.DataFrame(rows).fillna("")).hide(axis="index")
+    caption = "Each change of a test or of the rule, with the verdicts before and after it."
+    return small(pd.DataFrame(rows).fillna(""), caption).hide(axis="index")
 
 
 def untested_table(stated: Claims) -> Styler:
@@ -175,7 +179,8 @@ def untested_table(stated: Claims) -> Styler:
     rows = [
         {"paper": one.paper, "claim": one.claim, "published": one.published, "why": one.why} for one in stated.untested
     ]
-    return small(pd.DataFrame(rows).rename(columns={"why": "why it is not tested here"})).hide(axis="index")
+    table = pd.DataFrame(rows).rename(columns={"why": "why it is not tested here"})
+    return small(table, "The papers' claims that no test of this book is of.").hide(axis="index")
 
 
 def summary(judgements: Sequence[Judgement]) -> str:

@@ -160,10 +160,10 @@ def papers_tables(profile: Profile, build: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def own_figures(profile: Profile, pages: Path) -> str:
-    """Markdown: this book's figures in its order, each with its number and a link, its page, and what it shows."""
+def own_figures(names: Iterable[str], pages: Path) -> str:
+    """Markdown: the figures of pages in the order given, each with its number and a link, its page, what it shows."""
     lines = ["| figure | page | shows |", "|---|---|---|"]
-    for name in profile.notebooks:
+    for name in names:
         path = pages / f"{name}.ipynb"
         for figure in figures_of(path) if path.is_file() else []:
             first = re.split(r"(?<=[.?!]) ", figure.caption)[0].replace("|", "\\|")
@@ -195,9 +195,10 @@ def status(profile: Profile, build: Path, pages: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_lists(profile: Profile, build: Path, pages: Path) -> None:
-    """Write the lists that pages of the book include, into `pages`, before it is rendered."""
-    lists = papers_tables(profile, build), own_figures(profile, pages), status(profile, build, pages)
+def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> None:
+    """Write the lists that pages of the book include, into `pages`, before it, or one page of it, is rendered."""
+    figures = own_figures([page] if page else profile.notebooks, pages)  # others have no number in a book of one page
+    lists = papers_tables(profile, build), figures, status(profile, build, pages)
     for name, text in zip(LISTS, lists, strict=True):
         pages.mkdir(parents=True, exist_ok=True)
         with atomic_path(pages / name) as temporary:

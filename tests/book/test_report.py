@@ -96,8 +96,9 @@ def test_the_status_has_each_notebooks_time_and_the_versions(build):
 
 
 def test_the_list_of_figures_has_number_page_and_first_sentence(build):
-    *_, row = report.own_figures(LAB, build / "pages").splitlines()
+    *_, row = report.own_figures(LAB.notebooks, build / "pages").splitlines()
     assert row == "| {numref}`%s <fig-claims>` | [](pages/claims) | One \\| two. |"
+    assert "numref" not in report.own_figures(["index"], build / "pages"), "a book of another page"
 
 
 def test_the_lists_are_what_pages_include(build):

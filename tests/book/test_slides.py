@@ -1,8 +1,10 @@
 """Slides and the list of figures hold what the executed pages show, in the book's order."""
 
 import re
+import shutil
 
 import pytest
+from test_browser import FLAGS
 from typer.testing import CliRunner
 
 from mialib.book import slides
@@ -83,3 +85,18 @@ def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(
     run = CliRunner().invoke(app, ["slides", "index", "lab", "claims", "--output", str(tmp_path / "s.html")])
     assert "2 figures" in run.stdout and "lab: left out" in caplog.text
     assert re.findall(r"<h1>(\w+)</h1>", (tmp_path / "s.html").read_text(encoding="utf-8")) == ["Start", "Claims"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
+def test_arrow_keys_go_from_slide_to_slide(page, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    (tmp_path / "s.html").write_text(slides.slides(slides.figures_of(page) * 3, "All"), encoding="utf-8")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        tab = browser.new_page()
+        tab.goto((tmp_path / "s.html").as_uri())
+        for key, place in (("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", 6), ("ArrowDown", 6), ("Home", 0)):
+            tab.keyboard.press(key)
+            tab.wait_for_function(f"Math.round(scrollY / innerHeight) == {place}", timeout=5000)
+        browser.close()
