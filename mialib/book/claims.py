@@ -52,7 +52,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
             + (f" (below the published {side.effect:+g})" if below else "")
             for c, name, side, below in pairs
         ]
-        differences = (" " if len(found) == 1 else "\n") + "\n".join(found)  # of several one a line
+        differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
         metric = "" if j.claim.metric == "auc" else f"{METRIC_LABELS[j.claim.metric]} of "
         is_new, printed = j.claim.id != printed, j.claim.id
