@@ -159,8 +159,8 @@ rule notebook:
         jobs.run(jobs.notebook, wildcards.notebook, *output, params.failed, params.computed, log=log[0])
 
 
-# What the book is made of besides its pages. report.py writes two lists of results.
-TEXT = ["_config.yml", "mialib/book/theme.py", "mialib/book/report.py", PROFILE_FILE]
+# What the book is made of besides its pages. report.py writes three lists of results.
+TEXT = ["_config.yml", *(f"mialib/book/{name}.py" for name in ("theme", "report", "slides")), PROFILE_FILE]
 TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))]
 
 

@@ -222,6 +222,21 @@ def test_the_first_key_offers_a_way_past_the_contents(opened):
         assert tab.evaluate("document.activeElement.closest('main') !== null")
 
 
+def test_a_fold_is_named_by_what_it_says(opened):
+    with opened(HEATMAPS) as tab:
+        for fold in tab.locator("details.hide summary").all():
+            assert fold.get_attribute("aria-label") is None and fold.inner_text().startswith(("Code: ", "Solution"))
+
+
+def test_a_wide_figure_scrolls_on_a_phone_and_its_digits_can_be_read(opened):
+    with opened(HEATMAPS, PHONE) as tab:
+        box = tab.locator(".wide-figure").first
+        image = box.locator("img")
+        assert box.bounding_box()["width"] < PHONE < 1.5 * PHONE < image.bounding_box()["width"]
+        shrunk = image.evaluate("image => image.clientWidth / image.naturalWidth")
+        assert 8 < shrunk * 11 * 4 / 3 < 16, "pixels of a cell's digits, of 11 points"
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_screen_readers_and_weak_eyes_meet_no_serious_barrier(opened, theme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -16,12 +16,32 @@ document.addEventListener("DOMContentLoaded", () => {
     box.classList.toggle("more-right", box.scrollLeft < hidden - 1);
     box.classList.toggle("more-left", hidden > 1 && box.scrollLeft > 1);
   };
+  const watch = (box, name) => {
+    box.setAttribute("role", "group"); // what a keyboard stops at needs a name
+    box.setAttribute("aria-label", name);
+    box.addEventListener("scroll", () => cue(box), { passive: true });
+    resized.observe(box);
+  };
   const resized = new ResizeObserver((entries) => entries.forEach((entry) => cue(entry.target)));
   for (const box of document.querySelectorAll(".bd-article :is(.cell_output .output, .pst-scrollable-table-container)")) {
     if (!box.querySelector("table")) continue;
-    box.setAttribute("role", "group"); // what a keyboard stops at needs a name
-    box.setAttribute("aria-label", "Table");
-    box.addEventListener("scroll", () => cue(box), { passive: true });
-    resized.observe(box);
+    const corner = box.querySelector("caption, thead th:first-child")?.textContent.trim();
+    watch(box, corner ? `Table: ${corner}` : "Table");
+  }
+
+  // A figure that a phone would shrink to less than half scrolls, too, and is shown at three quarters of its size.
+  const phone = 600; // pixels, as in book.css
+  for (const image of document.querySelectorAll(".bd-article .cell_output figure > img")) {
+    const fit = () => {
+      if (!image.naturalWidth || innerWidth > phone || image.clientWidth > image.naturalWidth / 2) return;
+      const box = document.createElement("div");
+      box.className = "wide-figure";
+      box.tabIndex = 0; // so that its arrow keys scroll it; of tables the theme sees to that
+      box.style.setProperty("--width", `${0.75 * image.naturalWidth}px`);
+      image.replaceWith(box);
+      box.append(image);
+      watch(box, "Figure");
+    };
+    image.complete ? fit() : image.addEventListener("load", fit);
   }
 });

@@ -47,11 +47,12 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
         pairs = zip(j.comparisons, sides, j.claim.against, j.below_published, strict=True)
-        differences = "; ".join(
+        found = [
             f"{three_digits(c.difference)} against {name}"
             + (f" (below the published {side.effect:+g})" if below else "")
             for c, name, side, below in pairs
-        )
+        ]
+        differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
         expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
         metric = "" if j.claim.metric == "auc" else f"{METRIC_LABELS[j.claim.metric]} of "
         is_new, printed = j.claim.id != printed, j.claim.id
@@ -60,12 +61,14 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
                 "where": _describe_place(j),
-                "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}: "
+                "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}:"
                 f"{differences}{expected}",
                 "published": j.claim.published if is_new else "",
             }
         )
-    return cards(pd.DataFrame(rows))
+    return cards(
+        pd.DataFrame(rows), "Each claim's tests: verdict, difference with its interval, and what is published."
+    )
 
 
 def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
@@ -140,7 +143,8 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
         }
         row = rows.setdefault(j.claim.id, stated)
         row |= {name: "\n".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
-    return small(pd.DataFrame(rows.values())).hide(axis="index")
+    caption = "Each claim in all its settings: the verdict over all training seeds, and the differences behind it."
+    return small(pd.DataFrame(rows.values()), caption).hide(axis="index")
 
 
 def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
@@ -166,7 +170,8 @@ def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
         }
         for j in by_rule
     ]
-    return small(pd.DataFrame(rows).fillna("")).hide(axis="index")
+    caption = "Each change of a test or of the rule, with the verdicts before and after it."
+    return small(pd.DataFrame(rows).fillna(""), caption).hide(axis="index")
 
 
 def untested_table(stated: Claims) -> Styler:
@@ -174,7 +179,8 @@ def untested_table(stated: Claims) -> Styler:
     rows = [
         {"paper": one.paper, "claim": one.claim, "published": one.published, "why": one.why} for one in stated.untested
     ]
-    return small(pd.DataFrame(rows).rename(columns={"why": "why it is not tested here"})).hide(axis="index")
+    table = pd.DataFrame(rows).rename(columns={"why": "why it is not tested here"})
+    return small(table, "The papers' claims that no test of this book is of.").hide(axis="index")
 
 
 def summary(judgements: Sequence[Judgement]) -> str:

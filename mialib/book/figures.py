@@ -285,7 +285,8 @@ def heatmaps(
 ) -> Figure:
     """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale, two side by side.
 
-    `frame_best` frames the highest cell, `paper_cell` (x, y) the one that the paper reports, by dashes.
+    `frame_best` frames the highest cell, `paper_cell` (x, y) the one that the paper reports, by dashes. Digits are as
+    large as the cells allow, and so have no 0 before the point.
     """
     low = min(float(np.nanmin(grid)) for grid in grids.values())
     high = max(float(np.nanmax(grid)) for grid in grids.values())
@@ -295,6 +296,12 @@ def heatmaps(
     figure, panels = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
     for axes in panels.flat[len(grids) :]:
         axes.set_visible(False)
+    digits = {title: [[_without_zero(f"{x:{fmt}}") for x in row] for row in grid] for title, grid in grids.items()}
+    longest = max(len(cell) for of_grid in digits.values() for row in of_grid for cell in row)
+    at_paper = [
+        np.flatnonzero(np.isclose(ticks, at))
+        for ticks, at in zip((xticks, yticks), paper_cell or (np.nan, np.nan), strict=True)
+    ]
     framed: dict[str, Any] = {}
     for i, (axes, (title, grid)) in enumerate(zip(panels.flat, grids.items(), strict=False)):
         sns.heatmap(
@@ -303,29 +310,24 @@ def heatmaps(
             vmin=low,
             vmax=high,
             cmap="cividis",
-            annot=True,
-            fmt=fmt,
-            annot_kws={"fontsize": 7.5},
+            annot=np.array(digits[title]),
+            fmt="",
+            annot_kws={"fontsize": min(11, 40 / longest)},
             xticklabels=[f"{x:g}" for x in xticks],
             yticklabels=[f"{y:g}" for y in yticks],
             cbar=False,
         )
         colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
-        for digits, colour in zip(axes.texts, colours, strict=True):
-            digits.set_color("black" if _luminance(colour) > EQUAL_CONTRAST else "white")
+        for text, colour in zip(axes.texts, colours, strict=True):
+            text.set_color("black" if _luminance(colour) > EQUAL_CONTRAST else "white")
         if frame_best:
             row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
             framed["best here"] = _frame(axes, column, row, edgecolor="#D55E00", linewidth=2.5)
-        if paper_cell and all(
-            np.isclose(ticks, at).any() for ticks, at in zip((xticks, yticks), paper_cell, strict=True)
-        ):
-            column, row = (
-                np.isclose(ticks, at).argmax() for ticks, at in zip((xticks, yticks), paper_cell, strict=True)
-            )
-            framed["the paper's best"] = _frame(axes, column, row, edgecolor="white", linewidth=2.5)
-            framed["the paper's best"] = _frame(
-                axes, column, row, edgecolor="black", linewidth=2, linestyle=(0, (2, 1.5))
-            )
+        if all(map(len, at_paper)):
+            column, row = (int(at[0]) for at in at_paper)
+            _frame(axes, column, row, edgecolor="white", linewidth=2.5)
+            dashes = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
+            framed["the paper's best"] = _frame(axes, column, row, **dashes)
         axes.set(xlabel=xlabel, ylabel="" if i % n_columns else ylabel)
         axes.set_title(title, fontsize=10.5)
         axes.tick_params(axis="y", rotation=0)
@@ -333,6 +335,10 @@ def heatmaps(
     if framed:
         figure.legend(framed.values(), framed, loc="outside lower center", ncols=2, fontsize=9)
     return _closed(figure)
+
+
+def _without_zero(number: str) -> str:
+    return number[1:] if number.startswith("0.") else number
 
 
 def _frame(axes: Axes, column: int, row: int, **look: Any) -> Any:
@@ -454,15 +460,15 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
 
     The threshold of a claimed difference is 0, the line; that of an equality is its margin, the grey box around 0.
     """
-    line, row = 0.185, 0.235  # heights in inches: of a claim's wrapped text, and of a test
-    headings = {claim: wrap(claim, 56) for claim in claims}
+    line, row = 0.21, 0.27  # heights in inches: of a claim's wrapped text, and of a test
+    headings = {claim: wrap(claim, 68) for claim in claims}
     height = sum(line * len(headings[claim]) + row * len(of) + 0.1 for claim, of in claims.items())
-    figure, axes = plt.subplots(figsize=(4.2, height + 1.5))  # narrow, for phones
+    figure, axes = plt.subplots(figsize=(5.8, height + 1.6))  # a phone shows it at two thirds
     y, ticks, used = 0.0, {}, []
     for claim, tests in claims.items():
         y += 0.1 + line * len(headings[claim])
         text = "\n".join(headings[claim])
-        on_white = {"va": "bottom", "fontsize": 9, "weight": "bold", "bbox": {"color": "white", "pad": 1}}
+        on_white = {"va": "bottom", "fontsize": 10.5, "weight": "bold", "bbox": {"color": "white", "pad": 1}}
         axes.annotate(text, (0.01, y - 0.03), xycoords=("figure fraction", "data"), **on_white)
         for name, test in tests.items():
             y += row
@@ -474,14 +480,14 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
             look = {"fmt": style.marker, "markeredgecolor": "0.2", "markeredgewidth": 0.6, "ecolor": "0.2"}
             axes.errorbar(d.estimate, at, xerr=ends, color=style.color, markersize=7, elinewidth=1.4, **look)
             beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-            axes.annotate(style.mark, (1, at), (5, 0), **beside, va="center", fontsize=11, annotation_clip=False)
+            axes.annotate(style.mark, (1, at), (5, 0), **beside, va="center", fontsize=13, annotation_clip=False)
             ticks[at] = name
             used.append(test.verdict)
     axes.axvline(0, **CHANCE | {"linestyle": "-", "linewidth": 1})
-    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8.5)
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=10.5)
     axes.set_ylim(y + 0.05, 0)
-    axes.set_xlabel(xlabel, fontsize=10)
-    axes.tick_params(axis="x", labelsize=9)
+    axes.set_xlabel(xlabel, fontsize=11)
+    axes.tick_params(axis="x", labelsize=10.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="y", visible=False)
@@ -492,5 +498,5 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
         for of in map(VERDICT_STYLES.get, shown)
     ]
     labels = [f"{VERDICT_STYLES[name].mark} {name}: {used.count(name)}" for name in shown]
-    figure.legend(handles, labels, loc="outside lower left", ncols=1, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower left", ncols=1, fontsize=10.5)
     return _closed(figure)

@@ -170,7 +170,7 @@ def book(index: str, page: str = "") -> None:
     from mialib.book.report import build_folder, write_lists
 
     profile = load_profile()
-    write_lists(profile, build_folder(profile), Path("book/pages"))
+    write_lists(profile, build_folder(profile), Path("book/pages"), page)
     folder = Path(index.partition("/_build/")[0])
     toc = folder / "_toc.yml"
     folder.mkdir(parents=True, exist_ok=True)

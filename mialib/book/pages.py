@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from reprlib import repr as short_repr  # of any value, however long
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,15 @@ def lengths_of(value: Any, name: str = "lengths") -> list[int | None]:
     return [None if optional(n) is None else whole_numbers(n, name)[0] for n in as_list(value)] or [None]
 
 
-def one_for_each(value: Any, n: int, name: str) -> list[Any]:
+def one_for_each(value: Any, n: int, name: str, things: str = "columns") -> list[Any]:
     """A notebook parameter with an entry for each of `n` things, or one for all of them; None for an empty or "-"."""
     entries = [optional(entry) for entry in as_list(value)] or [None]
     if len(entries) not in (1, n):
-        raise ValueError(f"{name}: {len(entries)} entries for {n}; give one for each, or one for all")
+        of_what = f"{n} {things if n > 1 else things.removesuffix('s')}"
+        raise ValueError(
+            f"{name}: {len(entries)} entries for {of_what}; give one for all, or one for each with commas between: "
+            f"-p {name} {','.join(ascii_lowercase[:n])}"
+        )
     return entries * n if len(entries) == 1 else entries
 
 
@@ -82,7 +87,10 @@ def targets(
     if not names:
         raise ValueError("models: at least one model is needed")
     given = {"benchmark": benchmarks, "reference": references, "corpus": corpora} | others
-    fields = {field: one_for_each(value, len(names), field) for field, value in given.items()}
+    parameters = {"benchmark": "benchmarks", "reference": "references", "corpus": "corpora"}  # where named otherwise
+    fields = {
+        field: one_for_each(value, len(names), parameters.get(field, field), "models") for field, value in given.items()
+    }
     if None in fields["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
     rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]

@@ -1,6 +1,6 @@
 """What a finished build found, from its results: the papers' tables and figures, a status page, a replication report.
 
-    write_lists    the two lists that pages of the book include: printed items, and notebooks with run times
+    write_lists    the lists that pages of the book include: printed items, figures, and notebooks with run times
     report         the replication report, in the form that journals ask for
 
 The ledger is what the claims' page wrote: each comparison with its interval, and each verdict.
@@ -24,9 +24,10 @@ from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Profile
 from mialib.book.published import load_published
 from mialib.book.results import DASH, SMALLEST, VERDICTS, Result, load_results, verdict
+from mialib.book.slides import figures_of
 from mialib.store import ROOT, atomic_path
 
-LISTS = ("_papers_tables.md", "_status.md")  # in book/pages/, included by the pages of these names
+LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
 NOT_RUN = "not run in this build"
 
 
@@ -159,6 +160,17 @@ def papers_tables(profile: Profile, build: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def own_figures(names: Iterable[str], pages: Path) -> str:
+    """Markdown: the figures of pages in the order given, each with its number and a link, its page, what it shows."""
+    lines = ["| figure | page | shows |", "|---|---|---|"]
+    for name in names:
+        path = pages / f"{name}.ipynb"
+        for figure in figures_of(path) if path.is_file() else []:
+            first = re.split(r"(?<=[.?!]) ", figure.caption)[0].replace("|", "\\|")
+            lines.append(f"| {{numref}}`%s <{figure.name}>` | [](pages/{name}) | {first} |")
+    return "\n".join(lines) + "\n"
+
+
 def status(profile: Profile, build: Path, pages: Path) -> str:
     """Markdown: how long each notebook ran and when, and the versions of Python and the libraries."""
     rows, pythons, seconds = [], set(), 0.0
@@ -183,9 +195,11 @@ def status(profile: Profile, build: Path, pages: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_lists(profile: Profile, build: Path, pages: Path) -> None:
-    """Write the lists that pages of the book include, into `pages`, before it is rendered."""
-    for name, text in zip(LISTS, (papers_tables(profile, build), status(profile, build, pages)), strict=True):
+def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> None:
+    """Write the lists that pages of the book include, into `pages`, before it, or one page of it, is rendered."""
+    figures = own_figures([page] if page else profile.notebooks, pages)  # others have no number in a book of one page
+    lists = papers_tables(profile, build), figures, status(profile, build, pages)
+    for name, text in zip(LISTS, lists, strict=True):
         pages.mkdir(parents=True, exist_ok=True)
         with atomic_path(pages / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -186,7 +186,7 @@ def save(
     """Write a page's results with what made them, and return them as they were read back.
 
     `ran` are the page's inputs, whose passes are named, or provenance as it is. They go to `out`, which the pipeline
-    gives; a notebook that runs alone keeps them in `alone/NAME.json` of the home folder.
+    gives; a notebook that runs alone keeps them in `alone/NAME.json` of the home folder, and says so.
     """
     if not results:
         raise ValueError(f"{name}: there are no results to save")
@@ -201,6 +201,8 @@ def save(
             "versions": {"mialib": mialib_version()} | {name: version(name) for name in VERSIONED},
         },
     )
+    if not out:
+        print(f"The results are kept in {path}.")
     return load_results(path)
 
 

@@ -5,11 +5,11 @@ How exercises stand in a notebook:
     a code cell tagged `exercise`    a stub that raises, for the student to complete
     a code cell tagged `solution`    the same, complete
     a code cell tagged `check`       asserts on the exercise's names; with the stub it fails
-    Markdown                         `{admonition} Exercise` or `{exercise}`, then `{dropdown} Solution` or
-                                     `{solution}`; or all cells from `{solution-start}` to `{solution-end}`
+    Markdown                         `{admonition} Exercise`, then `{dropdown} Solution`
 
 In the book the three code cells run one after the other, the solution folded. Outputs and metadata hold what a solution
-printed, so both notebooks are written without any.
+printed, so both notebooks are written without any. What the book's Markdown has beyond Jupyter's becomes plain: boxes,
+folds, citations, index entries, and links to other pages, which a notebook by itself does not have.
 """
 
 from __future__ import annotations
@@ -17,15 +17,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mialib.store import atomic_path
+from mialib.store import ROOT, atomic_path
+
+if TYPE_CHECKING:
+    from pybtex.database import Entry
 
 KINDS = ("student", "solution")
 EXERCISE, SOLUTION, CHECK = "exercise", "solution", "check"  # tags of code cells
 _OPENS = re.compile(r"^(?P<fence>`{3,}|:{3,}|~{3,})\{(?P<name>[\w-]+)\} *(?P<title>.*?)\s*$")
 _OPTION = re.compile(r"^:[\w-]+:.*$")
+_ROLE = re.compile(r"\{(?P<name>cite:[pt]|index)\}`(?P<text>[^`]*)`")
+# Code, which stays as it is, or a link to a page of the book.
+_CODE_OR_LINK = re.compile(
+    r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)|`[^`\n]*`"
+    r"|\[(?P<text>[^\]]*)\]\((?P<page>(?!\w+:|#)[^)#\s]+)(?:#[^)\s]*)?\)",
+    re.M | re.S,
+)
 
 
 def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
@@ -54,26 +65,19 @@ def build(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
     if kind not in KINDS:
         raise ValueError(f"a build is {' or '.join(KINDS)}, got {kind!r}")
     check_exercises(notebook["cells"])
-    is_student, cells, in_solution = kind == "student", [], False
+    is_student, cells = kind == "student", []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            opens, closes = ("{solution-start}" in source, "{solution-end}" in source)
-            hidden = in_solution or opens or SOLUTION in _tags(cell)
-            in_solution = (in_solution or opens) and not closes
-            text = "" if hidden and is_student else _plain_exercises(source, is_student)
-            if text.strip():
-                cells.append(_cell(cell, text))
-        elif is_student and (in_solution or SOLUTION in _tags(cell)):
-            continue
-        elif is_student or EXERCISE not in _tags(cell):
+            cells.append(_cell(cell, plain(source, is_student)))
+        elif (SOLUTION if is_student else EXERCISE) not in _tags(cell):
             cells.append(_cell(cell, source))
     kept = {key: notebook["metadata"][key] for key in ("kernelspec", "language_info") if key in notebook["metadata"]}
     return {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
 
 
 def check_exercises(cells: list[dict[str, Any]]) -> None:
-    """ValueError unless code exercises come as stub, solution, check, and each gated solution ends."""
+    """ValueError unless code exercises come as stub, solution, check."""
     found = [
         tag
         for cell in cells
@@ -85,22 +89,17 @@ def check_exercises(cells: list[dict[str, Any]]) -> None:
         raise ValueError(
             f"code cells of an exercise are tagged exercise, solution, check, in this order; found {found}"
         )
-    starts, ends = (sum(f"{{solution-{end}}}" in "".join(c["source"]) for c in cells) for end in ("start", "end"))
-    if starts != ends:
-        raise ValueError(f"{starts} cells begin a solution and {ends} end one")
 
 
 def solutions_of(notebook: dict[str, Any]) -> list[str]:
     """All that a student's copy must not hold: the text of each solution, in the order of the notebook."""
-    found, in_solution = [], False
+    found = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
-        opens, closes = "{solution-start}" in source, "{solution-end}" in source
-        if in_solution or opens or SOLUTION in _tags(cell):
+        if SOLUTION in _tags(cell):
             found.append(source)
         elif cell["cell_type"] == "markdown":
             found += _solutions_in(source)
-        in_solution = (in_solution or opens) and not closes
     return found
 
 
@@ -109,7 +108,7 @@ def _solutions_in(source: str) -> list[str]:
     for name, title, body in _blocks(source):
         if _solves(name, title):
             found.append(body)
-        elif _asks(name, title):  # a solution may stand inside of its exercise
+        elif name:  # a solution may stand inside of its exercise
             found += _solutions_in(body)
     return found
 
@@ -132,35 +131,82 @@ def _cell(cell: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _solves(name: str, title: str) -> bool:
-    return name == SOLUTION or (name in ("dropdown", "admonition") and title.lower().startswith("solution"))
+    return name == "dropdown" and title.lower().startswith(SOLUTION)
 
 
-def _asks(name: str, title: str) -> bool:
-    return name == EXERCISE or (name in ("dropdown", "admonition") and title.lower().startswith("exercise"))
+# --- the book's Markdown as Jupyter's ---
 
 
-def _plain_exercises(source: str, without_solutions: bool) -> str:
-    """Markdown whose exercises and solutions read well where no Sphinx renders them."""
+def plain(source: str, without_solutions: bool = False) -> str:
+    """Markdown without what Sphinx alone knows; ValueError for a directive that has no plain form here."""
     parts = []
     for name, title, body in _blocks(source):
-        if _solves(name, title):
-            # Sphinx-exercise's solutions have the exercise's label for a title.
-            heading = title if title.lower().startswith("solution") else "Solution"
-            parts.append("*Your answer:*\n" if without_solutions else _headed(heading, body))
-        elif _asks(name, title):
-            heading = title if title.lower().startswith("exercise") else f"Exercise {title}".strip()
-            parts.append(_headed(heading, _plain_exercises(body, without_solutions)))
+        if not name:
+            parts.append(_plain_text(body))
+        elif _solves(name, title) and without_solutions:
+            parts.append("*Your answer:*\n\n")
+        elif name == "dropdown":
+            parts.append(f"{_bold(title)}\n\n{plain(body, without_solutions)}\n\n")
+        elif name == "admonition":
+            lines = [_bold(title), "", *plain(body, without_solutions).splitlines()]
+            parts.append("".join(f"> {line}".rstrip() + "\n" for line in lines) + "\n")
         else:
-            parts.append(body)
+            raise ValueError(f"{{{name}}} has no form in a notebook without the book")
     return "".join(parts).rstrip("\n")
 
 
-def _headed(heading: str, body: str) -> str:
-    return f"**{heading}{'' if heading.endswith(('.', '?', '!')) else '.'}** {body}\n"
+def _bold(title: str) -> str:
+    return f"**{title}{'' if title.endswith(('.', '?', '!')) else '.'}**"
+
+
+def _plain_text(source: str) -> str:
+    """Text between directives: citations by author and year, index entries and links to pages as their words."""
+    return _CODE_OR_LINK.sub(_plain_link, _ROLE.sub(_plain_role, source))
+
+
+def _plain_link(found: re.Match[str]) -> str:
+    return found["text"] or f"*{_title(found['page'])}*" if found["page"] else found[0]
+
+
+def _plain_role(role: re.Match[str]) -> str:
+    name, text = role["name"], role["text"]
+    if name == "index":
+        return text.partition("<")[0].strip()
+    cited = [_cited(key.strip(), in_text=name == "cite:t") for key in text.split(",")]
+    return ", ".join(cited) if name == "cite:t" else f"({'; '.join(cited)})"
+
+
+def _cited(key: str, in_text: bool) -> str:
+    """A reference as "Shi et al. 2024", in a sentence "Shi et al. (2024)", linked to where it can be read."""
+    entry = _references()[key]
+    names = [
+        " ".join(map(str, [*person.rich_prelast_names, *person.rich_last_names])) for person in entry.persons["author"]
+    ]
+    authors = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) > 1 else "")
+    said = f"{authors} ({entry.fields['year']})" if in_text else f"{authors} {entry.fields['year']}"
+    return f"[{said}]({entry.fields['url']})" if "url" in entry.fields else said
+
+
+@cache
+def _references() -> dict[str, Entry]:
+    from pybtex.database import parse_file
+
+    return dict(parse_file(str(ROOT / "book" / "references.bib")).entries)
+
+
+@cache
+def _title(page: str) -> str:
+    """The title of a page that a notebook links to: "lab" of another notebook, "../glossary" of a page of text."""
+    if page.startswith("../"):
+        text = (ROOT / "book" / f"{page[3:]}.md").read_text(encoding="utf-8")
+    else:
+        notebook = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text(encoding="utf-8"))
+        text = "".join(notebook["cells"][0]["source"])
+    return re.search(r"^# +(.*?)\s*$", text, re.M)[1]
 
 
 def _blocks(source: str) -> list[tuple[str, str, str]]:
-    """Markdown in pieces: (directive, title, body) of each exercise and solution, ("", "", text) of what is between.
+    """Markdown in pieces: (directive, title, body) of each directive, ("", "", text) of what is between.
 
     ValueError for one whose fence does not close: what follows could be taken for text.
     """
@@ -169,7 +215,7 @@ def _blocks(source: str) -> list[tuple[str, str, str]]:
     lines = iter(source.splitlines(keepends=True))
     for line in lines:
         opened = _OPENS.match(line)
-        if not opened or not (_solves(opened["name"], opened["title"]) or _asks(opened["name"], opened["title"])):
+        if not opened:
             between.append(line)
             continue
         body: list[str] = []

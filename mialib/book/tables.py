@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from html import escape
 from textwrap import fill
 from typing import Any
 
@@ -114,23 +115,28 @@ def _start_token(provenance: Mapping[str, Any]) -> str:
     return "none" if provenance["start_token_id"] is None else f"id {provenance['start_token_id']}"
 
 
-def shown(table: pd.DataFrame) -> Styler:
-    """A table with its cells and headings as they are: no HTML in them counts, a line break does."""
+def shown(table: pd.DataFrame, caption: str = "") -> Styler:
+    """A table with its cells and headings as they are: no HTML in them counts, a line break does.
+
+    A caption says in a sentence what the table shows. (The theme says of each heading what it heads.)
+    """
     styled = table.style.format(escape="html")  # Styler escapes nothing by itself
     for axis in ("index", "columns"):
         styled = styled.format_index(escape="html", axis=axis)
+    if caption:
+        styled = styled.set_caption(escape(caption))
     return styled.set_properties(**{"white-space": "pre-line"})
 
 
-def cards(table: pd.DataFrame) -> Styler:
+def cards(table: pd.DataFrame, caption: str = "") -> Styler:
     """`shown`, of a table of sentences: on a phone each row is a card, whose cells name their columns (`book.css`)."""
-    return shown(table).hide(axis="index").set_table_attributes('class="cards"')
+    return shown(table, caption).hide(axis="index").set_table_attributes('class="cards"')
 
 
-def small(table: pd.DataFrame) -> Styler:
+def small(table: pd.DataFrame, caption: str = "") -> Styler:
     """`shown`, of a wide table, in small type."""
     props = "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"
-    return shown(table).set_table_styles([{"selector": "td, th", "props": props}])
+    return shown(table, caption).set_table_styles([{"selector": "td, th", "props": props}])
 
 
 def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:

@@ -42,6 +42,10 @@ EDITS = (
     (r'(getItem\("theme"\) \|\|) "auto"', rf"\1 ({SYSTEM_THEME})"),
     # The entries of a list of references are no items of that list to a screen reader.
     (r'role="doc-biblioentry"', 'role="listitem"'),
+    # A number and the caption after it are two things.
+    (r'(<span class="caption-number">[^<]*\w) </span>', r"\1. </span>"),
+    # A fold is named by what it says, and not by this.
+    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
 )  # fmt: skip
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
@@ -161,10 +165,21 @@ def copy_mathjax(target: Path) -> None:
 
 
 def edited(html: str) -> str:
-    """A finished page after `EDITS`; a page that was edited before stays as it is."""
+    """A finished page after `EDITS`, with scopes of headings; a page that was edited before stays as it is."""
     for pattern, instead in EDITS:
         html = re.sub(pattern, instead, html)
-    return html
+    return re.sub(r"<(thead|tbody)\b.*?</\1>", with_scopes, html, flags=re.S)
+
+
+def with_scopes(part: re.Match[str]) -> str:
+    """A table's head or body whose headings say what they head: a column or a row, or a group of them."""
+    of, spans = ("col", "colspan") if part[1] == "thead" else ("row", "rowspan")
+
+    def scoped(heading: re.Match[str]) -> str:
+        group = "group" if re.search(rf'{spans}="[^1]', heading[0]) else ""
+        return heading[0] if "scope=" in heading[0] else f'<th scope="{of}{group}"{heading[0][3:]}'
+
+    return re.sub(r"<th\b[^>]*>", scoped, part[0])
 
 
 def downloaded(notebook: str, address: str = "") -> str:

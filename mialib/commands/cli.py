@@ -7,12 +7,15 @@ import os
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mialib.book import jobs
 from mialib.commands import build
+
+if TYPE_CHECKING:
+    from mialib.passes.inputs import Target
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
@@ -69,9 +72,31 @@ def _set_up() -> None:
     jobs.log_plainly()
 
 
-def _none_for_none(start_token: str) -> str | None:
-    """The option as the library takes it."""
-    return None if start_token == "none" else start_token
+def _target(
+    texts: Path | str,
+    model: str,
+    start_token: str,
+    reference: str | None = None,
+    corpus: str | None = None,
+    non_member_prefix: str | None = None,
+    member_prefix: str | None = None,
+    shots: int = 7,
+    **others: Any,
+) -> Target:
+    """What commands score, of their options; `others` are further fields of a target."""
+    from mialib.passes.inputs import Target
+
+    return Target(
+        model=model,
+        benchmark=str(texts),
+        reference=reference,
+        corpus=corpus,
+        non_member_prefix=non_member_prefix,
+        member_prefix=member_prefix,
+        n_shots=shots,
+        start_token=None if start_token == "none" else start_token,
+        **others,
+    )
 
 
 def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
@@ -123,22 +148,11 @@ def detect(
         parse_options,
         split_names,
     )
-    from mialib.passes.inputs import Target
     from mialib.shared.files import load_texts
     from mialib.store import atomic_path
 
-    target = Target(
-        model=model,
-        benchmark=str(texts),
-        reference=reference,
-        corpus=corpus,
-        masked=masked,
-        n_neighbors=n_neighbors,
-        non_member_prefix=non_member_prefix,
-        member_prefix=member_prefix,
-        n_shots=shots,
-        start_token=_none_for_none(start_token),
-    )
+    prefixes = non_member_prefix, member_prefix, shots
+    target = _target(texts, model, start_token, reference, corpus, *prefixes, masked=masked, n_neighbors=n_neighbors)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
@@ -191,22 +205,12 @@ def audit(
     """
     from mialib.commands import audit as auditing
     from mialib.commands.detection import parse_options, split_names
-    from mialib.passes.inputs import Target
 
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
     for name in auditing.FILES:
         _refuse_to_overwrite(output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix)
-    target = Target(
-        model=model,
-        benchmark=str(texts),
-        reference=reference,
-        corpus=corpus,
-        non_member_prefix=non_member_prefix,
-        member_prefix=member_prefix,
-        n_shots=shots,
-        start_token=_none_for_none(start_token),
-    )
+    target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
     report = auditing.audit(
         auditing.Texts.read(texts),
         target,
@@ -267,7 +271,7 @@ def view(
     from mialib.book import token_view
     from mialib.catalog.models import load_tokenizer
     from mialib.catalog.registry import lacks
-    from mialib.passes.inputs import Inputs, Target
+    from mialib.passes.inputs import Inputs
     from mialib.shared.files import load_texts
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
@@ -289,7 +293,7 @@ def view(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
         )
         logging.info("%s", notes[-1])
-    target = Target(model=model, benchmark=str(texts), corpus=corpus, start_token=_none_for_none(start_token))
+    target = _target(texts, model, start_token, corpus=corpus)
     inputs, tokenizer = Inputs(target, tuple(shown), language_of(shown)), load_tokenizer(model)
     numbers = {f"Text {i}": i for i in range(len(shown))}
     by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
@@ -311,11 +315,11 @@ def score(
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
     from mialib.catalog.models import check_loadable
-    from mialib.passes.inputs import Target, load_inputs
+    from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
     check_loadable(model)
-    inputs = load_inputs(Target(model=model, benchmark=benchmark, start_token=_none_for_none(start_token)))
+    inputs = load_inputs(_target(benchmark, model, start_token))
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():
@@ -328,7 +332,10 @@ def score(
 def notebook(
     name: Annotated[str, typer.Argument(help="a page of the profile that a notebook makes")],
     output: Annotated[Path, typer.Argument(dir_okay=False, help="where the executed notebook goes")],
-    results: Annotated[Path | None, typer.Option(dir_okay=False, help="where its results go, as JSON")] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="where its results go, as JSON; default: beside it, with the ending .json"),
+    ] = None,
     failed: Annotated[Path, typer.Option(dir_okay=False, help="where the partial copy goes if a cell fails")] = Path(
         "failed.ipynb"
     ),
@@ -338,7 +345,9 @@ def notebook(
     from mialib.book.notebooks import run_notebook
     from mialib.book.profile import load_profile
 
+    results = results or output.with_suffix(".json")
     run_notebook(name, load_profile(), output=output, failed=failed, results=results, computed=computed)
+    typer.echo(f"{output}; its results: {results}")
 
 
 @app.command()
@@ -384,6 +393,38 @@ def student(
         raise ValueError(f"there is no notebook {unknown[0]!r}; there are: {', '.join(known)}")
     written = write_builds([known[page] for page in pages or known], output)
     typer.echo(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
+
+
+@app.command()
+def slides(
+    pages: Annotated[
+        list[str] | None, typer.Argument(metavar="[PAGE]...", help="pages in the order to show; default: the book's")
+    ] = None,
+    lesson: Annotated[int | None, typer.Option(min=1, help="only the pages of this lesson plan, in its order")] = None,
+    output: Annotated[Path, typer.Option("--output", help="the HTML file to write")] = Path("slides.html"),
+) -> None:
+    """Write the figures of a finished build as slides, each with its caption: one HTML file that needs no other."""
+    from mialib.book import slides as slide_show
+    from mialib.book.notebooks import clone
+    from mialib.book.profile import load_profile
+    from mialib.store import atomic_path
+
+    if pages and lesson:
+        raise ValueError("give pages or --lesson, not both")
+    folder, of_book = clone() / "book" / "pages", load_profile().notebooks
+    wanted = pages or (slide_show.lesson_pages(lesson) if lesson else list(of_book))
+    if unknown := [page for page in wanted if page not in of_book]:
+        raise ValueError(f"the book has no page {unknown[0]!r} that a notebook makes; it has: {', '.join(of_book)}")
+    files = [folder / f"{page}.ipynb" for page in wanted]
+    for missing in (file for file in files if not file.is_file()):
+        logging.info("%s: left out, since it has not run", missing.stem)
+    figures = [figure for file in files if file.is_file() for figure in slide_show.figures_of(file)]
+    if not figures:
+        raise ValueError(f"{folder} holds no figure of these pages: run `mialib build` first")
+    title = "Was this text in the training data?" + (f" Lesson {lesson}" if lesson else "")
+    with atomic_path(output) as temporary:
+        temporary.write_text(slide_show.slides(figures, title), encoding="utf-8")
+    typer.echo(f"{output}: {len(figures)} figures")
 
 
 @app.command()

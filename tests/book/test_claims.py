@@ -116,7 +116,7 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     for words in ("chosen on a fifth", "head", "64 words", "k = 10", "m/small", "against chance"):
         assert words in differences
     assert row["verdict"] == "inconclusive (1 seed)"
-    assert row["where"] == "here: m on b" and differences.startswith("PPL: ")
+    assert row["where"] == "here: m on b" and differences.startswith("PPL:\n• ")
     groups = {"positive": {"of": "members", "group": [7, 7]}, "expect": "equivalent", "margin": 0.05}
     claim = load_written(claim_of(against=["chance"], **groups), tmp_path).claims[0]
     [row] = claims.claims_table(

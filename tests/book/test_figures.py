@@ -65,7 +65,7 @@ def test_two_heatmaps_stand_side_by_side_with_the_papers_cell_beside_the_best():
 def test_a_heatmaps_cell_without_a_number_has_no_digits():
     grid = np.array([[0.5, np.nan], [0.9, 0.7]])
     figure = figures.heatmaps({"g": grid}, xticks=[1, 2], yticks=[1, 2], xlabel="", ylabel="", fmt=".2f", label="")
-    assert [digits.get_text() for digits in figure.axes[0].texts] == ["0.50", "0.90", "0.70"]
+    assert [digits.get_text() for digits in figure.axes[0].texts] == [".50", ".90", ".70"]
 
 
 def test_every_detector_has_its_own_colour_and_marker_whatever_its_place():

@@ -26,7 +26,8 @@ def test_a_field_that_is_left_out_keeps_its_default():
     [
         (("", "x"), "at least one model"),
         (("a", ""), "each model needs one"),
-        (("a, b, c", "x, y"), "benchmark: 2 entries for 3; give one for each"),
+        (("a, b, c", "x, y"), "benchmarks: 2 entries for 3 models; .*: -p benchmarks a,b,c$"),
+        (("a", "x, y"), "benchmarks: 2 entries for 1 model; .*: -p benchmarks a$"),
         (("a, a", "x"), "'a on x' is asked for twice"),
     ],
 )

@@ -18,6 +18,12 @@ LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")
 
 
+def drawn(name, caption):
+    outputs = [{"output_type": "display_data", "data": {"image/svg+xml": "<svg></svg>"}}]
+    metadata = {"mystnb": {"figure": {"name": name, "caption": caption}}}
+    return {"cell_type": "code", "metadata": metadata, "source": "", "outputs": outputs}
+
+
 def saved(path, *results):
     rows = [vars(result) for result in results]
     write_json(path, {"results": rows, "versions": {"mialib": "0.1.0", "numpy": "2.4"}})
@@ -39,10 +45,11 @@ def build(tmp_path):
     write_json(
         tmp_path / "pages" / "claims.ipynb",
         {
+            "cells": [{"cell_type": "markdown", "source": "# Claims"}, drawn("fig-claims", "One | two. And more.")],
             "metadata": {
                 "papermill": {"duration": 90.0, "end_time": "2026-11-23T13:11:30.5+00:00"},
                 "language_info": {"version": "3.11.7"},
-            }
+            },
         },
     )
     return tmp_path
@@ -88,11 +95,17 @@ def test_the_status_has_each_notebooks_time_and_the_versions(build):
     assert "| python | 3.11.7 |" in text and "| numpy | 2.4 |" in text
 
 
+def test_the_list_of_figures_has_number_page_and_first_sentence(build):
+    *_, row = report.own_figures(LAB.notebooks, build / "pages").splitlines()
+    assert row == "| {numref}`%s <fig-claims>` | [](pages/claims) | One \\| two. |"
+    assert "numref" not in report.own_figures(["index"], build / "pages"), "a book of another page"
+
+
 def test_the_lists_are_what_pages_include(build):
     report.write_lists(LAB, build, build / "pages")
+    book = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "book").glob("*.md"))
     for name in report.LISTS:
-        page = (ROOT / "book" / f"{name.lstrip('_')}").read_text(encoding="utf-8")
-        assert f"{{include}} pages/{name}" in page and (build / "pages" / name).is_file()
+        assert book.count(f"{{include}} pages/{name}\n") == 1 and (build / "pages" / name).is_file()
 
 
 def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):

@@ -104,9 +104,12 @@ def test_results_survive_saving_and_render_as_a_table(inputs, tmp_path):
         save("a_page", [], paper="dc-pdd", item="table 2", out=path)
 
 
-def test_a_notebook_that_runs_alone_keeps_its_results_at_home(scores, mialib_home):
-    save("a_page", measure(LABELS, scores, "c"), paper="p", item="i")
-    assert len(results.load_results(mialib_home / "alone" / "a_page.json")) == 2
+def test_a_notebook_that_runs_alone_keeps_its_results_at_home_and_says_where(scores, mialib_home, capsys, tmp_path):
+    save("a_page", found := measure(LABELS, scores, "c"), paper="p", item="i")
+    path = mialib_home / "alone" / "a_page.json"
+    assert len(results.load_results(path)) == 2 and capsys.readouterr().out == f"The results are kept in {path}.\n"
+    save("a_page", found, paper="p", item="i", out=tmp_path / "of_a_build.json")
+    assert capsys.readouterr().out == ""
 
 
 def test_sizes_have_no_interval():

@@ -10,7 +10,7 @@ from page_code import functions_of
 from typer.testing import CliRunner
 
 from mialib.book.profile import load_profile
-from mialib.book.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, solutions_of, write_builds
+from mialib.book.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, solutions_of, write_builds
 from mialib.commands.cli import app
 from mialib.store import ROOT
 
@@ -54,7 +54,7 @@ def test_no_line_of_a_solution_is_left_for_students(path):
 
 
 def test_every_solution_that_a_page_writes_is_found():
-    heads = re.compile(r"^[`:]{3,}\{(?:solution(?:-start)?|dropdown|admonition)\} *(?:[Ss]olution|\w+-)", re.M)
+    heads = re.compile(r"^[`:]{3,}\{[\w-]+\} *[Ss]olution", re.M)
     for path in NOTEBOOKS:
         source = read(path)
         markdown = "\n".join("".join(c["source"]) for c in source["cells"] if c["cell_type"] == "markdown")
@@ -165,9 +165,8 @@ TRIO = (
 )
 IN_TEXT = [
     f"Before\n\n````{{dropdown}} Solution\n{SECRET}\n```python\n{SECRET}\n```\n````\n\nAfter",
-    f"Before\n\n```{{solution}} my-exercise\n:class: dropdown\n{SECRET}\n```\nAfter",
     f"Before\n\n:::{{dropdown}} Solution to both\n:open:\n{SECRET}\n:::\nAfter",
-    f"Before\n\n````{{exercise}} Sum\n:label: sum\nWhat?\n```{{solution}} sum\n{SECRET}\n```\n````\nAfter",
+    f"Before\n\n````{{admonition}} Exercise: sum\nWhat?\n```{{dropdown}} Solution\n{SECRET}\n```\n````\nAfter",
 ]
 
 
@@ -180,18 +179,6 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
     assert ["def answer(): ..." in student, "assert answer()" in student] == [True, True]
 
 
-def test_a_gated_solution_goes_with_all_its_cells():
-    gate = [
-        markdown("````{solution-start} a\n````"),
-        code(f"print('{SECRET}')"),
-        markdown(f"{SECRET} ````{{solution-end}}"),
-    ]
-    student = build(notebook(markdown("# Page"), *gate, markdown("After")), "student")
-    assert [cell["source"] for cell in student["cells"]] == [["# Page"], ["After"]]
-    with pytest.raises(ValueError, match="1 cells begin a solution and 0 end one"):
-        build(notebook(*gate[:2]), "student")
-
-
 def test_exercises_that_are_not_whole_are_told(tmp_path):
     with pytest.raises(ValueError, match=r"in this order; found \['exercise', 'check'\]"):
         check_exercises([TRIO[0], TRIO[2]])
@@ -201,6 +188,59 @@ def test_exercises_that_are_not_whole_are_told(tmp_path):
     path.write_text(json.dumps(notebook(markdown("```{dropdown} Solution\nopen end"))))
     with pytest.raises(ValueError, match=r"page\.ipynb: .*is not closed"):
         write_builds([path], tmp_path / "out")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_nothing_is_left_that_jupyter_does_not_know(path):
+    for cell in build(read(path), "solution")["cells"]:
+        text = re.sub(r"^```.*?^```", "", "".join(cell["source"]), flags=re.M | re.S)
+        if cell["cell_type"] == "markdown":
+            assert not re.search(
+                r"(?<!`)\{[\w:-]+\}`|^[>\s]*[`:~]{3,}\{|^:[\w-]+:|\[\]\(|\]\((?!https?:)", text, re.M
+            ), text
+
+
+def test_markup_of_the_book_becomes_plain_markdown():
+    boxed = """Of {cite:t}`zhang2024surp`, {index}`surprising tokens <!surprising token>`; \
+see [](lab), [it](../glossary#auc).
+
+```{admonition} Exercise: why?
+:class: tip
+It is so {cite:p}`shi2024detecting,demsar2006statistical`:
+
+- `x[0](y)` and $a$
+```
+````{dropdown} More
+```python
+rows[i](k)
+```
+````
+After"""
+    assert (
+        plain(boxed)
+        == """Of [Zhang and Wu (2024)](https://arxiv.org/abs/2407.21248), surprising tokens; see \
+*The lab*, it.
+
+> **Exercise: why?**
+>
+> It is so ([Shi et al. 2024](https://openreview.net/forum?id=zWqr3MQuNs); \
+[Demšar 2006](https://www.jmlr.org/papers/v7/demsar06a.html)):
+>
+> - `x[0](y)` and $a$
+
+**More.**
+
+```python
+rows[i](k)
+```
+
+After"""
+    )
+
+
+def test_a_directive_without_a_plain_form_is_told():
+    with pytest.raises(ValueError, match=r"\{mermaid\} has no form"):
+        plain("```{mermaid}\nA --> B\n```")
 
 
 def test_the_command_writes_both(tmp_path):

@@ -358,3 +358,12 @@ def test_a_signal_to_stop_ends_in_one_sentence_and_leaves_nothing_half(number, t
     assert errors.splitlines()[-1] == ("mialib: stopped; what was kept so far is used the next time"), errors
     assert "Traceback" not in errors
     assert not [path for path in (tmp_path / "home").rglob(".*") if path.suffix != ".lock"]
+
+
+@pytest.mark.parametrize(("given", "results"), [([], "out.json"), (["--results", "r.json"], "r.json")])
+def test_a_page_made_by_hand_says_where_its_results_are(given, results, monkeypatch):
+    asked = {}
+    monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
+    monkeypatch.setattr("mialib.book.notebooks.run_notebook", lambda *_, **options: asked.update(options))
+    run = CliRunner().invoke(app, ["notebook", "claims", "out.ipynb", *given])
+    assert run.stdout == f"out.ipynb; its results: {results}\n" and str(asked["results"]) == results

@@ -1,0 +1,102 @@
+"""Slides and the list of figures hold what the executed pages show, in the book's order."""
+
+import re
+import shutil
+
+import pytest
+from test_browser import FLAGS
+from typer.testing import CliRunner
+
+from mialib.book import slides
+from mialib.book.profile import load_profile
+from mialib.commands.cli import app
+from mialib.store import ROOT, write_json
+
+LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
+SVG = '<svg viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg"></svg>'
+
+
+def markdown(text):
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def drawn(name, caption, width=400, height=300):
+    outputs = [
+        {"output_type": "stream", "text": "not a figure"},
+        {"output_type": "display_data", "data": {"image/svg+xml": [SVG.format(width, height)]}},
+    ]
+    shown = {"figure": {"name": name, "caption": caption}, "image": {"alt": 'dots, "framed"'}}
+    return {"cell_type": "code", "metadata": {"mystnb": shown}, "source": "", "outputs": outputs}
+
+
+@pytest.fixture
+def page(tmp_path):
+    cells = [
+        markdown("# A page <b>"),
+        drawn("fig-first", "AUC against $k$. Dotted: chance."),
+        markdown("## One\nText\n```python\n# a comment\n```\n### The second of $\\alpha$"),
+        {"cell_type": "code", "metadata": {}, "source": "1", "outputs": [{"data": {"image/svg+xml": "no caption"}}]},
+        drawn("fig-second", "A <script> & more.", 300, 400),
+    ]
+    write_json(tmp_path / "made.ipynb", {"cells": cells})
+    return tmp_path / "made.ipynb"
+
+
+def test_a_pages_figures_come_with_caption_title_and_section(page):
+    first, second = slides.figures_of(page)
+    assert (first.page, first.section, first.name) == ("A page <b>", "", "fig-first")
+    assert (second.section, second.caption) == ("The second of $\\alpha$", "A <script> & more.")
+    assert [first.is_upright, second.is_upright] == [False, True]
+    assert first.image == SVG.format(400, 300).encode()
+
+
+def test_slides_are_one_file_in_which_foreign_text_is_text(page):
+    html = slides.slides(slides.figures_of(page), "All")
+    assert html.count("<section") == 3 and html.count("<script>") == 1
+    assert re.findall(r"<h1>(.*?)</h1>", html) == ["All", "A page &lt;b&gt;", "A page &lt;b&gt;"]
+    assert "AUC against <i>k</i>. Dotted" in html and "A &lt;script&gt; &amp; more." in html
+    assert 'alt="dots, &#34;framed&#34;"' in html
+    assert not re.search(r"(?:src|href)=.(?!data:)", html), "nothing comes from elsewhere"
+
+
+@pytest.mark.parametrize("lesson", [1, 2])
+def test_a_lesson_shows_pages_of_the_book_in_the_order_of_its_plan(lesson):
+    pages = slides.lesson_pages(lesson)
+    assert len(pages) == len(set(pages)) > 3 and set(pages) <= set(LAB.notebooks)
+
+
+def test_an_unknown_lesson_or_page_is_told(monkeypatch):
+    monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
+    with pytest.raises(ValueError, match="no lesson 7; there are: 1, 2"):
+        slides.lesson_pages(7)
+    for given, said in ((["nothing"], "no page 'nothing'"), (["claims", "--lesson", "1"], "not both")):
+        assert said in str(CliRunner().invoke(app, ["slides", *given]).exception)
+
+
+def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(page, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
+    monkeypatch.setattr("mialib.book.notebooks.clone", lambda: tmp_path)
+    for name, title in (("claims", "Claims"), ("index", "Start")):
+        write_json(
+            tmp_path / "book" / "pages" / f"{name}.ipynb",
+            {"cells": [markdown(f"# {title}"), drawn(f"fig-{name}", "One.")]},
+        )
+    caplog.set_level("INFO")
+    run = CliRunner().invoke(app, ["slides", "index", "lab", "claims", "--output", str(tmp_path / "s.html")])
+    assert "2 figures" in run.stdout and "lab: left out" in caplog.text
+    assert re.findall(r"<h1>(\w+)</h1>", (tmp_path / "s.html").read_text(encoding="utf-8")) == ["Start", "Claims"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
+def test_arrow_keys_go_from_slide_to_slide(page, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    (tmp_path / "s.html").write_text(slides.slides(slides.figures_of(page) * 3, "All"), encoding="utf-8")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        tab = browser.new_page()
+        tab.goto((tmp_path / "s.html").as_uri())
+        for key, place in (("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", 6), ("ArrowDown", 6), ("Home", 0)):
+            tab.keyboard.press(key)
+            tab.wait_for_function(f"Math.round(scrollY / innerHeight) == {place}", timeout=5000)
+        browser.close()
