@@ -136,7 +136,7 @@ def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
     if inputs.benchmark and inputs.benchmark.times:
         return np.array(inputs.benchmark.times)
     if is_recorded(model):
-        return recorded_times(model)
+        return recorded_times(model, inputs.texts)
     is_trained = model.startswith("lab/") and isinstance(lab_recipe(model), Training)
     return times_seen(lab_recipe(model), inputs.texts) if is_trained else None
 

@@ -25,11 +25,12 @@ from mialib.catalog.registry import RECORDED
 from mialib.lab.corpora import lab_benchmark, lab_card
 from mialib.lab.models import CARD, lab_model, lab_recipe, of_seed, times_seen
 from mialib.passes.cache import count_or_load
-from mialib.store import ROOT, atomic_path, code_hash, hash_of, mialib_version, version
+from mialib.store import DATA, ROOT, atomic_path, code_hash, hash_of, mialib_version, version
 
 # What gathers texts, finds models and keeps files, since recorded scores are matched by their texts and recipes
 # themselves; and the metrics, of which only an AUC takes part, to choose hyperparameters by.
 GATHERING = ("lab", "catalog", "shared", "store", "benchmarks", "blind", "metrics")
+PROFILE = DATA / "profiles" / "recorded.yml"  # of the recorded ladder
 CONFIRMED = "confirmed"  # in a file's provenance: the hash of later code that computes seed 0 as recorded
 
 logger = logging.getLogger(__name__)
@@ -49,11 +50,13 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
-def confirm_rows(path: Path, rows: list[dict[str, Any]], key: Sequence[str]) -> list[str]:
-    """Let recorded rows hold for today's code where it computes seed 0 as it was recorded, to the last bit.
+def confirm_rows(path: Path, rows: list[dict[str, Any]], key: Sequence[str], older: Path | None = None) -> list[str]:
+    """Let recorded rows hold for today's code where it computes seed 0 as the code that recorded them, to the last bit.
 
-    `rows` are seed 0's, computed anew; the columns of `key` name a test, whose other seeds then count too. Returns the
-    tests that are not as recorded, whose rows stay those of the older code.
+    `rows` are seed 0's, computed anew; the columns of `key` name a test, whose other seeds then count too. They are
+    held against the recorded ones, or, on a processor that sums otherwise than the one that recorded, against those of
+    the file `older`: seed 0 by the code that recorded, on this machine. Returns the tests that differ, whose rows stay
+    those of the older code.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -63,12 +66,19 @@ def confirm_rows(path: Path, rows: list[dict[str, Any]], key: Sequence[str]) -> 
         again = {tuple(row[name] for name in key): row for row in read_rows(Path(folder) / path.name)}
     recorded = read_rows(path)
     tests = [tuple(row[name] for name in key) for row in recorded]
+    before = {(*(row[name] for name in key), row["code"]): row for row in read_rows(older or path, seed=0)}
+
+    def is_same(test: tuple[Any, ...], row: dict[str, Any]) -> bool:
+        then, now = before.get((*test, row["code"])), again.get(test)
+        if row["seed"] != 0 or then is None or now is None:
+            return False
+        of_same = all(row[name] == then[name] for name, value in row.items() if isinstance(value, str))
+        return of_same and json.dumps(then | {"code": now["code"]}) == json.dumps(now)
+
     confirmed = {
         (test, row["code"]): again[test]["code"]
         for test, row in zip(tests, recorded, strict=True)
-        if row["seed"] == 0
-        and test in again
-        and json.dumps(row | {"code": again[test]["code"]}) == json.dumps(again[test])
+        if is_same(test, row)
     }
     codes = [confirmed.get((test, row["code"]), row["code"]) for test, row in zip(tests, recorded, strict=True)]
     table = pq.read_table(path)
@@ -154,10 +164,15 @@ def _file_name(name: str, seed: int) -> str:
 
 
 def _key(name: str, seed: int) -> str:
-    """What a recorded file must be of: recipe, texts and tokenizer; not the code, nor the device."""
+    """What a recorded file must be of: recipe, texts in their roles and tokenizer; not the code, nor the device."""
     recipe = lab_recipe(of_seed(name, seed))
-    card = lab_card(recipe.corpus)
-    return hash_of([recipe.model_dump(), card["content_hash"], card["tokenizer_hash"]])
+    return hash_of([recipe.model_dump(), _dealt(recipe.corpus)])
+
+
+def _dealt(corpus: str) -> str:
+    """A hash of a corpus's texts, of who is what, and of the tokenizer."""
+    card = lab_card(corpus)
+    return hash_of([card["content_hash"], card["roles"], card["tokenizer_hash"]])
 
 
 def _record_one(name: str, seed: int, folder: Path) -> Path:
@@ -172,10 +187,10 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     made_of = {
         "benchmark": corpus,
         "language": benchmark.language,
-        "content_hash": lab_card(recipe.corpus)["content_hash"],
+        "dealt": _dealt(recipe.corpus),
         "sources": lab_card(recipe.corpus)["sources"],
     }
-    if read_provenance(folder / f"{corpus}.parquet").get("content_hash") != made_of["content_hash"]:
+    if read_provenance(folder / f"{corpus}.parquet").get("dealt") != made_of["dealt"]:
         counts = count_or_load(recipe.corpus, str(model))
         blind = [asdict(result) for result in blind_tables.measure(benchmark, f"{RECORDED}{corpus}", ["auc"])]
         save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})

@@ -93,6 +93,12 @@ def repository() -> str:
     return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}" if name else ""
 
 
+def commit() -> str:
+    """The commit that the Action builds, as pip is told it; "" elsewhere."""
+    sha = os.environ.get("GITHUB_SHA", "")
+    return f"@{sha}" if sha else ""
+
+
 def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Pages to write though they did not change: those with index entries, which search forgets of all others."""
     return sorted(page for page, entries in env.domains["index"].data["entries"].items() if entries)
@@ -176,7 +182,7 @@ def with_scopes(part: re.Match[str]) -> str:
     of, spans = ("col", "colspan") if part[1] == "thead" else ("row", "rowspan")
 
     def scoped(heading: re.Match[str]) -> str:
-        group = "group" if re.search(rf'{spans}="[^1]', heading[0]) else ""
+        group = "group" if re.search(rf'{spans}="(?!1")', heading[0]) else ""
         return heading[0] if "scope=" in heading[0] else f'<th scope="{of}{group}"{heading[0][3:]}'
 
     return re.sub(r"<th\b[^>]*>", scoped, part[0])
@@ -189,7 +195,8 @@ def downloaded(notebook: str, address: str = "") -> str:
     """
     content = json.loads(notebook)
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
-        source = f"try:\n    import mialib\nexcept ModuleNotFoundError:\n    %pip install --quiet git+{address}"
+        fetch = f"%pip install --quiet git+{address}{commit()}"
+        source = f"try:\n    import mialib\nexcept ModuleNotFoundError:\n    {fetch}"
         install = {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source}
         content["cells"].insert(0, install)
     for cell in content["cells"]:

@@ -32,7 +32,7 @@ from mialib.token_stats import NUMBERS, TokenStats
 
 FOLDER = DATA / "recorded" / "lab"
 COLUMNS = ("log_prob", "entropy", "log_prob_var")  # what the papers' detectors read of a token
-NOT_THERE = "of the recorded ladder the repository holds neither texts nor models, only what these made of those"
+NOT_THERE = "the repository holds only per-token statistics of the recorded ladder, neither texts nor weights"
 
 
 # --- reading ---
@@ -55,7 +55,7 @@ def recorded_benchmark(name: str) -> Benchmark:
     labels = pq.read_table(path, columns=["label"])["label"].to_numpy().astype(np.int8)
     provenance = read_provenance(path)
     texts = _stand_ins(name, len(labels))
-    return Benchmark(name, texts, labels, revision=provenance["content_hash"], language=provenance["language"])
+    return Benchmark(name, texts, labels, revision=provenance["dealt"], language=provenance["language"])
 
 
 def _stand_ins(benchmark: str, n: int) -> tuple[str, ...]:
@@ -68,12 +68,17 @@ def recorded_stats(model: str, texts: Sequence[str]) -> TokenStats:
     `recorded/docstrings-5m@1` was trained from seed 1. FileNotFoundError for an unknown model; ValueError for other
     texts, and for a training on other texts than those of its benchmark's file.
     """
-    stats, benchmark = _load(model, FOLDER)
-    numbers = {text: i for i, text in enumerate(_stand_ins(benchmark, len(stats)))}
-    if unknown := next((text for text in texts if text not in numbers), None):
-        raise ValueError(f"{model} is recorded on {benchmark} alone, not on {excerpt(unknown)}: {NOT_THERE}")
-    wanted = [numbers[text] for text in texts]
+    stats, _ = _load(model, FOLDER)
+    wanted = _numbers(model, texts)
     return stats if wanted == list(range(len(stats))) else stats.take(wanted)
+
+
+def _numbers(model: str, texts: Sequence[str]) -> list[int]:
+    stats, benchmark = _load(model, FOLDER)
+    known = {text: i for i, text in enumerate(_stand_ins(benchmark, len(stats)))}
+    if unknown := next((text for text in texts if text not in known), None):
+        raise ValueError(f"{model} is recorded on {benchmark} alone, not on {excerpt(unknown)}: {NOT_THERE}")
+    return [known[text] for text in texts]
 
 
 def recorded_baselines(name: str) -> list[dict[str, Any]]:
@@ -86,11 +91,12 @@ def recorded_frequency(corpus: str) -> TokenFrequency:
     return TokenFrequency.load(_file(corpus).with_name(f"{corpus.removeprefix(RECORDED)}-counts.parquet"))
 
 
-def recorded_times(model: str) -> NDArray[np.int64]:
-    """How often a model has seen each text of its benchmark in training, (N,)."""
+def recorded_times(model: str, texts: Sequence[str]) -> NDArray[np.int64]:
+    """How often a model has seen each of these texts in training, (N,); texts and errors as for `recorded_stats`."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(_training(model), columns=["times"])["times"].to_numpy().astype(np.int64)
+    times = pq.read_table(_training(model), columns=["times"])["times"].to_numpy().astype(np.int64)
+    return times[_numbers(model, texts)]
 
 
 def recorded_provenance(model: str) -> dict[str, Any]:
@@ -129,7 +135,7 @@ def _load(model: str, folder: Path) -> tuple[TokenStats, str]:
     provenance, table = read_provenance(path), pq.read_table(path)
     name = f"{RECORDED}{provenance['benchmark']}"
     of_texts = folder / f"{provenance['benchmark']}.parquet"
-    if read_provenance(of_texts)["content_hash"] != provenance["content_hash"]:
+    if read_provenance(of_texts)["dealt"] != provenance["dealt"]:
         raise ValueError(f"{path} was recorded on other texts than those of {of_texts}; record it again")
     ids = pq.read_table(of_texts, columns=["token_ids"])["token_ids"].combine_chunks()
     lengths = ids.value_lengths().to_numpy()
@@ -167,9 +173,9 @@ def save_benchmark(
     """Write who is a member, the token ids of each text, and the token counts of the reference texts."""
     import pyarrow as pa
 
-    of_texts = {"label": labels.astype(np.int8), "token_ids": _lists(stats, stats.token_ids.astype(np.uint16))}
-    _write(pa.table(of_texts), folder / f"{name}.parquet", made_of)
+    of_texts = {"label": labels.astype(np.int8), "token_ids": _lists(stats, stats.token_ids)}
     frequency.save(folder / f"{name}-counts.parquet")
+    _write(pa.table(of_texts), folder / f"{name}.parquet", made_of)  # last: with it the benchmark is there
 
 
 def save_training(path: Path, times: NDArray[np.int64], stats: TokenStats, provenance: dict[str, Any]) -> None:

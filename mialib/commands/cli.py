@@ -101,7 +101,10 @@ def _target(
 
 def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
     """ValueError where what is written would take the place of a file that is read; names are of no file."""
-    if output.exists() and any(path and Path(path).exists() and output.samefile(path) for path in read):
+    from mialib.catalog.registry import LOGPROBS
+
+    paths = [Path(str(path).removeprefix(LOGPROBS)) for path in read if path]
+    if output.exists() and any(path.exists() and output.samefile(path) for path in paths):
         raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
 
 
@@ -156,7 +159,7 @@ def detect(
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix)
+        _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model)
     loaded, names, options = load_texts(texts), split_names(detector or []), parse_options(option or [])
     try:
         labels = load_labels(texts)
@@ -318,6 +321,8 @@ def score(
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
+    if receipt:
+        _refuse_to_overwrite(receipt, benchmark, model)
     check_loadable(model)
     inputs = load_inputs(_target(benchmark, model, start_token))
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
@@ -401,7 +406,9 @@ def slides(
         list[str] | None, typer.Argument(metavar="[PAGE]...", help="pages in the order to show; default: the book's")
     ] = None,
     lesson: Annotated[int | None, typer.Option(min=1, help="only the pages of this lesson plan, in its order")] = None,
-    output: Annotated[Path, typer.Option("--output", help="the HTML file to write")] = Path("slides.html"),
+    output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the HTML file to write")] = Path(
+        "slides.html"
+    ),
 ) -> None:
     """Write the figures of a finished build as slides, each with its caption: one HTML file that needs no other."""
     from mialib.book import slides as slide_show
@@ -477,6 +484,15 @@ def record(
     confirm: Annotated[
         bool, typer.Option(help="only compute seed 0 again; where it is as recorded, all seeds hold for today's code")
     ] = False,
+    older: Annotated[
+        Path | None,
+        typer.Option(
+            help="with --confirm, on another kind of processor than the one that recorded: data/recorded of a clone at "
+            "the recorded commit, after `mialib record --seed 0` there",
+            file_okay=False,
+            exists=True,
+        ),
+    ] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
     from mialib.book import judging, ranking, recorded
@@ -486,13 +502,15 @@ def record(
     clone()
     if confirm and seeds:
         raise ValueError("--confirm computes seed 0 again, and no other; leave --seed out")
+    if older and not confirm:
+        raise ValueError("--older goes with --confirm")
     for path, key, rows_of in (
         (ranking.RECORDED_FILE, ranking.KEY, ranking.rows_of),
         (judging.RECORDED_FILE, judging.KEY, partial(judging.rows_of, load_claims())),
     ):
         rows = rows_of([0] if confirm else seeds or [0, 1, 2])
         if confirm:
-            left = recorded.confirm_rows(path, rows, key)
+            left = recorded.confirm_rows(path, rows, key, older and older / path.name)
             which = f": {'; '.join(left)}" if left else ""
             typer.echo(f"{path.name}: {len(left) or 'no'} tests are no longer as recorded{which}")
         else:
@@ -510,7 +528,8 @@ def record_lab(
     from mialib.book.notebooks import clone
     from mialib.catalog.recorded import FOLDER
 
-    os.environ.setdefault("MIALIB_PROFILE", str(clone() / "data" / "profiles" / "recorded.yml"))
+    clone()
+    os.environ["MIALIB_PROFILE"] = str(recorded.PROFILE)
     for path in recorded.record(models or (), FOLDER):
         typer.echo(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
     left = [f"{name}@{seed}" for name, seed in recorded.find_left(FOLDER)]

@@ -26,6 +26,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
+from mialib.catalog.recorded import NOT_THERE
 from mialib.catalog.registry import LOGPROBS, RECORDED, has_weights, is_recorded, lacks
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
@@ -131,9 +132,7 @@ NEEDS = {
     "texts": Need(
         lambda inputs: None if is_recorded(inputs.target.model) else inputs.texts, missing="no texts are recorded"
     ),
-    "lowercase": Need(
-        _lowercase, missing="the texts have no upper and lower case, or their log-probs are read from a file"
-    ),
+    "lowercase": Need(_lowercase, missing="the texts have no upper and lower case, or only their log-probs are here"),
     "reference": Need(
         lambda inputs: inputs.score(inputs.target.reference, inputs.texts),
         "reference",
@@ -149,13 +148,13 @@ NEEDS = {
         lambda inputs: _after(inputs, inputs.target.non_member_prefix),
         "non_member_prefix",
         "--non-member-prefix",
-        "no known non-members are named to be read before each text, or the model is behind an API",
+        "no known non-members are named to be read before each text, or only log-probs of the model are here",
     ),
     "after_members": Need(
         lambda inputs: _after(inputs, inputs.target.member_prefix),
         "member_prefix",
         "--member-prefix",
-        "no known members are named to be read before each text, or the model is behind an API",
+        "no known members are named to be read before each text, or only log-probs of the model are here",
     ),
 }
 HOW_MANY = {"neighbors": "n_neighbors", "after_non_members": "n_shots", "after_members": "n_shots"}
@@ -228,6 +227,8 @@ class Inputs:
             raise ValueError(
                 f"another {others[0]} is another target; these can be changed: {', '.join(sorted(can_change))}"
             )
+        if is_recorded(self.target.model) and fields.get("reference") and not is_recorded(fields["reference"]):
+            raise ValueError(f"{self.target.benchmark}: {fields['reference']} can't score it; {NOT_THERE}")
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
             if {need.made_from, HOW_MANY.get(name)} & set(fields):
@@ -240,7 +241,16 @@ class Inputs:
 
 
 def load_inputs(target: Target) -> Inputs:
-    """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs."""
+    """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs.
+
+    ValueError for a recorded benchmark, whose texts are not here, that is to be cut, or scored by another model than
+    those of which it is recorded.
+    """
+    if is_recorded(target.benchmark):
+        others = [name for name in (target.model, target.reference) if name and not is_recorded(name)]
+        if others or target.n_words or target.part:
+            what = f"{others[0]} can't score it" if others else "it can't be cut"
+            raise ValueError(f"{target.benchmark}: {what}; {NOT_THERE}")
     if target.part:
         return inputs_of(target, load_benchmark(target.benchmark).snippets(target.n_words, target.part))
     inputs = inputs_of(target, load_benchmark(target.benchmark))
@@ -257,6 +267,8 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
 
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
+    if is_recorded(inputs.target.model):
+        raise ValueError(f"{inputs.target.benchmark}: it can't be cut; {NOT_THERE}")
     cut = inputs.benchmark.cut(n_words)
     if cut.texts == inputs.texts:  # which saves to tokenize them anew
         return replace(inputs, benchmark=cut), len(cut)

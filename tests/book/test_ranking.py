@@ -470,7 +470,9 @@ def test_one_command_records_or_confirms_both_files(monkeypatch, confirms):
     monkeypatch.setattr(ranking, "rows_of", lambda seeds: [("ranking", seeds)])
     monkeypatch.setattr(judging, "rows_of", lambda stated, seeds: [("claims", seeds)])
     monkeypatch.setattr(recorded, "write_rows", lambda path, rows: written.append((path.stem, *rows)))
-    monkeypatch.setattr(recorded, "confirm_rows", lambda path, rows, key: confirmed.append((path.stem, *rows)) or ["x"])
+    monkeypatch.setattr(
+        recorded, "confirm_rows", lambda path, rows, key, older: confirmed.append((path.stem, *rows)) or ["x"]
+    )
     done = CliRunner().invoke(app, ["record", *(["--confirm"] if confirms else ["--seed", "3"])])
     assert done.exit_code == 0, done.output
     seeds = [0] if confirms else [3]

@@ -18,7 +18,6 @@ from mialib.catalog import recorded as files
 from mialib.catalog.models import count_parameters, load_model
 from mialib.commands.cli import app
 from mialib.detectors import detect, get_detector
-from mialib.lab.corpora import lab_card
 from mialib.lab.models import lab_recipe
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
@@ -71,6 +70,7 @@ def everything(tiny_lab, tmp_path_factory):
         patch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
         patch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
         patch.setattr(files, "FOLDER", out)
+        patch.setattr(recorded, "PROFILE", tiny_lab / "tiny.yml")
         done = CliRunner().invoke(app, ["record-lab"])
     assert done.exit_code == 0 and "left to record: nothing" in done.output, done.output
     return out
@@ -82,10 +82,11 @@ def use_tiny_lab(tiny_lab, everything, monkeypatch):
     monkeypatch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
     monkeypatch.setattr(files, "FOLDER", everything)
     monkeypatch.setattr(judging, "FOLDER", everything)
+    monkeypatch.setattr(recorded, "PROFILE", tiny_lab / "tiny.yml")
 
 
-def inputs_of(model="recorded/notes-small", **more):
-    return load_inputs(Target(model=model, benchmark="recorded/notes", corpus="recorded/notes", **more))
+def inputs_of(model="recorded/notes-small", benchmark="recorded/notes", **more):
+    return load_inputs(Target(model=model, benchmark=benchmark, corpus="recorded/notes", **more))
 
 
 def test_one_command_records_each_model_and_seed_once(everything):
@@ -125,8 +126,18 @@ def test_what_takes_the_texts_is_not_applicable():
     assert score_all(inputs, ["zlib", "lowercase"]) == {"zlib": None, "lowercase": None}
     with pytest.raises(ValueError, match="recorded without it"):
         detect("gap_k", inputs.stats)
-    with pytest.raises(ValueError, match="recorded/notes-small: this needs the model's weights"):
+    with pytest.raises(ValueError, match="recorded/notes: it can't be cut; the repository holds only"):
         cut_inputs(inputs, 2)
+    for given in ({"n_words": 2}, {"n_words": 2, "part": "head"}):
+        with pytest.raises(ValueError, match="recorded/notes: it can't be cut"):
+            inputs_of(**given)
+    for names in ({"model": "lab/notes-small"}, {"reference": "lab/notes-small"}):
+        with pytest.raises(ValueError, match="recorded/notes: lab/notes-small can't score it"):
+            inputs_of(**names)
+    with pytest.raises(ValueError, match="recorded/notes: lab/notes-small can't score it"):
+        inputs.retarget(reference="lab/notes-small")
+    with pytest.raises(ValueError, match="recorded/notes-small is recorded on recorded/notes alone, not on"):
+        len(inputs_of(benchmark="lab/notes").stats)
     with pytest.raises(ValueError, match="recorded/notes-small: this needs the model's weights"):
         load_model("recorded/notes-small")
 
@@ -161,6 +172,7 @@ def test_whether_the_texts_alone_tell_members_was_recorded_with_them():
 def test_some_of_the_texts_are_taken_like_those_of_any_benchmark():
     inputs = inputs_of()
     some = inputs.take([3, 20], "two of them")
+    assert times_known(some).tolist() == [1, 0]
     np.testing.assert_array_equal(some.stats[1].log_prob, inputs.stats[20].log_prob)
 
 
@@ -170,12 +182,17 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert table.column_names == ["times", *files.COLUMNS]
     assert {str(table.schema.field(name).type) for name in files.COLUMNS} == {"large_list<element: halffloat>"}
     assert provenance["recipe"] == lab_recipe("lab/notes-small@1").model_dump(mode="json") and provenance["seed"] == 1
-    assert provenance["content_hash"] == lab_card("lab/notes")["content_hash"]
+    of_texts = pq.read_table(everything / "notes.parquet")
+    assert (
+        of_texts.column_names == ["label", "token_ids"] and files.read_provenance(everything / "notes.parquet")["dealt"]
+    )
+    assert provenance["dealt"] == recorded._dealt("lab/notes")
     assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
     assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
     assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit"} <= set(provenance)
-    everything_said = b"".join(p.read_bytes() for p in everything.iterdir()) + json.dumps(provenance).encode()
-    assert str(tiny_lab).encode() not in everything_said and b"river" not in everything_said
+    for file in everything.iterdir():
+        said = str(pq.read_schema(file).metadata) + str(pq.read_table(file).to_pydict())
+        assert str(tiny_lab) not in said and "river" not in said, file
 
 
 def test_seeds_differ_in_the_model_and_not_in_the_texts():
@@ -188,7 +205,7 @@ def test_a_training_on_other_texts_than_its_benchmarks_is_an_error(everything, t
     for path in everything.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     table = pq.read_table(tmp_path / "notes.parquet")
-    other = json.dumps(files.read_provenance(tmp_path / "notes.parquet") | {"content_hash": "other"})
+    other = json.dumps(files.read_provenance(tmp_path / "notes.parquet") | {"dealt": "other"})
     pq.write_table(table.replace_schema_metadata({"provenance": other}), tmp_path / "notes.parquet")
     monkeypatch.setattr(files, "FOLDER", tmp_path)
     with pytest.raises(ValueError, match="was recorded on other texts than those of"):
@@ -302,3 +319,28 @@ def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [larger]})
     of_one_seed = judging.judge_once(claims, claims.claims[0], "here")
     assert of_one_seed.seeds == (0,) and of_one_seed.verdict == "inconclusive", "the larger model has one training"
+
+
+def row(seed, code, scores, texts="t"):
+    return {"id": "a", "seed": seed, "code": code, "texts": texts, "scores": np.array(scores, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("now", "older", "left"),
+    [
+        ([1.0, 2.0], None, []),
+        ([1.0, 2.1], None, ["a"]),
+        ([1.0, 2.1], row(0, "old", [1.0, 2.1]), []),  # this processor sums otherwise, with both versions of the code
+        ([1.0, 2.1], row(0, "old", [1.0, 2.2]), ["a"]),
+        ([1.0, 2.1], row(0, "another", [1.0, 2.1]), ["a"]),
+        ([1.0, 2.1], row(0, "old", [1.0, 2.1], "others"), ["a"]),
+    ],
+)
+def test_later_code_is_held_against_the_code_that_recorded(tmp_path, now, older, left):
+    path, other = tmp_path / "rows.parquet", tmp_path / "older.parquet"
+    recorded.write_rows(path, [row(0, "old", [1.0, 2.0]), row(1, "old", [3.0, 4.0])])
+    if older:
+        recorded.write_rows(other, [older])
+    assert recorded.confirm_rows(path, [row(0, "new", now)], ["id"], other if older else None) == left
+    assert [found["code"] for found in recorded.read_rows(path)] == (["old"] * 2 if left else ["new"] * 2)
+    assert [found["scores"] for found in recorded.read_rows(path)] == [[1.0, 2.0], [3.0, 4.0]], "the numbers stay"

@@ -65,13 +65,14 @@ def test_where_the_repository_is_known_a_notebook_installs_mialib_and_pages_have
     theme.configure(None, config)
     assert "launch_buttons" not in config.html_theme_options, "an address that is not known is not made up"
     monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/mialib")
+    monkeypatch.setenv("GITHUB_SHA", "1234abc")
     theme.configure(None, config)
     options = config.html_theme_options
     assert options["repository_url"] == "https://github.com/somebody/mialib"
     assert {"binderhub_url", "colab_url"} <= set(options["launch_buttons"])
     once = theme.downloaded(json.dumps({"cells": [], "nbformat": 4}), theme.repository())
     [cell] = json.loads(once)["cells"]
-    assert cell["source"].endswith("%pip install --quiet git+https://github.com/somebody/mialib")
+    assert cell["source"].endswith("%pip install --quiet git+https://github.com/somebody/mialib@1234abc")
     assert json.loads(theme.downloaded(once, theme.repository())) == json.loads(once), "one cell, not two"
 
 
