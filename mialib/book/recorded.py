@@ -205,6 +205,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         "machine": _device_name(device),
         **_made_with(),
         "commit": _commit(),
+        "trained_by": code_hash("lab.training"),  # a commit may be "-dirty"
     }
     path = folder / _file_name(name, seed)
     save_training(path, times_seen(recipe, benchmark.texts), stats, provenance)
