@@ -524,15 +524,15 @@ def record_lab(
     ] = None,
 ) -> None:
     """Train and score the recorded ladder, where it is not yet in data/recorded/lab/; go on where that broke off."""
-    from mialib.book import recorded
+    from mialib.book import ladder
     from mialib.book.notebooks import clone
     from mialib.catalog.recorded import FOLDER
 
     clone()
-    os.environ["MIALIB_PROFILE"] = str(recorded.PROFILE)
-    for path in recorded.record(models or (), FOLDER):
+    os.environ["MIALIB_PROFILE"] = str(ladder.PROFILE)
+    for path in ladder.record(models or (), FOLDER):
         typer.echo(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
-    left = [f"{name}@{seed}" for name, seed in recorded.find_left(FOLDER)]
+    left = [f"{name}@{seed}" for name, seed in ladder.find_left(FOLDER)]
     typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
 
 

@@ -10,7 +10,7 @@ import yaml
 from conftest import random_rows
 from typer.testing import CliRunner
 
-from mialib.book import judging, recorded
+from mialib.book import judging, ladder, recorded
 from mialib.book.blind_tables import leak_note
 from mialib.book.claim_tests import Claims
 from mialib.book.pages import times_known
@@ -70,7 +70,7 @@ def everything(tiny_lab, tmp_path_factory):
         patch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
         patch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
         patch.setattr(files, "FOLDER", out)
-        patch.setattr(recorded, "PROFILE", tiny_lab / "tiny.yml")
+        patch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
         done = CliRunner().invoke(app, ["record-lab"])
     assert done.exit_code == 0 and "left to record: nothing" in done.output, done.output
     return out
@@ -82,7 +82,7 @@ def use_tiny_lab(tiny_lab, everything, monkeypatch):
     monkeypatch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
     monkeypatch.setattr(files, "FOLDER", everything)
     monkeypatch.setattr(judging, "FOLDER", everything)
-    monkeypatch.setattr(recorded, "PROFILE", tiny_lab / "tiny.yml")
+    monkeypatch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
 
 
 def inputs_of(model="recorded/notes-small", benchmark="recorded/notes", **more):
@@ -186,10 +186,12 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert (
         of_texts.column_names == ["label", "token_ids"] and files.read_provenance(everything / "notes.parquet")["dealt"]
     )
-    assert provenance["dealt"] == recorded._dealt("lab/notes")
+    assert provenance["dealt"] == ladder._dealt("lab/notes")
     assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
     assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
-    assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit", "trained_by"} <= set(provenance)
+    assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit", "trained_by"} <= set(
+        provenance
+    )
     for file in everything.iterdir():
         said = str(pq.read_schema(file).metadata) + str(pq.read_table(file).to_pydict())
         assert str(tiny_lab) not in said and "river" not in said, file
@@ -219,12 +221,12 @@ def trainings(monkeypatch):
 
     def record_one(name, seed, folder):
         made.append(f"{name}@{seed}")
-        path = folder / recorded._file_name(name, seed)
+        path = folder / ladder._file_name(name, seed)
         stats = TokenStats.from_rows(random_rows(0, [3, 4]), provenance={})
-        files.save_training(path, np.array([1, 0]), stats, {"key": recorded._key(name, seed)})
+        files.save_training(path, np.array([1, 0]), stats, {"key": ladder._key(name, seed)})
         return path
 
-    monkeypatch.setattr(recorded, "_record_one", record_one)
+    monkeypatch.setattr(ladder, "_record_one", record_one)
     return made
 
 
@@ -232,36 +234,36 @@ ALL = ["lab/notes-large@0", "lab/notes-small@0", "lab/notes-small@1", "lab/notes
 
 
 def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, tmp_path):
-    assert len(list(recorded.record([], tmp_path))) == 4 and trainings == ALL
-    assert list(recorded.record([], tmp_path)) == [] and trainings == ALL
+    assert len(list(ladder.record([], tmp_path))) == 4 and trainings == ALL
+    assert list(ladder.record([], tmp_path)) == [] and trainings == ALL
     (tmp_path / "notes-small-seed-1.parquet").unlink()
-    assert [path.name for path in recorded.record([], tmp_path)] == ["notes-small-seed-1.parquet"]
+    assert [path.name for path in ladder.record([], tmp_path)] == ["notes-small-seed-1.parquet"]
 
 
 def test_models_are_named_one_by_one(trainings, tmp_path):
-    assert len(list(recorded.record(["lab/notes-large"], tmp_path))) == 1 and trainings == ALL[:1]
+    assert len(list(ladder.record(["lab/notes-large"], tmp_path))) == 1 and trainings == ALL[:1]
     with pytest.raises(ValueError, match="the profile has no model 'lab/none'; it has: lab/notes-large"):
-        list(recorded.record(["lab/none"], tmp_path))
+        list(ladder.record(["lab/none"], tmp_path))
 
 
 @pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"member_repeats": [1, 2]}])
 def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
-    list(recorded.record([], tmp_path / "out"))
+    list(ladder.record([], tmp_path / "out"))
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
     profile["models"]["lab/notes-small"]["train"] |= change
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "changed.yml"))
-    assert recorded.find_left(tmp_path / "out") == [("lab/notes-small", seed) for seed in range(3)]
+    assert ladder.find_left(tmp_path / "out") == [("lab/notes-small", seed) for seed in range(3)]
 
 
 def test_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch):
-    list(recorded.record([], tmp_path / "out"))
+    list(ladder.record([], tmp_path / "out"))
     write_texts(tmp_path / "notes.jsonl", 3, 60)
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
     profile["corpora"]["lab/notes"]["path"] = str(tmp_path / "notes.jsonl")
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "changed.yml"))
-    assert len(recorded.find_left(tmp_path / "out")) == 4
+    assert len(ladder.find_left(tmp_path / "out")) == 4
 
 
 def test_rounding_to_half_hardly_moves_an_auc(tmp_path):
