@@ -174,8 +174,8 @@ def _gather(
     """A test's labels, the live seed, the recorded ones that fit this build, and why others do not."""
     labels, live = scores_of(claims, claim, setting)
     if is_recorded(claims.settings[setting].model):
-        models = [name.partition("@")[0] for name in claims.models(claim, setting)]
-        seeds = set.intersection(*(set(recorded_models()[name]) for name in models))
+        known = recorded_models()
+        seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
         return labels, live, [scores_of(claims, claim, setting, seed)[1] for seed in sorted(seeds - {0})], []
     fitting, left_out = [], []
     for seed, test, code in load_recorded(claim.id, setting, path):
