@@ -27,6 +27,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from mialib.batches import right_padded, token_batches
+from mialib.book.tables import text_table
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import SPARE_BYTES, pick_dtype
 from mialib.detectors import DETECTORS, detect, get_detector
@@ -518,7 +519,7 @@ def bench_table(measured: Measured) -> pd.DataFrame:
         }
         if measured.provenance["on_gpu"]:
             rows[row.name]["of the copy rate"] = f"{row.passes * moving / row.median:.0%}"
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=measured.geometry)
+    return text_table(rows, f"Passes over a model of the shape of {measured.geometry}")
 
 
 def describe(measured: Measured) -> str:

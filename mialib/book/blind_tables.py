@@ -22,6 +22,7 @@ from mialib.blind import BLIND, N_FOLDS, TooFewTexts
 from mialib.book.intervals import at_level
 from mialib.book.published import best_printed
 from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, needs_more, save
+from mialib.book.tables import METRIC_LABELS, text_table
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.recorded import recorded_baselines
@@ -245,7 +246,7 @@ def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
     for name, row in rows.items():
         if metric == "auc" and (printed := best_printed(name)):
             row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
-    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH)
+    return text_table(rows, f"{METRIC_LABELS[metric]} of blind baselines [95% interval]").fillna(DASH)
 
 
 def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:

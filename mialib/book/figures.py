@@ -11,6 +11,7 @@ import numpy as np
 import seaborn as sns
 
 from mialib.book.results import NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
+from mialib.book.tables import use_html
 from mialib.detectors import DETECTORS
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def use_style() -> None:
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
+    use_html()
     sns.set_theme(context="notebook", style="ticks", palette=COLORS)
     plt.rcParams |= {
         "axes.spines.top": False,

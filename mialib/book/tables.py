@@ -1,4 +1,7 @@
-"""The book's tables: results, comparisons and cards as DataFrames of text, ready to be shown."""
+"""The book's tables: results, comparisons and cards as DataFrames of text, ready to be shown.
+
+The name of a table's columns (`rename_axis(columns=...)`) is its caption.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from textwrap import fill
 from typing import Any
 
 import pandas as pd
+from IPython.core.getipython import get_ipython
 from IPython.display import Markdown
+from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
 from mialib.book.profile import load_profile
@@ -30,26 +35,52 @@ METRIC_HEADINGS = METRIC_LABELS | {
     "auc_by_seed": "AUC by training seed",
     "mean_log_prob": "mean log p (nats)",
 }
+HIGHER_IS_BETTER = {"auc", "tpr_at_1_fpr", "tpr_at_5_fpr", "tpr_at_10_fpr", "auc_held_out"}
+
+
+class Bold(str):
+    """A cell that is shown in bold."""
 
 
 def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
-    """One metric as a table: rows as given, and for each column the published number and ours with its interval."""
+    """One metric as a table: rows as given, and for each column the published number and ours with its interval.
+
+    Of an AUC or a TPR the highest of each column is bold, and all that equal it as printed.
+    """
     chosen = [result for result in results if result.metric == metric]
     if not chosen:
         raise ValueError(f"no results of metric {metric!r}")
     heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
+    highest = _highest(chosen) if metric in HIGHER_IS_BETTER else {}
+    if highest:
+        heading += ", the highest of each column in bold"
+    beside = any(result.published_column for result in chosen)
     cells: dict[Any, dict[str, str]] = {}
-    if not any(result.published_column for result in chosen):
-        for result in chosen:
-            cells.setdefault(result.column, {})[result.row] = str(result)
-        return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=heading)
     for result in chosen:
         if result.published_column:
             printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
             named = "" if result.published_column == result.column else f": {result.published_column}"
             cells.setdefault((result.column, f"published{named}"), {})[result.row] = printed
-        cells.setdefault((result.column, "ours"), {})[result.row] = str(result)
-    return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=[heading, ""])
+        is_highest = result.ours is not None and f"{result.ours:.3f}" == highest.get(result.column)
+        key = (result.column, "ours") if beside else result.column
+        cells.setdefault(key, {})[result.row] = Bold(result) if is_highest else str(result)
+    table = pd.DataFrame(cells, dtype=object)  # pandas would take a `Bold` into its own type of strings
+    return table.fillna(DASH).rename_axis(columns=[heading, ""] if beside else heading)
+
+
+def turned(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with its rows as columns, and the caption that goes with it."""
+    caption, table = caption_of(table)
+    return table.T.rename_axis(index=None, columns=caption.replace("of each column", "of each row"))
+
+
+def _highest(results: Iterable[Result]) -> dict[str, str]:
+    """The highest number of each column that has two or more, as printed."""
+    of_column: dict[str, list[float]] = {}
+    for result in results:
+        if result.ours is not None:
+            of_column.setdefault(result.column, []).append(result.ours)
+    return {column: f"{max(found):.3f}" for column, found in of_column.items() if len(found) > 1}
 
 
 def results_in_parts(results: Iterable[Result], metric: str, headings: Mapping[str, str]) -> list[pd.DataFrame]:
@@ -76,7 +107,8 @@ def comparison_table(
         else {claim: DASH, ONE_SEED: "not applicable"}
         for c in comparisons.values()
     ]
-    return pd.DataFrame(rows, index=list(comparisons), columns=[claim, ONE_SEED])
+    table = pd.DataFrame(rows, index=list(comparisons), columns=[claim, ONE_SEED])
+    return table.rename_axis(columns=f"Paired comparisons: {claim}")
 
 
 def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
@@ -103,9 +135,8 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
         each = ", ".join(f"{n} ({name[:8]})" for name, n in passes.items())
         row["texts"] = each if len(passes) <= 2 else f"{sum(passes.values())} in {len(passes)} passes"
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(
-        columns=f"profile {load_profile().name}; {libraries}"
-    )
+    heading = f"What this page ran, with profile {load_profile().name}, {libraries}"
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=heading)
 
 
 def _start_token(provenance: Mapping[str, Any]) -> str:
@@ -115,16 +146,47 @@ def _start_token(provenance: Mapping[str, Any]) -> str:
     return "none" if provenance["start_token_id"] is None else f"id {provenance['start_token_id']}"
 
 
+def caption_of(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """A table's caption, "" where it has none, and the table without it."""
+    names = [str(name) for name in table.columns.names if name]
+    return ", ".join(names), table.rename_axis(columns=[None] * table.columns.nlevels)
+
+
+def html(table: pd.DataFrame) -> str:
+    """A DataFrame as pages show it: with its caption; cells and headings as they are, without HTML in them."""
+    caption, table = caption_of(table)
+    # A column of numbers keeps its type, by which pandas chooses the digits.
+    cells = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_cell))
+    cells = cells.rename(index=_cell, columns=_cell).rename_axis(index=[_cell(name) for name in table.index.names])
+    made = cells.to_html(escape=False, border=0)
+    return made.replace("<thead>", f"<caption>{escape(caption)}</caption>\n  <thead>", 1) if caption else made
+
+
+def _cell(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    return f"<b>{escape(cell)}</b>" if isinstance(cell, Bold) else escape(cell)
+
+
+def use_html() -> None:
+    """Show DataFrames by `html` in this notebook; outside one nothing happens."""
+    if shell := get_ipython():
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
+
+
 def shown(table: pd.DataFrame, caption: str = "") -> Styler:
     """A table with its cells and headings as they are: no HTML in them counts, a line break does.
 
-    A caption says in a sentence what the table shows. (The theme says of each heading what it heads.)
+    A caption says in a sentence what the table shows; without one given it is the table's own. (The theme says of each
+    heading what it heads.)
     """
+    own, table = caption_of(table)
+    table = table.rename_axis(index=[_cell(name) for name in table.index.names])
     styled = table.style.format(escape="html")  # Styler escapes nothing by itself
     for axis in ("index", "columns"):
         styled = styled.format_index(escape="html", axis=axis)
-    if caption:
-        styled = styled.set_caption(escape(caption))
+    if caption or own:
+        styled = styled.set_caption(escape(caption or own))
     return styled.set_properties(**{"white-space": "pre-line"})
 
 
@@ -141,13 +203,14 @@ def small(table: pd.DataFrame, caption: str = "") -> Styler:
 
 def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:
     """One row an estimate with its interval and what `says` makes of it."""
-    rows = {name: {heading: str(interval), ONE_SEED: says(interval)} for name, interval in intervals.items()}
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return text_table(
+        {name: {heading: str(interval), ONE_SEED: says(interval)} for name, interval in intervals.items()}, heading
+    )
 
 
-def text_table(rows: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
+def text_table(rows: Mapping[Any, Mapping[str, Any]], caption: str) -> pd.DataFrame:
     """Rows of named cells, as they are."""
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=caption)
 
 
 def quoted(texts: Mapping[str, str]) -> Markdown:

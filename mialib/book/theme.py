@@ -10,6 +10,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +49,9 @@ EDITS = (
     # A fold is named by what it says, and not by this.
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
 )  # fmt: skip
+CAPTION = r'<caption[^>]*>(?:<span class="caption-number">[^<]*</span>)?(.*?)</caption>'
+NUMBER = '<span class="caption-number">This book\'s table {}. </span>'
+TABLES = '<ol class="list-of-tables">'  # what a page of the book writes where the list of tables is to stand
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
@@ -153,8 +158,11 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     for pattern in UNUSED:
         for path in out.joinpath("_static").glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in out.rglob("*.html"):
-        path.write_text(edited(path.read_text(encoding="utf-8")), encoding="utf-8")
+    pages = {path: edited(path.read_text(encoding="utf-8")) for path in out.rglob("*.html")}
+    in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
+    number_tables(pages, [path for path in in_order if path in pages])
+    for path, page in pages.items():
+        path.write_text(page, encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
         path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
 
@@ -175,6 +183,42 @@ def edited(html: str) -> str:
     for pattern, instead in EDITS:
         html = re.sub(pattern, instead, html)
     return re.sub(r"<(thead|tbody)\b.*?</\1>", with_scopes, html, flags=re.S)
+
+
+def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterator[str]:
+    """A page and those below it in the menu, each before those after it."""
+    yield page
+    for below in includes.get(page, ()):
+        yield from in_reading_order(includes, below)
+
+
+def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
+    """Number the tables that have a caption through the whole book, and list them where a page asks for the list.
+
+    Sphinx numbers figures alone: a table that a cell made is HTML to it.
+    """
+    found: list[tuple[Path, str]] = []
+
+    def numbered(caption: re.Match[str], path: Path) -> str:
+        found.append((path, caption[1]))
+        return f'<caption id="table-{len(found)}">{NUMBER.format(len(found))}{caption[1]}</caption>'
+
+    for path in in_order:
+        pages[path] = re.sub(CAPTION, partial(numbered, path=path), pages[path], flags=re.S)
+    for path, page in pages.items():
+        if TABLES in page:
+            rows = ""
+            for number, (at, caption) in enumerate(found, start=1):
+                link = f"{os.path.relpath(at, path.parent)}#table-{number}"
+                rows += f'<li><a href="{link}">{caption}</a>, {title_of(pages[at])}</li>'
+            begins, rest = page.split(TABLES, 1)
+            pages[path] = begins + TABLES + rows + rest[rest.index("</ol>") :]
+
+
+def title_of(page: str) -> str:
+    """A finished page's first heading, without its mark-up and the link to itself."""
+    found = re.search(r"<h1>(.*?)(?:<a class=\"headerlink\".*?)?</h1>", page, flags=re.S)
+    return re.sub("<[^>]*>", "", found[1]) if found else ""
 
 
 def with_scopes(part: re.Match[str]) -> str:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.book.intervals import resamples
 from mialib.book.results import Result
-from mialib.book.tables import describe_options
+from mialib.book.tables import describe_options, text_table
 from mialib.detectors import (
     DETECTORS,
     SMALLEST_VARIANCE,
@@ -377,7 +377,7 @@ def score_table(
             row, place = cells.setdefault(name, {}), place_of[texts[name]]
             row[f"{label}: score (rank of {len(place_of)})"] = f"{_number(view.score, 4)} ({place})"
             row[f"{label}: tokens that count"] = f"{view.n_counted} of {len(view.tokens)}"
-    return pd.DataFrame.from_dict(cells, orient="index")
+    return text_table(cells, "Both texts' scores, ranks, and how many tokens count")
 
 
 def _numbers(row: TokenRow, texts: Sequence[str]) -> list[str]:

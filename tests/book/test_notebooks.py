@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import IPython.display
 import matplotlib
 import nbformat
+import pandas as pd
 import papermill
 import pytest
 from conftest import MARKUP, page_parameters
@@ -16,6 +17,7 @@ from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from page_code import check_fails_without_an_answer
 
+from mialib.book import tables
 from mialib.book.notebooks import fold_labels, read_notebook, run_notebook
 from mialib.book.profile import Profile, load_profile
 from mialib.book.results import load_results
@@ -104,6 +106,8 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
     assert found and any(result.ours is not None for result in found)
     for value in shown:
         assert not hostile_elements(value), "what is markup in a text's or a file's name must not be markup on the page"
+        html = html_of(value)
+        assert html.count("<table") == html.count("<caption>"), f"a table without a caption: {html}"
 
 
 # A slider's numbers and its own script; one that a name brought along would stand elsewhere, or end the first early.
@@ -123,9 +127,14 @@ def test_an_exercise_in_code_is_a_stub_a_folded_solution_and_a_check(path):
         assert asserts == (part == "check") or part == "solution"
 
 
+def html_of(value):
+    """What a page shows of a value; "" of Markdown and figures."""
+    return tables.html(value) if isinstance(value, pd.DataFrame) else getattr(value, "_repr_html_", lambda: "")() or ""
+
+
 def hostile_elements(value):
     """The elements that a shown value would make of the markup in texts and names."""
-    html = getattr(value, "_repr_html_", lambda: "")() or ""
+    html = html_of(value)
     if markdown := getattr(value, "_repr_markdown_", lambda: "")():
         html += MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
     hostile = []

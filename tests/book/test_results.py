@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -112,6 +113,28 @@ def test_a_notebook_that_runs_alone_keeps_its_results_at_home_and_says_where(sco
     assert capsys.readouterr().out == ""
 
 
+def test_the_highest_of_each_column_is_bold_and_the_caption_says_so():
+    def cell(row, column, auc):
+        return results.Result(row, column, "auc", auc, auc, auc)
+
+    found = [
+        cell("a", "x", 0.70049),
+        cell("b", "x", 0.7),
+        cell("c", "x", 0.6),
+        cell("a", "y", 0.5),
+        cell("c", "z", None),
+    ]
+    table = tables.results_table(found, "auc")
+    bold = {(row, column) for column in table for row in table.index if isinstance(table.loc[row, column], tables.Bold)}
+    assert bold == {("a", "x"), ("b", "x")}, "equal as printed; one number alone is no highest"
+    html, turned = tables.html(table), tables.html(tables.turned(table))
+    assert html.count("<b>0.700") == turned.count("<b>0.700") == 2
+    assert "<caption>AUC [95% interval], the highest of each column in bold</caption>" in html
+    assert "<caption>AUC [95% interval], the highest of each row in bold</caption>" in turned
+    losses = [replace(one, metric="mean_log_prob") for one in found]
+    assert "<b>" not in tables.html(tables.results_table(losses, "mean_log_prob")), "higher is not better"
+
+
 def test_sizes_have_no_interval():
     found = results.sizes("lab/en", {"texts": 40, "words": 1600})
     assert [(r.row, r.column, r.ours) for r in found] == [("lab/en", "texts", 40.0), ("lab/en", "words", 1600.0)]
@@ -167,9 +190,10 @@ def test_foreign_text_stands_for_itself_wherever_a_page_shows_it(text):
     quoted = MarkdownIt().parse(tables.quoted({"a": text}).data)
     [block] = [token for token in quoted if token.type == "fence"]
     assert block.content.split() == text.split(), "no text ends its own block"
-    for table in (tables.shown, tables.small):
-        html = table(pd.DataFrame({text: [text]}, index=[text])).to_html()
+    table = pd.DataFrame({text: [text, tables.Bold(text)]}, index=[text, "a"]).rename_axis(index=text, columns=text)
+    for html in (tables.html(table), tables.shown(table).to_html(), tables.small(table).to_html()):
         assert "<script" not in html and "</code>" not in html
+        assert html.count("<caption>") == 1
 
 
 def test_tables_are_styled_in_one_place():
