@@ -188,8 +188,9 @@ class Scorer:
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
         `after` is read before each text and not scored itself; a pass takes longer by its tokens. Logits are divided by
-        `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t). What is scored goes
-        to `save` part by part; `found` is what an earlier run saved of the same texts, and is not scored again.
+        `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
+        What is scored goes to `save` part by part and is not held in memory: `found`, gone through again at the end,
+        then gives it, after what an earlier run saved of the same texts, which is not scored again.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
         finite; where `after` takes more than half of the context; and for a temperature that is not positive.
         """
@@ -199,23 +200,26 @@ class Scorer:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
 
         check_texts(texts, "texts to score")
-        parts, is_scored = list(found), np.zeros(len(texts), bool)
-        for numbers, _ in parts:
+        found, held = found if save else list(found), []
+        is_scored = np.zeros(len(texts), bool)
+        for numbers, _ in found:
             is_scored[numbers] = True
         n_cut = np.zeros(len(texts), np.int64)
         # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.
         with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=None if progress else True) as bar:
             for some in in_parts(self._batches(texts, after, temperature, is_scored, n_cut, bar.update)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
-                parts.append(StatsPart(numbers, TokenStats.joined(some, {})))
                 is_scored[numbers] = True
-                if save and not is_scored.all():
-                    save(parts[-1])
+                keep = held.append if save is None or is_scored.all() else save  # the last goes into the whole at once
+                keep(StatsPart(numbers, TokenStats.joined(some, provenance={})))
         self.warn_of_cut(n_cut)
         otherwise = ({"after": hash_texts([after])} if after else {}) | (
             {"temperature": temperature} if temperature != 1 else {}
         )
-        return TokenStats.joined(parts, self.provenance(texts) | otherwise)
+        stats = TokenStats.joined(found, held, provenance=self.provenance(texts) | otherwise)
+        if len(stats) != len(texts):
+            raise RuntimeError(f"{len(texts)} texts were scored, and parts with {len(stats)} of them are there")
+        return stats
 
     def _batches(
         self,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,18 +126,27 @@ class TokenStats(Sequence[TokenRow]):
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
 
     @classmethod
-    def joined(cls, parts: Sequence[StatsPart], provenance: dict[str, Any]) -> TokenStats:
-        """The table of all texts that the parts hold, in the order of their numbers; of a text in two the first's."""
-        if not parts:
+    def joined(cls, *parts: Iterable[StatsPart], provenance: dict[str, Any]) -> TokenStats:
+        """The table of all texts that the parts hold, in the order of their numbers; of a text in two the first's.
+
+        All parts are gone through twice, so that those that are read from a disk are not in memory at once.
+        """
+        found = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
+        if not found:
             return cls.from_rows([], provenance=provenance)
-        numbers, tables = zip(*parts, strict=True)
-        _, order = np.unique(np.concatenate(numbers), return_index=True)
-        lengths = np.concatenate([table.n_tokens for table in tables])
-        begins, offsets = np.cumsum(lengths) - lengths, np.concatenate([[0], np.cumsum(lengths[order])])
-        at = np.repeat(begins[order] - offsets[:-1], lengths[order]) + np.arange(offsets[-1])
-        columns = {name: np.concatenate([getattr(table, name) for table in tables])[at] for name in COLUMNS}
-        n_cut = np.concatenate([table.n_cut for table in tables])[order]
-        return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=provenance)
+        numbers, lengths, n_cut = map(np.concatenate, zip(*found, strict=True))
+        known, first = np.unique(numbers, return_index=True)
+        offsets = np.concatenate([[0], np.cumsum(lengths[first])])
+        columns = {name: np.empty(offsets[-1], dtype) for name, dtype in COLUMNS.items()}
+        is_filled = np.zeros(len(known), bool)
+        for part in chain(*parts):
+            rows, n = np.searchsorted(known, part.numbers), part.stats.n_tokens
+            is_new = np.repeat(~is_filled[rows], n)
+            at = (np.repeat(offsets[rows] - (np.cumsum(n) - n), n) + np.arange(n.sum()))[is_new]
+            for name, column in columns.items():
+                column[at] = getattr(part.stats, name)[is_new]
+            is_filled[rows] = True
+        return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
     def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:
         """The statistics of each text's first `n_tokens[i]` tokens, with no further forward pass.
@@ -174,19 +184,21 @@ class TokenStats(Sequence[TokenRow]):
         """Read what `save` wrote; ValueError where the file is something else."""
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
-        header = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
-        lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
-        if lacks is None:
-            raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
-        lists = {name: table.column(name).combine_chunks() for name in COLUMNS if name not in lacks}
-        columns = {name: array.flatten().to_numpy().astype(COLUMNS[name]) for name, array in lists.items()}
+        with pq.ParquetFile(path) as file:
+            header = json.loads((file.schema_arrow.metadata or {}).get(b"mialib", b"{}"))
+            lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
+            if lacks is None:
+                raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
+            columns = {}
+            for name in [name for name in COLUMNS if name not in lacks]:  # one by one: the file's copy of one at a time
+                lists = file.read([name]).column(name).combine_chunks()
+                columns[name] = lists.flatten().to_numpy().astype(COLUMNS[name])
+            lengths = lists.value_lengths().to_numpy()
+            n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)
         columns |= {name: np.full(len(columns["log_prob"]), np.nan, np.float32) for name in lacks}
         if lacks:
             header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
-        lengths = lists["log_prob"].value_lengths().to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        n_cut = table.column("n_cut").to_numpy().astype(np.int32)
         return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
 
 

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,6 +60,7 @@ class Parts:
 
     def __init__(self, folder: Path | None, form: Format) -> None:
         self.folder, self.form = folder, form
+        self.held: list[Any] = []  # of the parts, those that could not be written
         self.paths = list(self._whole())  # of the parts, in their order
         for left in folder.iterdir() if folder and folder.is_dir() else ():
             if not {left, left.with_suffix("")} & set(self.paths):  # neither a part nor its seal
@@ -80,14 +81,15 @@ class Parts:
 
     def __iter__(self) -> Iterator[Any]:
         """What is kept, part by part."""
-        return map(self.form.read, self.paths)
+        return chain(map(self.form.read, self.paths), self.held)
 
     def add(self, part: Any, *, instead: bool = False) -> None:
         """Keep a part, after the earlier ones or instead of them.
 
-        Where it can't be written the computation goes on and keeps no more, with a warning.
+        Where it can't be written the computation goes on and keeps the rest in memory alone, with a warning.
         """
         if self.folder is None:
+            self.held = [part] if instead else [*self.held, part]
             return
         n = int(self.paths[-1].stem.removeprefix(LAST)) + 1 if self.paths else 0
         path = self.folder / f"{LAST if instead else ''}{n:06d}{self.form.suffix}"
@@ -96,7 +98,7 @@ class Parts:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self.folder = None
+            self.folder, self.held = None, [part]
             logger.warning("%s can't be kept (%s): a run that is broken off goes on before it", path, error.strerror)
             return
         for earlier in self.paths if instead else ():
@@ -143,6 +145,7 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
         if not made:
             made.append(make(Parts(None, parts)) if parts else make())
         return made[0]
+    made.clear()  # before it is read: not twice in memory
     return form.read(path)
 
 

@@ -133,9 +133,21 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
     assert len(texts) - n_parts <= sum(forwards) < len(texts) - n_parts + max(forwards)
 
 
+def test_what_is_saved_is_not_held_and_has_to_be_there_at_the_end(model_folder, monkeypatch):
+    monkeypatch.setattr(batches, "SECONDS_A_PART", 0)
+    batch_budget(monkeypatch, 64)
+    saved, scorer = [], mialib.Scorer(model_folder)
+    whole, again = score(scorer), scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
+    for column in COLUMNS:
+        np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
+    np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, found=iter(saved)).log_prob, whole.log_prob)
+    with pytest.raises(RuntimeError, match=rf"{len(TEXTS)} texts were scored, and parts with \d of them are there"):
+        scorer.score(TEXTS, progress=False, save=saved.append)
+
+
 def test_the_last_part_is_not_saved_apart_from_the_whole(model_folder):
     saved = []
-    mialib.Scorer(model_folder).score(TEXTS, progress=False, save=saved.append)
+    mialib.Scorer(model_folder).score(TEXTS, progress=False, found=saved, save=saved.append)
     assert not saved, "of what takes no ten seconds nothing is written"
 
 
