@@ -137,6 +137,7 @@ class ForkedKernel:
 
     def __init__(self, folder: Path) -> None:
         self.returncode: int | None = None
+        self._manager: AsyncKernelManager | None = None
         reads, self._writes = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
@@ -165,7 +166,8 @@ class ForkedKernel:
 
             _launch_kernel = _async_launch_kernel
 
-        return Manager(kernel_name="python3")
+        self._manager = Manager(kernel_name="python3")
+        return self._manager
 
     def poll(self) -> int | None:
         """Its exit code; None while it runs."""
@@ -181,10 +183,12 @@ class ForkedKernel:
         return self.returncode
 
     def end(self) -> None:
-        """End it: papermill leaves a kernel that it is given running."""
+        """End it, and remove the file with its ports and key: papermill leaves a kernel that it is given running."""
         if self.poll() is None:
             self.kill()
             self.wait()
+        if self._manager:
+            self._manager.cleanup_connection_file()
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
@@ -230,8 +234,8 @@ def _finish(path: Path, page: Page) -> None:
     for named in ("input_path", "output_path", "parameters"):
         notebook.metadata.papermill.pop(named, None)
     for cell, label in fold_labels(notebook.cells).items():
-        prompts = {"code_prompt_show": label, "code_prompt_hide": label}
-        notebook.cells[cell].metadata["mystnb"] = dict(notebook.cells[cell].metadata.get("mystnb", {})) | prompts
+        own = dict(notebook.cells[cell].metadata.get("mystnb", {}))
+        notebook.cells[cell].metadata["mystnb"] = {"code_prompt_show": label, "code_prompt_hide": label} | own
     nbformat.write(notebook, path)
 
 

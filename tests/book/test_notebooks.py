@@ -169,12 +169,15 @@ def profile_with(**parameters):
     return Profile(name="test", models={}, landing={"notebook": "page", "parameters": parameters}, book=[])
 
 
-def test_notebook_runs_with_the_profiles_parameters(tmp_path):
+def test_notebook_runs_with_the_profiles_parameters(tmp_path, monkeypatch):
     write_notebook(tmp_path, "print('x is', x)")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     out = tmp_path / "out" / "page.ipynb"
     run_notebook("page", profile_with(x=7), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
     assert "x is 7" in out.read_text()
     assert not (tmp_path / "failed.ipynb").exists()
+    assert not [*(tmp_path / "temporary").glob("*.json")], "the kernel's ports and key"
 
 
 def test_a_page_to_download_holds_no_path_of_the_build(tmp_path):
@@ -242,12 +245,13 @@ def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp
             "figure = None\nfigure", metadata=folded | {"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}
         ),
         new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-cell"]}),
+        new_code_cell("x", metadata=folded | {"mystnb": {"code_prompt_show": "Own", "code_prompt_hide": "Fold"}}),
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
     out = tmp_path / "out.ipynb"
     run_notebook("page", profile_with(x=2), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
-    parameters, data, shown, grid, figure, solution = nbformat.read(out, as_version=4).cells
+    parameters, data, shown, grid, figure, solution, own = nbformat.read(out, as_version=4).cells
     assert parameters.source == "x = 2  # a number" and not {"mystnb"} & {*parameters.metadata, *shown.metadata}
     for cell, label in (
         (data, "Code: imports and data (np, values)"),
@@ -257,6 +261,7 @@ def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp
     ):
         assert cell.metadata.mystnb.code_prompt_show == cell.metadata.mystnb.code_prompt_hide == label
     assert figure.metadata.mystnb.figure.name == "fig-x", "a figure keeps its caption"
+    assert own.metadata.mystnb == {"code_prompt_show": "Own", "code_prompt_hide": "Fold"}, "its own label stays"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
