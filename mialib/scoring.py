@@ -191,6 +191,7 @@ class Scorer:
         `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
         What is scored goes to `save` part by part and is not held in memory: `found`, gone through again at the end,
         then gives it, after what an earlier run saved of the same texts, which is not scored again.
+        TypeError where `found` can be gone through only once.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
         finite; where `after` takes more than half of the context; and for a temperature that is not positive.
         """
@@ -200,6 +201,8 @@ class Scorer:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
 
         check_texts(texts, "texts to score")
+        if save and iter(found) is found:
+            raise TypeError("`found` is gone through again after the last part: give a list or the like, no iterator")
         found, held = found if save else list(found), []
         is_scored = np.zeros(len(texts), bool)
         for numbers, _ in found:

@@ -129,7 +129,8 @@ class TokenStats(Sequence[TokenRow]):
     def joined(cls, *parts: Iterable[StatsPart], provenance: dict[str, Any]) -> TokenStats:
         """The table of all texts that the parts hold, in the order of their numbers; of a text in two the first's.
 
-        All parts are gone through twice, so that those that are read from a disk are not in memory at once.
+        All parts are gone through twice, so that those that are read from a disk are not in memory at once; ValueError
+        where the second time gives fewer.
         """
         found = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
         if not found:
@@ -146,6 +147,8 @@ class TokenStats(Sequence[TokenRow]):
             for name, column in columns.items():
                 column[at] = getattr(part.stats, name)[is_new]
             is_filled[rows] = True
+        if not is_filled.all():
+            raise ValueError(f"text {known[is_filled.argmin()]} was in a part, and is in none of them when read again")
         return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
     def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:

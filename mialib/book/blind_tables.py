@@ -21,7 +21,7 @@ from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND, N_FOLDS, TooFewTexts
 from mialib.book.intervals import at_level
 from mialib.book.published import best_printed
-from mialib.book.results import BOTH, DASH, Result, interval_of, load_results, needs_more, save
+from mialib.book.results import BLIND_PREFIX, BOTH, DASH, Result, interval_of, load_results, needs_more, save
 from mialib.book.tables import METRIC_LABELS, text_table
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
@@ -32,7 +32,6 @@ from mialib.passes.cache import blind_or_load
 from mialib.store import DATA, code_hash, version
 
 LEAKS = "†"
-PREFIX = "Blind: "  # of a baseline's label beside those of detectors
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
 # The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
@@ -69,7 +68,7 @@ def measure(
                 why = "not of snippets"  # no interval of it allows for documents
             elif not (why := needs_more(metric, labels)):
                 interval = widen(interval_of(metric, labels, values, document))
-            row = PREFIX + BLIND[kind].label
+            row = BLIND_PREFIX + BLIND[kind].label
             results.append(Result.of(row=row, column=column, metric=metric, interval=interval, why=why))
     return results
 
@@ -175,7 +174,7 @@ def explain_below(results: Iterable[Result]) -> str:
 
 def name_of(result: Result) -> str:
     """A blind baseline's name."""
-    return result.row.removeprefix(PREFIX)
+    return result.row.removeprefix(BLIND_PREFIX)
 
 
 # --- the published benchmarks ---

@@ -102,9 +102,9 @@ def line_style(label: str, position: int) -> dict[str, str]:
 
     Other series have colours of their own, by position. A blind baseline's line is dashed, as it is no detector's.
     """
-    from mialib.book.blind_tables import PREFIX
+    from mialib.book.results import BLIND_PREFIX
 
-    if label.startswith(PREFIX):
+    if label.startswith(BLIND_PREFIX):
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
     for name, style in CLASS_STYLES.items():
         if label == name or label.startswith((f"{name} ", f"{name},")):  # "members (500)", "non-members, held out"

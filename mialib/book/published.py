@@ -104,8 +104,8 @@ def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = N
         here = set(beside)
         table["ours"] = ["above" if name in here else "published only" for name in table.index]
     metrics = cells["metric"].unique()
-    of = f"{METRIC_LABELS[metrics[0]]} as" if metrics[0] in METRIC_LABELS else "What"
-    return table.rename_axis(index=None, columns=f"{of} the paper prints it in {item.replace('-', ' ').title()}")
+    printed = f"{METRIC_LABELS[metrics[0]]} as the paper prints it" if metrics[0] in METRIC_LABELS else "As printed"
+    return table.rename_axis(index=None, columns=f"{printed} in the paper's {item.replace('-', ' ').title()}")
 
 
 def _as_printed(metric: str, value: float, marker: str) -> str:

@@ -29,6 +29,7 @@ from mialib.passes.inputs import Inputs
 from mialib.store import home, mialib_version, version, write_json
 
 DASH = "–"
+BLIND_PREFIX = "Blind: "  # of a blind baseline's label beside those of detectors
 ONE_SEED = "with this seed"  # heading of a column that says `one_seed_says`
 VERSIONED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 

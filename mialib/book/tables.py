@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
+from numbers import Number
 from textwrap import fill
 from typing import Any
 
@@ -18,7 +19,7 @@ from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
 from mialib.book.profile import load_profile
-from mialib.book.results import DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
+from mialib.book.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
 from mialib.catalog.registry import is_api
 from mialib.lab.models import lab_recipe
 from mialib.metrics import Comparison, Interval
@@ -42,26 +43,29 @@ class Bold(str):
     """A cell that is shown in bold."""
 
 
-def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
+def results_table(results: Iterable[Result], metric: str, scope: str = "", *, is_contest: bool = True) -> pd.DataFrame:
     """One metric as a table: rows as given, and for each column the published number and ours with its interval.
 
-    Of an AUC or a TPR the highest of each column is bold, and all that equal it as printed.
+    The caption begins with the scope: what all of the table is of. Of an AUC or a TPR the highest of each column is
+    bold, and all that equal it as printed; not of blind baselines, nor where the rows are no contest: where the highest
+    is not the best.
     """
     chosen = [result for result in results if result.metric == metric]
     if not chosen:
         raise ValueError(f"no results of metric {metric!r}")
-    heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
-    highest = _highest(chosen) if metric in HIGHER_IS_BETTER else {}
-    if highest:
-        heading += ", the highest of each column in bold"
+    highest = _highest(chosen) if is_contest and metric in HIGHER_IS_BETTER else {}
     beside = any(result.published_column for result in chosen)
+    heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
+    heading = f"{scope}: {heading}" if scope else heading
+    if highest:
+        heading += f", the highest of each {'column of ours' if beside else 'column'} in bold"
     cells: dict[Any, dict[str, str]] = {}
     for result in chosen:
         if result.published_column:
             printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
             named = "" if result.published_column == result.column else f": {result.published_column}"
             cells.setdefault((result.column, f"published{named}"), {})[result.row] = printed
-        is_highest = result.ours is not None and f"{result.ours:.3f}" == highest.get(result.column)
+        is_highest = not _is_blind(result) and highest.get(result.column) == _printed(result)
         key = (result.column, "ours") if beside else result.column
         cells.setdefault(key, {})[result.row] = Bold(result) if is_highest else str(result)
     table = pd.DataFrame(cells, dtype=object)  # pandas would take a `Bold` into its own type of strings
@@ -71,27 +75,48 @@ def results_table(results: Iterable[Result], metric: str) -> pd.DataFrame:
 def turned(table: pd.DataFrame) -> pd.DataFrame:
     """A table with its rows as columns, and the caption that goes with it."""
     caption, table = caption_of(table)
-    return table.T.rename_axis(index=None, columns=caption.replace("of each column", "of each row"))
+    caption = caption.replace("of each column", "of each row")
+    return table.T.rename_axis(index=[None] * table.columns.nlevels, columns=caption)
+
+
+def _is_blind(result: Result) -> bool:
+    return result.row.startswith(BLIND_PREFIX)
+
+
+def _printed(result: Result) -> str:
+    """The number of a cell without its interval; "" where there is none."""
+    return str(result.interval).split()[0] if result.interval else ""
 
 
 def _highest(results: Iterable[Result]) -> dict[str, str]:
-    """The highest number of each column that has two or more, as printed."""
-    of_column: dict[str, list[float]] = {}
+    """The highest number of each column that has two or more of detectors, as printed."""
+    of_column: dict[str, dict[str, Result]] = {}
     for result in results:
-        if result.ours is not None:
-            of_column.setdefault(result.column, []).append(result.ours)
-    return {column: f"{max(found):.3f}" for column, found in of_column.items() if len(found) > 1}
+        if result.ours is not None and not _is_blind(result):
+            of_column.setdefault(result.column, {})[result.row] = result
+    return {
+        column: _printed(max(of_row.values(), key=lambda result: result.ours))
+        for column, of_row in of_column.items()
+        if len(of_row) > 1
+    }
 
 
-def results_in_parts(results: Iterable[Result], metric: str, headings: Mapping[str, str]) -> list[pd.DataFrame]:
-    """`results_table` of the columns that have a heading, under it, in tables of as many as fit a page."""
+def results_in_parts(
+    results: Iterable[Result], metric: str, headings: Mapping[str, str], scope: str = "", *, is_contest: bool = True
+) -> list[pd.DataFrame]:
+    """`results_table` of the columns that have a heading, under it, in tables of as many as fit a page; where these are
+    several the scope says which part each is."""
     chosen = [result for result in results if result.column in headings and result.metric == metric]
     columns = list(dict.fromkeys(result.column for result in chosen))
     at_once = 2 if any(result.published_column for result in chosen) else 4
-    return [
-        results_table([r for r in chosen if r.column in columns[at : at + at_once]], metric).rename(columns=headings)
-        for at in range(0, len(columns), at_once)
-    ]
+    parts = [columns[at : at + at_once] for at in range(0, len(columns), at_once)]
+    tables = []
+    for i, part in enumerate(parts, start=1):
+        of_part = f"part {i} of {len(parts)}" if len(parts) > 1 else ""
+        named = f"{scope}, {of_part}" if scope and of_part else scope or of_part.capitalize()
+        table = results_table([r for r in chosen if r.column in part], metric, named, is_contest=is_contest)
+        tables.append(table.rename(columns=headings))
+    return tables
 
 
 def comparison_table(
@@ -122,7 +147,7 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
             p["model"],
             {
                 "weights": p["revision"] if is_api(p["model"]) else p["revision"].rpartition("@")[2][:10],
-                "training seed": lab_recipe(p["model"]).seed if p["model"].startswith("lab/") else DASH,
+                "training seed": lab_recipe(p["model"]).seed if p["model"].startswith("lab/") else p.get("seed", DASH),
                 "dtype, device": f"{p['dtype']}, {p['device']}",
                 "start token": _start_token(p),
                 "texts": {},
@@ -158,14 +183,20 @@ def html(table: pd.DataFrame) -> str:
     # A column of numbers keeps its type, by which pandas chooses the digits.
     cells = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_cell))
     cells = cells.rename(index=_cell, columns=_cell).rename_axis(index=[_cell(name) for name in table.index.names])
-    made = cells.to_html(escape=False, border=0)
+    made = cells.to_html(escape=False, border=0, max_rows=pd.get_option("display.max_rows"), show_dimensions="truncate")
     return made.replace("<thead>", f"<caption>{escape(caption)}</caption>\n  <thead>", 1) if caption else made
 
 
 def _cell(cell: Any) -> Any:
-    if not isinstance(cell, str):
+    if cell is None or isinstance(cell, Number):
         return cell
-    return f"<b>{escape(cell)}</b>" if isinstance(cell, Bold) else escape(cell)
+    return f"<b>{escape(cell)}</b>" if isinstance(cell, Bold) else escape(str(cell))
+
+
+def printed(table: pd.DataFrame) -> str:
+    """A table as commands print it: its caption, and its rows below."""
+    caption, table = caption_of(table)
+    return f"{caption}\n{table.to_string()}" if caption else table.to_string()
 
 
 def use_html() -> None:

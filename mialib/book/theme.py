@@ -200,7 +200,7 @@ def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
     found: list[tuple[Path, str]] = []
 
     def numbered(caption: re.Match[str], path: Path) -> str:
-        found.append((path, caption[1]))
+        found.append((path, without_markup(caption[1])))
         return f'<caption id="table-{len(found)}">{NUMBER.format(len(found))}{caption[1]}</caption>'
 
     for path in in_order:
@@ -217,8 +217,13 @@ def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
 
 def title_of(page: str) -> str:
     """A finished page's first heading, without its mark-up and the link to itself."""
-    found = re.search(r"<h1>(.*?)(?:<a class=\"headerlink\".*?)?</h1>", page, flags=re.S)
-    return re.sub("<[^>]*>", "", found[1]) if found else ""
+    found = re.search("<h1>(.*?)</h1>", page, flags=re.S)
+    return without_markup(found[1]) if found else ""
+
+
+def without_markup(html: str) -> str:
+    """The text of a heading or a caption, without the link to itself."""
+    return re.sub("<[^>]*>", "", re.sub(r'<a class="headerlink".*?</a>', "", html, flags=re.S))
 
 
 def with_scopes(part: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
-"""The recorded ladder: `recorded/docstrings-5m` is a model, trained once, of which the repository holds what it made of
-the benchmark `recorded/docstrings`.
+"""The recorded ladder: `recorded/docstrings-5m` is a model of which the repository holds what it made of the
+benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from seed 1.
 
 `data/recorded/lab/` has three kinds of files, all parquet:
 

@@ -238,6 +238,7 @@ def blind(
     """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
     from mialib.book import blind_tables
     from mialib.book.notebooks import clone
+    from mialib.book.tables import printed, turned
 
     if keep:
         clone()
@@ -248,8 +249,8 @@ def blind(
             raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
         counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
         typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
-        for metric, heading in (("auc", "AUC"), ("tpr_at_5_fpr", "TPR at 5% FPR")):
-            typer.echo(f"{heading} [95% interval]\n{blind_tables.leak_table(results, metric).T.to_string()}\n")
+        for metric in ("auc", "tpr_at_5_fpr"):
+            typer.echo(f"{printed(turned(blind_tables.leak_table(results, metric)))}\n")
         typer.echo(blind_tables.explain_below(results), nl=False)
 
 
@@ -641,13 +642,14 @@ def bench(
     from dataclasses import asdict
 
     from mialib.book import bench as speed
+    from mialib.book.tables import printed
     from mialib.models import pick_device
     from mialib.store import write_json
 
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
-        typer.echo(f"{speed.bench_table(found).to_string()}\n\n{speed.describe(found)}\n")
+        typer.echo(f"{printed(speed.bench_table(found))}\n\n{speed.describe(found)}\n")
         measured.append(asdict(found))
     if json_file:
         write_json(json_file, measured)

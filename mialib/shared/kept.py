@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain, count, takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -80,8 +80,12 @@ class Parts:
             yield path
 
     def __iter__(self) -> Iterator[Any]:
-        """What is kept, part by part."""
-        return chain(map(self.form.read, self.paths), self.held)
+        """What is kept, part by part; OSError where a part is no longer as it was written."""
+        for path in self.paths:
+            if not _is_whole(path):
+                raise OSError(f"{path} is no longer as it was written; run again: it and what came after is made anew")
+            yield self.form.read(path)
+        yield from self.held
 
     def add(self, part: Any, *, instead: bool = False) -> None:
         """Keep a part, after the earlier ones or instead of them.
@@ -99,6 +103,7 @@ class Parts:
             if error.errno not in NO_ROOM:
                 raise
             self.folder, self.held = None, [part]
+            self.paths = [] if instead else self.paths
             logger.warning("%s can't be kept (%s): a run that is broken off goes on before it", path, error.strerror)
             return
         for earlier in self.paths if instead else ():
@@ -126,20 +131,23 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     if is_anew:
         ANEW.add(path)
     made: list[T] = []
-
+    is_making = False
     folder = path.with_name(f"{path.name}.parts")
 
     def write(to: Path) -> None:
+        nonlocal is_making
         if is_anew:
             remove(folder)
+        is_making = True
         made.append(make(Parts(folder, parts)) if parts else make())
+        is_making = False
         form.write(made[0], to)
         remove(folder)
 
     try:
         once(path, write, is_anew)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if is_making or error.errno not in NO_ROOM:
             raise
         logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
         if not made:

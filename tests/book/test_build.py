@@ -175,7 +175,7 @@ def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
     for module in ("lab.training", "lab.corpora", "scoring", "passes.cache", "passes.inputs", "book.judging"):
         assert "book.figures" not in import_closure(module), module
     shown = {name for name, page in LAB.notebooks.items() if "book.figures" in needs_of(page, LAB).modules}
-    assert "dc_pdd_figure_3a" in shown and "two_sources" not in shown
+    assert "dc_pdd_figure_3a" in shown
 
 
 # --- jobs ---

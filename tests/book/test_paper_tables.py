@@ -17,12 +17,11 @@ from page_code import functions_of
 
 from mialib.blind import BLIND
 from mialib.book import paper_tables
-from mialib.book.blind_tables import PREFIX
 from mialib.book.intervals import document_auc_interval
 from mialib.book.paper_tables import Column
 from mialib.book.profile import load_profile
 from mialib.book.published import published_along
-from mialib.book.results import Result, load_results
+from mialib.book.results import BLIND_PREFIX, Result, load_results
 from mialib.book.tables import literal
 from mialib.catalog.hub import Unavailable
 from mialib.detectors import detect
@@ -147,7 +146,7 @@ def test_a_row_of_dc_pdds_table_5_is_one_number_a_bound(copies):
     column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), a_values=values)
     measured = paper_tables.measure_column("dc-pdd", {"auc": "table-5"}, "PatentMIA / Qwen1.5-14B", column)
     printed = published_along("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "auc")
-    told = [result for result in measured.results if result.row.startswith(PREFIX)]
+    told = [result for result in measured.results if result.row.startswith(BLIND_PREFIX)]
     detected = [result for result in measured.results if result not in told]
     assert [result.row for result in detected] == list(printed)
     assert all(result.ours is not None and result.published == printed[result.row] for result in detected)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -131,8 +132,51 @@ def test_the_highest_of_each_column_is_bold_and_the_caption_says_so():
     assert html.count("<b>0.700") == turned.count("<b>0.700") == 2
     assert "<caption>AUC [95% interval], the highest of each column in bold</caption>" in html
     assert "<caption>AUC [95% interval], the highest of each row in bold</caption>" in turned
+    assert "<b>" not in tables.html(tables.results_table(found, "auc", is_contest=False))
     losses = [replace(one, metric="mean_log_prob") for one in found]
     assert "<b>" not in tables.html(tables.results_table(losses, "mean_log_prob")), "higher is not better"
+
+
+def test_no_blind_baseline_is_the_highest_and_a_cell_is_compared_as_it_is_printed():
+    def cell(row, auc, low, **published):
+        return results.Result(row, "x", "auc", auc, low, 1.0, **published)
+
+    found = [cell("Blind: n-grams", 0.99, 0.98), cell("a", 0.7, 0.6), cell("b", 0.6, 0.5)]
+    table = tables.results_table(found, "auc")
+    assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [False, True, False]
+    assert not any(isinstance(cell, tables.Bold) for cell in tables.results_table(found[:2], "auc")["x"]), "one alone"
+    near = [cell("a", 0.9999, 0.9998), cell("b", 0.9996, 0.9)]  # printed as 0.9999 and as 1.000
+    table = tables.results_table(near, "auc")
+    assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [True, False]
+    twice = [replace(found[1], published_column=column, published=0.5) for column in ("32", "64")]
+    caption, table = tables.caption_of(tables.results_table(twice, "auc"))
+    assert caption == "AUC [95% interval]" and not any(isinstance(cell, tables.Bold) for cell in table.to_numpy().flat)
+    beside = [replace(cell, published_column="32", published=0.5) for cell in found]
+    caption, turned = tables.caption_of(tables.turned(tables.results_table(beside, "auc")))
+    assert caption == "AUC [95% interval], the highest of each row of ours in bold" and turned.shape == (2, 3)
+
+
+def test_tables_in_parts_say_of_what_and_which_part_they_are():
+    found = [results.Result("a", f"m{i}", "auc", 0.5, 0.4, 0.6) for i in range(6)]
+    headings = {f"m{i}": f"model {i}" for i in range(6)}
+    captions = [tables.caption_of(table)[0] for table in tables.results_in_parts(found, "auc", headings, "32 words")]
+    assert captions == [f"32 words, part {i} of 2: AUC [95% interval]" for i in (1, 2)]
+    [whole] = tables.results_in_parts(found[:2], "auc", headings, "32 words")
+    assert tables.caption_of(whole)[0] == "32 words: AUC [95% interval]"
+
+
+def test_no_cell_heading_or_caption_holds_html_and_a_long_table_says_that_it_is_cut():
+    bad = "<img src=x onerror=alert(1)>"
+    odd = pd.DataFrame({bad: [bad, [bad], {bad: 1}, (bad,), Path(bad), None, 1.5]}, index=[(bad,), *"bcdefg"])
+    html = tables.html(odd.rename_axis(columns=bad))
+    assert "<img" not in html and html.count("&lt;img") >= 8
+    long = tables.html(pd.DataFrame({"x": range(1000)}))
+    assert "1000 rows" in long and len(long) < 20_000
+
+
+def test_a_table_as_commands_print_it():
+    assert tables.printed(pd.DataFrame({"x": [1]}, index=["a"]).rename_axis(columns="What")) == "What\n   x\na  1"
+    assert tables.printed(pd.DataFrame({"x": [1]}, index=["a"])) == "   x\na  1"
 
 
 def test_sizes_have_no_interval():

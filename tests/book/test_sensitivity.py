@@ -490,7 +490,7 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
     for f in whole:
         scores = detect(f.detector, inputs.stats, **{need: inputs[need] for need in DETECTORS[f.detector].needs})
         assert f.aucs[0] == auc_interval(inputs.labels, scores)
-    PAGE["ledger_table"](found).to_html()
+    PAGE["ledger_table"](found, "Every choice").to_html()
     assert {r.metric for r in sensitivity.as_results(found)} >= {"auc_difference", "tpr_at_5_fpr_difference"}
 
 
@@ -544,7 +544,7 @@ def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monke
     found = measure_all(Setup(inputs), [of for of in READINGS if of.choice in ("sign", "Zlib")])
     [sign, _, _, of_zlib] = sensitivity.most_moved(found)
     assert abs(sign.auc.estimate) == max(abs(f.auc.estimate) for f in found if f.reading == sign.reading)
-    table = PAGE["ledger_table"](found).data
+    table = PAGE["ledger_table"](found, "Every choice").data
     assert table["choice"].tolist() == ["sign", "", "Zlib", ""] and table["detector"][0].endswith("(of 8)")
     assert table["detector"][3] == "Zlib" and table["place"][3].endswith("of 8")
     assert table["ours"].tolist() == ["high = member", "", "log-perplexity per compressed byte", ""]

@@ -131,16 +131,17 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
         return f'<h1>{title}<a class="headerlink" href="#x">#</a></h1>{tables}'
 
     first, second, listing = tmp_path / "index.html", tmp_path / "pages" / "b.html", tmp_path / "pages" / "list.html"
-    pages = {second: page("The <em>second</em>", "c"), first: page("The first", "a", "b")}
+    by_hand = '<span class="caption-text">c of <em>it</em></span><a class="headerlink" href="#id1" title="Link">#</a>'
+    pages = {second: page("The <em>second</em>", by_hand), first: page("The first", "a", "b")}
     pages[listing] = f"{theme.TABLES}</ol>"
     order = list(theme.in_reading_order({"index": ["pages/b", "pages/list"]}, "index"))
     assert order == ["index", "pages/b", "pages/list"]
     for _ in range(2):  # a page that was numbered before is numbered anew
         theme.number_tables(pages, [tmp_path / f"{name}.html" for name in order])
         assert (
-            """<caption id="table-3"><span class="caption-number">This book's table 3. </span>c</caption>"""
+            f"""<caption id="table-3"><span class="caption-number">This book's table 3. </span>{by_hand}</caption>"""
             in pages[second]
         )
         assert pages[listing].count("<li>") == 3
         assert '<li><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
-        assert '<li><a href="b.html#table-3">c</a>, The second</li></ol>' in pages[listing]
+        assert '<li><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]

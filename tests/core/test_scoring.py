@@ -21,7 +21,7 @@ import mialib
 from mialib import batches, scoring
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
-from mialib.token_stats import COLUMNS, NUMBERS
+from mialib.token_stats import COLUMNS, NUMBERS, StatsPart, TokenStats
 
 
 def score(scorer, texts=TEXTS):
@@ -143,6 +143,23 @@ def test_what_is_saved_is_not_held_and_has_to_be_there_at_the_end(model_folder, 
     np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, found=iter(saved)).log_prob, whole.log_prob)
     with pytest.raises(RuntimeError, match=rf"{len(TEXTS)} texts were scored, and parts with \d of them are there"):
         scorer.score(TEXTS, progress=False, save=saved.append)
+    with pytest.raises(TypeError, match="`found` is gone through again"):
+        scorer.score(TEXTS, progress=False, found=iter(saved), save=saved.append)
+
+
+def test_a_part_that_is_there_only_the_first_time_is_an_error(model_folder):
+    stats = score(mialib.Scorer(model_folder))
+    parts = [StatsPart(np.array([i]), stats.take([i])) for i in range(len(stats))]
+    with pytest.raises(ValueError, match="text 0 was in a part, and is in none of them when read again"):
+        TokenStats.joined(iter(parts), provenance={})
+    halves = iter([parts, parts[:2] + parts[3:]])
+
+    class Shrinking:
+        def __iter__(self):
+            return iter(next(halves))
+
+    with pytest.raises(ValueError, match="text 2 was in a part"):
+        TokenStats.joined(Shrinking(), provenance={})
 
 
 def test_the_last_part_is_not_saved_apart_from_the_whole(model_folder):

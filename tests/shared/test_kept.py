@@ -311,6 +311,42 @@ def test_where_a_part_cannot_be_kept_no_later_one_is(tmp_path, caplog, monkeypat
     assert [*Parts(tmp_path / "parts", JSON)] == ["whole"]
 
 
+def test_a_part_that_changes_while_it_is_used_is_an_error_and_made_anew_by_the_next_run(tmp_path):
+    parts = Parts(tmp_path, JSON)
+    for part in ("a", "b", "c"):
+        parts.add(part)
+    changed = tmp_path / "000001.json"
+    changed.write_text(changed.read_text().replace("b", "d"))
+    with pytest.raises(OSError, match=r"000001\.json is no longer as it was written; run again"):
+        list(parts)
+    assert [*Parts(tmp_path, JSON)] == ["a"]
+
+
+def test_where_the_part_that_stands_for_all_cannot_be_kept_it_still_does(tmp_path, monkeypatch):
+    def full(value, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    parts = Parts(tmp_path, JSON)
+    parts.add("a", instead=True)
+    monkeypatch.setattr(parts, "form", JSON._replace(write=full))
+    parts.add("ab", instead=True)
+    assert [*parts] == ["ab"]
+    assert [*Parts(tmp_path, JSON)] == ["a"], "what a later run goes on from"
+
+
+def test_what_cannot_be_read_while_it_is_made_is_an_error_and_not_made_twice(mialib_home):
+    made = []
+
+    def make(parts):
+        made.append("once")
+        parts.add("a")
+        raise PermissionError(errno.EACCES, "Permission denied", "a part")
+
+    with pytest.raises(PermissionError, match="a part"):
+        keep("numbers", make, JSON, JSON, of=1)
+    assert made == ["once"]
+
+
 def test_a_part_of_another_computation_is_not_taken(tmp_path):
     for name in ("one", "other"):
         Parts(tmp_path / name, JSON).add(name)
