@@ -16,14 +16,14 @@ Texts have different lengths, so the table is ragged: flat columns and one offse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from mialib.store import atomic_path
 
@@ -36,6 +36,7 @@ COLUMNS = {
     "top_log_prob": np.float32,
 }
 NUMBERS = tuple(COLUMNS)[1:]  # of a token
+TEXTS_AT_ONCE = 1024  # read: the file's own copy of a column is never whole in memory
 OLDER = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}}  # what each lacks
 
 
@@ -192,12 +193,18 @@ class TokenStats(Sequence[TokenRow]):
             lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
             if lacks is None:
                 raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
-            columns = {}
-            for name in [name for name in COLUMNS if name not in lacks]:  # one by one: the file's copy of one at a time
-                lists = file.read([name]).column(name).combine_chunks()
-                columns[name] = lists.flatten().to_numpy().astype(COLUMNS[name])
-            lengths = lists.value_lengths().to_numpy()
-            n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)
+
+            def read(name: str, dtype: DTypeLike, of: Callable[[Any], Any]) -> NDArray[Any]:
+                batches = file.iter_batches(TEXTS_AT_ONCE, columns=[name])
+                return np.concatenate(
+                    [np.empty(0, dtype), *(of(batch.column(0)).to_numpy().astype(dtype) for batch in batches)]
+                )
+
+            columns = {
+                name: read(name, COLUMNS[name], lambda of: of.flatten()) for name in COLUMNS if name not in lacks
+            }
+            lengths = read("log_prob", np.int64, lambda of: of.value_lengths())
+            n_cut = read("n_cut", np.int32, lambda of: of)
         columns |= {name: np.full(len(columns["log_prob"]), np.nan, np.float32) for name in lacks}
         if lacks:
             header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
