@@ -97,6 +97,23 @@ def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatc
     assert_agree(stats, [[column.numpy() for column in row] for row in reference])
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("family", ["gpt_neox", "phi"])  # without and with a bias of the head
+def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, tiny_model, monkeypatch):
+    scorer = mialib.Scorer(tiny_model(family))
+    if family == "phi":
+        torch.nn.init.normal_(scorer._head.bias, generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(0, scorer.loaded.vocab_size, (3, 9), generator=torch.Generator().manual_seed(0))
+    targets, is_wanted = torch.arange(20), torch.ones(3, 9, dtype=torch.bool)
+    is_wanted[1, 2:] = False
+    with torch.inference_mode():
+        by_columns = scorer._statistics(ids, is_wanted, targets, temperature)
+        monkeypatch.setattr(scorer, "device", torch.device("mps"))  # rows of logits at a time, whole
+        monkeypatch.setitem(scoring.LOGITS_AT_ONCE_BYTES, "mps", 4 * scorer.loaded.vocab_size * 3)
+        monkeypatch.setattr(scoring, "head_statistics", None)
+        np.testing.assert_allclose(scorer._statistics(ids, is_wanted, targets, temperature), by_columns, atol=1e-5)
+
+
 # --- batching ---
 
 
@@ -198,6 +215,16 @@ def test_a_batch_that_does_not_fit_is_halved_and_later_ones_are_smaller(error, m
     tried.clear()
     assert_agree(score(scorer), reference)
     assert max(tried) <= 150, "what did not fit is not tried again"
+
+
+def test_a_batch_that_is_halved_is_read_after_the_same_text_and_at_the_same_temperature(model_folder, monkeypatch):
+    scorer, given = mialib.Scorer(model_folder), {"after": "The old mill.\n", "temperature": 2.0, "progress": False}
+    whole = scorer.score(TEXTS, **given)
+    tried = limited_memory(scorer, 150, torch.OutOfMemoryError("CUDA"), monkeypatch)
+    halved = scorer.score(TEXTS, **given)
+    assert max(tried) > 150
+    np.testing.assert_array_equal(halved.offsets, whole.offsets)
+    np.testing.assert_allclose(halved.log_prob, whole.log_prob, atol=1e-5)
 
 
 def test_a_text_that_does_not_fit_alone_is_an_error_that_says_so(model_folder, monkeypatch):
@@ -689,7 +716,8 @@ def test_what_a_tempered_pass_is_for_agrees_with_the_whole_distribution(model_fo
 
 
 @pytest.mark.parametrize("start_token", ["auto", None])
-def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, start_token):
+def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, start_token, monkeypatch):
+    monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 2)
     scorer = mialib.Scorer(model_folder, start_token=start_token)
     before, texts = "The old mill stands near the river.\n", TEXTS[:5]
     found = scorer.score(texts, after=before, progress=False)
@@ -706,6 +734,16 @@ def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, 
 
 def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
     scorer = mialib.Scorer(model_folder)
-    before = " ".join(SENTENCES * 20)
+    words = " ".join(SENTENCES * 20).split()
+    n_tokens = np.array([len(ids) for ids in scorer.token_ids([" ".join(words[:n]) for n in range(96)])])
+    [most, *_] = [n for n in range(95) if n_tokens[n] <= 48 < n_tokens[n + 1]]
+    scorer.score(TEXTS[:2], after=" ".join(words[:most]), progress=False)
     with pytest.raises(ValueError, match=r"\d+ tokens before each text leave it less than half of .* context of 96"):
-        scorer.score(TEXTS[:2], after=before, progress=False)
+        scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
+
+
+def test_a_text_that_leaves_nothing_to_score_after_another_is_named(model_folder):
+    scorer = mialib.Scorer(model_folder, start_token=None)
+    assert len(scorer.token_ids(["a"])[0]) == 1
+    with pytest.raises(ValueError, match="text 1 has 1 token and no start token"):
+        scorer.score([TEXTS[0], "a"], after="The old mill.\n", progress=False)
