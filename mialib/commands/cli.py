@@ -212,7 +212,9 @@ def audit(
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
     for name in auditing.FILES:
-        _refuse_to_overwrite(output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix)
+        _refuse_to_overwrite(
+            output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix, model
+        )
     target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
     report = auditing.audit(
         auditing.Texts.read(texts),
@@ -280,7 +282,7 @@ def view(
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
-    _refuse_to_overwrite(output, texts, corpus)
+    _refuse_to_overwrite(output, texts, corpus, model)
     reasons = {
         name: token_view.unavailable_reason(name, lacks(model), corpus is not None) for name in by or token_view.WAYS
     }

@@ -298,13 +298,16 @@ def test_a_file_in_the_place_of_a_folder_to_write_is_refused_before_anything_is_
 def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_folder):
     mine = texts_file.parent / "scores.csv"
     mine.write_text(before := "text\nThe mill\n")
+    own_log_probs = ["--model", f"logprobs:{mine}"]
     for command in (
         ["detect", str(texts_file), "--output", str(texts_file)],
         ["detect", str(texts_file), "--calibrate", str(non_members_file), "--output", str(non_members_file)],
         ["view", str(texts_file), "--output", str(texts_file)],
+        ["view", str(texts_file), "--output", str(mine), *own_log_probs],
         ["audit", str(mine), "--non-members", str(texts_file), "--output", str(mine.parent)],
+        ["audit", str(texts_file), "--non-members", str(texts_file), "--output", str(mine.parent), *own_log_probs],
     ):
-        refused = CliRunner().invoke(app, [*command, "--model", model_folder])
+        refused = CliRunner().invoke(app, [*command[:2], "--model", model_folder, *command[2:]])
         assert "this file is read, and would be overwritten" in str(refused.exception), command
     assert mine.read_text() == before and len(load_texts(texts_file)) == 2
 
