@@ -133,6 +133,7 @@ def test_the_highest_of_each_column_is_bold_and_the_caption_says_so():
     assert "<caption>AUC [95% interval], the highest of each column in bold</caption>" in html
     assert "<caption>AUC [95% interval], the highest of each row in bold</caption>" in turned
     assert "<b>" not in tables.html(tables.results_table(found, "auc", is_contest=False))
+    assert tables.small(table).to_html().count("font-weight: bold") == 1, "one rule of style, for both cells"
     losses = [replace(one, metric="mean_log_prob") for one in found]
     assert "<b>" not in tables.html(tables.results_table(losses, "mean_log_prob")), "higher is not better"
 
