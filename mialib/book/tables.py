@@ -214,7 +214,8 @@ def shown(table: pd.DataFrame, caption: str = "") -> Styler:
     own, table = caption_of(table)
     table = table.rename_axis(index=[_cell(name) for name in table.index.names])
     styled = table.style.format(escape="html")  # Styler escapes nothing by itself
-    styled = styled.map(lambda cell: "font-weight: bold" if isinstance(cell, Bold) else "")
+    if any(isinstance(cell, Bold) for cell in table.to_numpy().flat):  # `map` takes no heading twice
+        styled = styled.map(lambda cell: "font-weight: bold" if isinstance(cell, Bold) else "")
     for axis in ("index", "columns"):
         styled = styled.format_index(escape="html", axis=axis)
     if caption or own:
