@@ -246,6 +246,8 @@ def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch
     # Width 32 and an inner layer of 64, in float32: (10 * 32 + 3 * 64) * 4 = 2048 bytes a token.
     monkeypatch.setattr(scoring, "free_bytes", lambda _: 2 * 2048 * 1000 + 100)
     assert scoring.fitting_tokens(loaded) == 1000
+    a_token = 2048 + loaded.model.config.num_hidden_layers * 32 * 4  # and each layer's hidden states
+    assert scoring.fitting_tokens(loaded, every_layer=True) == (2 * 2048 * 1000 + 100) // 2 // a_token < 1000
     monkeypatch.setattr(scoring, "free_bytes", lambda _: 10**12)
     assert scoring.fitting_tokens(loaded) == scoring.TOKENS_PER_BATCH["cpu"]
     monkeypatch.setattr(scoring, "free_bytes", lambda _: 0)
@@ -406,7 +408,7 @@ def test_statistics_by_blocks_of_columns_agree_with_sums_over_the_vocabulary_in_
 @pytest.mark.parametrize("descending", [False, True])
 def test_blocks_whose_maximum_rises_or_falls_all_the_way_lose_no_digits(descending):
     logits = random_logits(3, 4096, scale=8.0).sort(dim=1, descending=descending)[0]
-    targets = torch.tensor([0, 2000, 4095])
+    targets = torch.tensor([0, 2048, 4095])  # 2048 is the first of a block
     assert_rows_agree(head_statistics(*head_of(logits), targets, 256), logits, targets)
 
 
