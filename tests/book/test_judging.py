@@ -237,7 +237,8 @@ FINGERPRINT = ROOT / "tests" / "claims_fingerprint.json"
 
 def test_no_test_changes_without_its_history():
     """Each claim's test as it stands, and how many changes its history has, beside what is committed."""
-    now = {claim.id: fingerprint_of(claim) for claim in load_claims().claims}
+    stated = load_claims()
+    now = {claim.id: fingerprint_of(stated, claim) for claim in stated.claims}
     committed = json.loads(FINGERPRINT.read_text())
     assert not committed.keys() - now.keys(), "a claim is gone; a test that was judged stays in the book"
     for name, (test, changes) in committed.items():
@@ -245,10 +246,10 @@ def test_no_test_changes_without_its_history():
     assert now == committed, f"after a change with its history, or a new claim, write {FINGERPRINT.name} anew: {now}"
 
 
-def fingerprint_of(claim):
+def fingerprint_of(stated, claim):
     """What decides a claim's verdict, and what had been seen; not its wording, nor a published number."""
     decides = {"fixed", "where", "positive", "negative", "metric", "expect", "margin", "matters"}
-    settings = {name: load_claims().settings[name].model_dump(exclude_defaults=True) for name in claim.where}
+    settings = {name: stated.settings[name].model_dump(exclude_defaults=True) for name in claim.where}
     sides = [side if side == "chance" else [side.resolved(), list(side.only)] for side in claim.sides]
     return [hash_of([claim.model_dump(mode="json", include=decides), settings, sides]), len(claim.history)]
 
