@@ -94,7 +94,7 @@ def use_style() -> None:
         "svg.fonttype": "none",  # text stays text: it can be searched, selected and read aloud
         "svg.hashsalt": "mialib",
     }
-    set_matplotlib_formats("svg")
+    set_matplotlib_formats("svg", metadata={"Date": None})  # the same figure is the same file
 
 
 def line_style(label: str, position: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ import re
 import matplotlib
 import numpy as np
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 matplotlib.use("Agg")
 
@@ -105,6 +106,16 @@ def test_text_in_a_figure_stays_text():
         svg = io.StringIO()
         figures.lines_with_intervals({"PPL": {1: Interval(0.6, 0.5, 0.65)}}, xlabel="texts").savefig(svg, format="svg")
     assert ">texts</text>" in svg.getvalue() and ">PPL</text>" in svg.getvalue()
+
+
+def test_the_same_figure_is_the_same_file():
+    with matplotlib.rc_context():
+        figures.use_style()
+        show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
+        first, again = (
+            show(figures.lines_with_intervals({"PPL": {1: Interval(0.6, 0.5, 0.65)}}, xlabel="texts")) for _ in range(2)
+        )
+    assert first == again and "<svg" in first and "dc:date" not in first
 
 
 def texts_of(figure):
