@@ -181,7 +181,7 @@ class Scorer:
         after: str = "",
         temperature: float = 1.0,
         progress: bool = True,
-        found: Iterable[StatsPart] = (),
+        found: Iterable[StatsPart] | None = None,
         save: Callable[[StatsPart], None] | None = None,
     ) -> TokenStats:
         """Token statistics of each text, in the order given; one forward pass a batch.
@@ -191,7 +191,7 @@ class Scorer:
         `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
         What is scored goes to `save` part by part and is not held in memory: `found`, gone through again at the end,
         then gives it, after what an earlier run saved of the same texts, which is not scored again.
-        TypeError where `found` can be gone through only once.
+        TypeError where nothing can give it: no `found`, or one that can be gone through only once.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
         finite; where `after` takes more than half of the context; and for a temperature that is not positive.
         """
@@ -201,11 +201,13 @@ class Scorer:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
 
         check_texts(texts, "texts to score")
-        if save and iter(found) is found:
-            raise TypeError("`found` is gone through again after the last part: give a list or the like, no iterator")
-        found, held = found if save else list(found), []
+        if save and (found is None or iter(found) is found):
+            raise TypeError("`found` has to give again what `save` is given: a list that it appends to, or the like")
+        found, held = found if save else list(found or ()), []
         is_scored = np.zeros(len(texts), bool)
         for numbers, _ in found:
+            if len(wrong := numbers[(numbers < 0) | (numbers >= len(texts))]):
+                raise ValueError(f"`found` has a text {wrong[0]}, and there are {len(texts)}: is it of other texts?")
             is_scored[numbers] = True
         n_cut = np.zeros(len(texts), np.int64)
         # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.

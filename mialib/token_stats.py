@@ -16,14 +16,14 @@ Texts have different lengths, so the table is ragged: flat columns and one offse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from mialib.store import atomic_path
 
@@ -193,18 +193,23 @@ class TokenStats(Sequence[TokenRow]):
             lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
             if lacks is None:
                 raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
+            if missing := {"n_cut", *COLUMNS} - {*file.schema_arrow.names, *lacks}:
+                raise ValueError(f"{path}: token statistics without the column {min(missing)}")
 
-            def read(name: str, dtype: DTypeLike, of: Callable[[Any], Any]) -> NDArray[Any]:
-                batches = file.iter_batches(TEXTS_AT_ONCE, columns=[name])
-                return np.concatenate(
-                    [np.empty(0, dtype), *(of(batch.column(0)).to_numpy().astype(dtype) for batch in batches)]
-                )
+            def read(name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+                """A column's entries and how many each text has."""
+                entries, lengths = [np.empty(0, COLUMNS[name])], [np.empty(0, np.int64)]
+                for batch in file.iter_batches(TEXTS_AT_ONCE, columns=[name]):
+                    entries.append(batch.column(0).flatten().to_numpy().astype(COLUMNS[name]))
+                    lengths.append(batch.column(0).value_lengths().to_numpy())
+                return np.concatenate(entries), np.concatenate(lengths)
 
-            columns = {
-                name: read(name, COLUMNS[name], lambda of: of.flatten()) for name in COLUMNS if name not in lacks
-            }
-            lengths = read("log_prob", np.int64, lambda of: of.value_lengths())
-            n_cut = read("n_cut", np.int32, lambda of: of)
+            found = {name: read(name) for name in COLUMNS if name not in lacks}
+            n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)
+        columns, lengths = {name: of for name, (of, _) in found.items()}, found["log_prob"][1]
+        for name, (_, own) in found.items():
+            if not np.array_equal(own, lengths):
+                raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
         columns |= {name: np.full(len(columns["log_prob"]), np.nan, np.float32) for name in lacks}
         if lacks:
             header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks

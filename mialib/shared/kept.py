@@ -94,6 +94,7 @@ class Parts:
         """
         if self.folder is None:
             self.held = [part] if instead else [*self.held, part]
+            self.paths = [] if instead else self.paths
             return
         n = int(self.paths[-1].stem.removeprefix(LAST)) + 1 if self.paths else 0
         path = self.folder / f"{LAST if instead else ''}{n:06d}{self.form.suffix}"

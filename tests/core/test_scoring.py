@@ -100,7 +100,7 @@ def test_bfloat16_weights_give_float32_statistics(family, tiny_model, monkeypatc
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("family", ["gpt_neox", "phi"])  # without and with a bias of the head
 def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, tiny_model, monkeypatch):
-    scorer = mialib.Scorer(tiny_model(family))
+    scorer = mialib.Scorer(tiny_model(family), device="cpu")
     if family == "phi":
         torch.nn.init.normal_(scorer._head.bias, generator=torch.Generator().manual_seed(0))
     ids = torch.randint(0, scorer.loaded.vocab_size, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -136,7 +136,7 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        mialib.Scorer(model_folder).score(texts, progress=False, save=save)
+        mialib.Scorer(model_folder).score(texts, progress=False, found=saved, save=save)
     assert sum(len(part.numbers) for part in saved) == n_parts
     scorer = mialib.Scorer(model_folder)
     forward = scorer._forward
@@ -159,9 +159,14 @@ def test_what_is_saved_is_not_held_and_has_to_be_there_at_the_end(model_folder, 
         np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
     np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, found=iter(saved)).log_prob, whole.log_prob)
     with pytest.raises(RuntimeError, match=rf"{len(TEXTS)} texts were scored, and parts with \d of them are there"):
-        scorer.score(TEXTS, progress=False, save=saved.append)
-    with pytest.raises(TypeError, match="`found` is gone through again"):
-        scorer.score(TEXTS, progress=False, found=iter(saved), save=saved.append)
+        scorer.score(TEXTS, progress=False, found=[], save=saved.append)
+    for found in (None, iter(saved)):
+        with pytest.raises(TypeError, match="`found` has to give again what `save` is given"):
+            scorer.score(TEXTS, progress=False, found=found, save=saved.append)
+    for number in (-1, len(TEXTS)):
+        of_others = [StatsPart(np.array([number]), whole.take([0]))]
+        with pytest.raises(ValueError, match=f"`found` has a text {number}, and there are {len(TEXTS)}"):
+            scorer.score(TEXTS, progress=False, found=of_others)
 
 
 def test_a_part_that_is_there_only_the_first_time_is_an_error(model_folder):

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import SENTENCES, TEXTS
@@ -248,6 +249,20 @@ def test_a_foreign_parquet_is_an_error_that_names_it(tmp_path):
     pd.DataFrame({"log_prob": [[1.0]]}).to_parquet(tmp_path / "foreign.parquet")
     with pytest.raises(ValueError, match=r"foreign\.parquet: token statistics of format None, not 2"):
         TokenStats.load(tmp_path / "foreign.parquet")
+
+
+def test_a_file_whose_columns_do_not_fit_is_an_error_that_names_the_column(stats, tmp_path):
+    stats.save(path := tmp_path / "stats.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["entropy"]), path)
+    with pytest.raises(ValueError, match=r"stats\.parquet: token statistics without the column entropy"):
+        TokenStats.load(path)
+    entries = table.column("entropy").to_pylist()
+    entries[0], entries[1] = entries[0] + entries[1][:1], entries[1][1:]  # as many in all
+    at = table.schema.get_field_index("entropy")
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(entries, table.schema.field(at).type)), path)
+    with pytest.raises(ValueError, match=r"stats\.parquet: texts have other numbers of tokens in entropy"):
+        TokenStats.load(path)
 
 
 def test_a_table_of_frequencies_is_no_table_of_statistics(tmp_path):

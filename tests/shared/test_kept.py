@@ -307,6 +307,7 @@ def test_where_a_part_cannot_be_kept_no_later_one_is(tmp_path, caplog, monkeypat
     parts.add("lost")
     monkeypatch.setattr(parts, "form", JSON)
     parts.add("after the gap")
+    assert [*parts] == ["whole", "lost", "after the gap"]
     assert caplog.text.count("No space left on device") == 1
     assert [*Parts(tmp_path / "parts", JSON)] == ["whole"]
 
@@ -331,6 +332,8 @@ def test_where_the_part_that_stands_for_all_cannot_be_kept_it_still_does(tmp_pat
     monkeypatch.setattr(parts, "form", JSON._replace(write=full))
     parts.add("ab", instead=True)
     assert [*parts] == ["ab"]
+    parts.add("abc", instead=True)
+    assert [*parts] == ["abc"]
     assert [*Parts(tmp_path, JSON)] == ["a"], "what a later run goes on from"
 
 
