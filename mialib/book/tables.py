@@ -5,6 +5,7 @@ The name of a table's columns (`rename_axis(columns=...)`) is its caption.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
@@ -58,14 +59,15 @@ def results_table(results: Iterable[Result], metric: str, scope: str = "", *, is
     heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
     heading = f"{scope}: {heading}" if scope else heading
     if highest:
-        heading += f", the highest of each {'column of ours' if beside else 'column'} in bold"
+        of = " of ours" if beside else ""
+        heading += f", the highest{' detector' if any(map(_is_blind, chosen)) else ''} of each column{of} in bold"
     cells: dict[Any, dict[str, str]] = {}
     for result in chosen:
         if result.published_column:
             printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
             named = "" if result.published_column == result.column else f": {result.published_column}"
             cells.setdefault((result.column, f"published{named}"), {})[result.row] = printed
-        is_highest = not _is_blind(result) and highest.get(result.column) == _printed(result)
+        is_highest = not _is_blind(result) and _printed(result) >= highest.get(result.column, math.inf)
         key = (result.column, "ours") if beside else result.column
         cells.setdefault(key, {})[result.row] = Bold(result) if is_highest else str(result)
     table = pd.DataFrame(cells, dtype=object)  # pandas would take a `Bold` into its own type of strings
@@ -83,12 +85,12 @@ def _is_blind(result: Result) -> bool:
     return result.row.startswith(BLIND_PREFIX)
 
 
-def _printed(result: Result) -> str:
-    """The number of a cell without its interval; "" where there is none."""
-    return str(result.interval).split()[0] if result.interval else ""
+def _printed(result: Result) -> float:
+    """The number of a cell, rounded as it is shown; NaN where there is none."""
+    return float(str(result.interval).split()[0]) if result.interval else math.nan
 
 
-def _highest(results: Iterable[Result]) -> dict[str, str]:
+def _highest(results: Iterable[Result]) -> dict[str, float]:
     """The highest number of each column that has two or more of detectors, as printed."""
     of_column: dict[str, dict[str, Result]] = {}
     for result in results:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
@@ -52,6 +53,7 @@ EDITS = (
 CAPTION = r'<caption[^>]*>(?:<span class="caption-number">[^<]*</span>)?(.*?)</caption>'
 NUMBER = '<span class="caption-number">This book\'s table {}. </span>'
 TABLES = '<ol class="list-of-tables">'  # what a page of the book writes where the list of tables is to stand
+EVERYWHERE = 5  # pages with a table of the same caption, from which on the list leaves it out
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
@@ -204,6 +206,7 @@ def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterat
 def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
     """Number the tables that have a caption through the whole book, and list them where a page asks for the list.
 
+    What most pages have, such as the table of what ran, is left out of the list.
     Sphinx numbers figures alone: a table that a cell made is HTML to it.
     """
     found: list[tuple[Path, str]] = []
@@ -217,9 +220,12 @@ def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
     for path, page in pages.items():
         if TABLES in page:
             rows = ""
+            on_pages = Counter(caption for _, caption in set(found))
             for number, (at, caption) in enumerate(found, start=1):
+                if on_pages[caption] > EVERYWHERE:
+                    continue
                 link = f"{os.path.relpath(at, path.parent)}#table-{number}"
-                rows += f'<li><a href="{link}">{caption}</a>, {title_of(pages[at])}</li>'
+                rows += f'<li value="{number}"><a href="{link}">{caption}</a>, {title_of(pages[at])}</li>'
             begins, rest = page.split(TABLES, 1)
             pages[path] = begins + TABLES + rows + rest[rest.index("</ol>") :]
 

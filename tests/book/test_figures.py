@@ -5,6 +5,7 @@ import re
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -116,6 +117,13 @@ def test_the_same_figure_is_the_same_file():
             show(figures.lines_with_intervals({"PPL": {1: Interval(0.6, 0.5, 0.65)}}, xlabel="texts")) for _ in range(2)
         )
     assert first == again and "<svg" in first and "dc:date" not in first
+
+
+def test_a_page_shows_a_table_with_its_caption():
+    formatter = InteractiveShell.instance().display_formatter.formatters["text/html"]
+    with matplotlib.rc_context():
+        figures.use_style()
+    assert "<caption>What</caption>" in formatter(pd.DataFrame({"x": [1]}).rename_axis(columns="What"))
 
 
 def texts_of(figure):

@@ -145,16 +145,21 @@ def test_no_blind_baseline_is_the_highest_and_a_cell_is_compared_as_it_is_printe
     found = [cell("Blind: n-grams", 0.99, 0.98), cell("a", 0.7, 0.6), cell("b", 0.6, 0.5)]
     table = tables.results_table(found, "auc")
     assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [False, True, False]
+    caption = tables.caption_of(table)[0]
+    assert caption == "AUC [95% interval], the highest detector of each column in bold", "not the highest row"
+    equal = tables.results_table([cell("Blind: n-grams", 0.7, 0.6), *found[1:]], "auc")
+    assert [isinstance(equal.loc[row, "x"], tables.Bold) for row in equal.index] == [False, True, False]
     assert not any(isinstance(cell, tables.Bold) for cell in tables.results_table(found[:2], "auc")["x"]), "one alone"
-    near = [cell("a", 0.9999, 0.9998), cell("b", 0.9996, 0.9)]  # printed as 0.9999 and as 1.000
+    near = [cell("a", 0.9999, 0.9998), cell("b", 0.9996, 0.9), cell("c", 0.9, 0.8)]  # printed as 0.9999, 1.000, 0.900
     table = tables.results_table(near, "auc")
-    assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [True, False]
+    assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [True, True, False]
     twice = [replace(found[1], published_column=column, published=0.5) for column in ("32", "64")]
     caption, table = tables.caption_of(tables.results_table(twice, "auc"))
     assert caption == "AUC [95% interval]" and not any(isinstance(cell, tables.Bold) for cell in table.to_numpy().flat)
     beside = [replace(cell, published_column="32", published=0.5) for cell in found]
     caption, turned = tables.caption_of(tables.turned(tables.results_table(beside, "auc")))
-    assert caption == "AUC [95% interval], the highest of each row of ours in bold" and turned.shape == (2, 3)
+    assert caption == "AUC [95% interval], the highest detector of each row of ours in bold"
+    assert turned.shape == (2, 3)
 
 
 def test_tables_in_parts_say_of_what_and_which_part_they_are():
@@ -162,6 +167,12 @@ def test_tables_in_parts_say_of_what_and_which_part_they_are():
     headings = {f"m{i}": f"model {i}" for i in range(6)}
     captions = [tables.caption_of(table)[0] for table in tables.results_in_parts(found, "auc", headings, "32 words")]
     assert captions == [f"32 words, part {i} of 2: AUC [95% interval]" for i in (1, 2)]
+    [first, _] = tables.results_in_parts(found, "auc", headings)
+    assert tables.caption_of(first)[0].startswith("Part 1 of 2: ")
+    contest = [results.Result(row, "m0", "auc", auc, auc, auc) for row, auc in (("a", 0.5), ("b", 0.6))]
+    for is_contest in (True, False):
+        [table] = tables.results_in_parts(contest, "auc", headings, is_contest=is_contest)
+        assert ("bold" in tables.caption_of(table)[0]) == is_contest
     [whole] = tables.results_in_parts(found[:2], "auc", headings, "32 words")
     assert tables.caption_of(whole)[0] == "32 words: AUC [95% interval]"
 

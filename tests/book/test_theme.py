@@ -151,6 +151,30 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
             f"""<caption id="table-3"><span class="caption-number">This book's table 3. </span>{by_hand}</caption>"""
             in pages[second]
         )
-        assert pages[listing].count("<li>") == 3
-        assert '<li><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
-        assert '<li><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
+        assert pages[listing].count("<li ") == 3
+        assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
+        assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
+
+
+def test_a_table_that_most_pages_have_is_numbered_and_not_listed(tmp_path):
+    pages = {tmp_path / f"{i}.html": "<table><caption>What ran</caption></table>" for i in range(6)}
+    pages[tmp_path / "own.html"] = "<table><caption>Own</caption></table>" * 7
+    pages[listing := tmp_path / "list.html"] = f"{theme.TABLES}</ol>"
+    theme.number_tables(pages, list(pages))
+    assert 'id="table-6"' in pages[tmp_path / "5.html"] and "What ran" not in pages[listing]
+    assert pages[listing].count("Own</a>") == 7, "as often as it likes on one page"
+
+
+def test_finished_pages_have_numbered_tables(tmp_path, monkeypatch):
+    monkeypatch.setattr(theme, "copy_mathjax", lambda target: None)
+    page = "<html><h1>A</h1><table><caption>What</caption><thead><tr><th>x</th></tr></thead></table></html>"
+    (tmp_path / "index.html").write_text(page)
+    app = SimpleNamespace(
+        builder=SimpleNamespace(format="html"),
+        outdir=tmp_path,
+        env=SimpleNamespace(toctree_includes={}),
+        config=SimpleNamespace(root_doc="index"),
+    )
+    theme.finish(app, None)
+    found = (tmp_path / "index.html").read_text()
+    assert "This book's table 1. </span>What</caption>" in found and '<th scope="col"' in found
