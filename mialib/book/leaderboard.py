@@ -40,7 +40,8 @@ class Submission:
             f"    AUC on the {OPEN}: {self.auc}",
             f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}",
         )
-        return "\n".join(lines)
+        hint = ["    Below 0.5: is the sign right? Higher must mean member."] if self.auc.estimate < 0.5 else []
+        return "\n".join([*lines, *hint])
 
 
 class Board:
@@ -113,7 +114,7 @@ class Board:
             f"AUC, {KEPT_BACK}": second.iloc[:, 0],
             f"{AHEAD}, {KEPT_BACK}": second[AHEAD],
         }
-        return pd.DataFrame(columns).rename_axis(columns=f"{self.n_submissions} submissions")
+        return pd.DataFrame(columns).rename_axis(columns=f"Both halves, {self.n_submissions} submissions")
 
     def _score(self, score_text: Callable[[TokenRow], float]) -> FloatArray:
         scores = np.empty(len(self._stats))
@@ -121,8 +122,9 @@ class Board:
             row = TokenRow(*(column.copy() for column in self._stats[i]))  # the caller may sort in place
             score = score_text(row)
             if not isinstance(score, Real) or not np.isfinite(score):
+                given = f"an array of shape {score.shape}" if isinstance(score, np.ndarray) else repr(score)
                 raise ValueError(
-                    f"a detector returns one finite number; this one gives {score!r} for a text of "
+                    f"a detector returns one finite number; this one gives {given} for a text of "
                     f"{len(row.log_prob)} tokens"
                 )
             scores[i] = score

@@ -84,7 +84,7 @@ def test_a_detector_that_sorts_in_place_changes_nothing(stats, board):
     [
         (lambda row: np.nan, r"gives nan for a text of \d+ tokens"),
         (lambda row: None, "returns one finite number; this one gives None"),
-        (lambda row: row.log_prob, "returns one finite number; this one gives array"),
+        (lambda row: row.log_prob, "returns one finite number; this one gives an array of shape"),
     ],
 )
 def test_what_is_no_detector_is_refused_and_not_counted(board, wrong, message):
