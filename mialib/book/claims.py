@@ -14,13 +14,13 @@ from mialib.book.claim_tests import Change, Claim, Claims, Side
 from mialib.book.figures import Tested
 from mialib.book.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from mialib.book.pages import as_list
+from mialib.book.published import PAPERS
 from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, unbroken, verdict
 from mialib.book.tables import METRIC_LABELS, cards, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Target
 
-PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
 OTHERS = "Claims of others"
 LEADS = {
     "supported": "is ahead of",
@@ -199,8 +199,9 @@ def summary(judgements: Sequence[Judgement]) -> str:
     if moved := [(j.moved, j) for j in judgements if j.moved is not None]:
         most, of = max(moved, key=lambda pair: pair[0])
         text += (
-            f" Seed 0 was trained here and is recorded, too: the AUCs of its {len(moved)} tests differ by at most "
-            f"{most:.2g}" + (f" ({of.claim.id}, {of.setting})." if most else ", so both are of the same scores.")
+            f" Seed 0 was trained here and is recorded, too. By these trainings, the AUCs of its {len(moved)} tests "
+            f"differ by at most {most:.2g}"
+            + (f" ({of.claim.id}, {of.setting})." if most else ": both are of the same scores.")
         )
     lines = [f"- {j.claim.id}, {j.setting}, {why}" for j in judgements for why in j.left_out]
     return "\n".join([text, "", "Recorded seeds that are left out:", "", *lines] if lines else [text])

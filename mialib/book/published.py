@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PUBLISHED_CSV = DATA / "published.csv"
+PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
 # Where the papers print AUCs of a benchmark: paper, item, and what the columns begin with.
 PRINTED_ON = {
     "wikimia-32": (("surp", "table-1", "WikiMIA-32 /"), ("probe", "table-2", "WikiMIA /")),
@@ -104,8 +105,9 @@ def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = N
         here = set(beside)
         table["ours"] = ["above" if name in here else "published only" for name in table.index]
     metrics = cells["metric"].unique()
-    printed = f"{METRIC_LABELS[metrics[0]]} as the paper prints it" if metrics[0] in METRIC_LABELS else "As printed"
-    return table.rename_axis(index=None, columns=f"{printed} in the paper's {item.replace('-', ' ').title()}")
+    what = f"{METRIC_LABELS[metrics[0]]} as printed" if metrics[0] in METRIC_LABELS else "As printed"
+    where = f"{item.replace('-', ' ').title()} of {PAPERS[paper]}"
+    return table.rename_axis(index=None, columns=f"{what} in {where}")
 
 
 def _as_printed(metric: str, value: float, marker: str) -> str:

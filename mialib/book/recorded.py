@@ -96,7 +96,9 @@ def describe_rows(path: Path) -> str:
     made_with = ", ".join(f"{name} {value}" for name, value in provenance.items())
     if not made_with:
         return "No seeds are recorded."
-    again = f" The code has changed since; seed 0 came out the same, to the last bit, with the code of hash {later}."
+    again = (
+        f" The code has changed since. On one machine, the code of then and that of hash {later} gave the same seed 0."
+    )
     return f"The recorded seeds were computed with {made_with}.{again * bool(later)}"
 
 

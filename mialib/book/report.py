@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from mialib.book.claim_tests import Claim, load_claims
-from mialib.book.claims import PAPERS, VERDICT
+from mialib.book.claims import VERDICT
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Profile
-from mialib.book.published import load_published
+from mialib.book.published import PAPERS, load_published
 from mialib.book.results import DASH, SMALLEST, VERDICTS, Result, load_results, verdict
 from mialib.book.slides import figures_of
 from mialib.store import ROOT, atomic_path

@@ -136,6 +136,7 @@ def hostile_elements(value):
     """The elements that a shown value would make of the markup in texts and names."""
     html = html_of(value)
     if markdown := getattr(value, "_repr_markdown_", lambda: "")():
+        assert "|---" not in markdown, f"a table in Markdown that a cell makes is shown as it is typed: {markdown}"
         html += MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
     hostile = []
 
