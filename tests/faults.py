@@ -463,6 +463,16 @@ def kills_while_training(world: World) -> Iterator[Row]:
     yield row
 
 
+def kills_while_asking(world: World) -> Iterator[Row]:
+    """Of an API, at each moment from the first look at its address on."""
+    row, n = Row("stopped at random while an API is asked"), 20 if world.is_quick else 50
+    with endpoint(world) as server:
+        server.before = lambda handler, body: bool(time.sleep(0.02))  # and answers then
+        arguments = ("detect", world.many, "--model", "api:tiny", "--detector", "ppl", "--json")
+        killed_and_killed_again(world, row, arguments, n, random.Random(3), **of_api(server))
+    yield row
+
+
 def signals_while_starting(world: World) -> Iterator[Row]:
     """Real interpreters, whose imports and whose ends are hit too."""
     code, row = (
@@ -932,6 +942,7 @@ GROUPS: dict[str, Callable[[World], Iterator[Row]]] = {
     "start": signals_while_starting,
     "score": kills_while_scoring,
     "train": kills_while_training,
+    "ask": kills_while_asking,
     "disk": disks,
     "files": damaged_files,
     "lab": damaged_lab,

@@ -22,11 +22,14 @@ import os
 import re
 import socket
 import textwrap
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -176,7 +179,7 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
         _check_address()
         logger.info("%s", _estimate(model, texts, list(missing.values()), prompts))
         try:
-            _until_done(_ask_all(model, texts, missing, prompts, replies, kept))
+            _until_done(partial(_ask_all, model, texts, missing, prompts, replies, kept))
         except (ValueError, OSError) as error:
             n_kept = len(kept.keys() & set(names))
             kept_so_far = f". Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
@@ -285,25 +288,30 @@ def _number(variable: str) -> float | None:
     return number
 
 
-def _until_done(work: Coroutine[Any, Any, None]) -> None:
+def _until_done(start: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do asynchronous work, in a thread of its own: in a notebook this one is busy with another loop.
 
-    What stops this thread, such as Ctrl-C, stops the work wherever it waits.
+    What stops this thread, such as Ctrl-C, stops the work wherever it waits, or before it begins.
     """
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
+    is_stopped = threading.Event()
 
     async def run() -> None:
         running.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        await work
+        if not is_stopped.is_set():
+            await start()
 
     with ThreadPoolExecutor(1) as pool:
         try:
-            pool.submit(asyncio.run, run()).result()
+            pool.submit(lambda: asyncio.run(run())).result()
         except Exception:
             raise
         except BaseException:
-            loop, task = running.result()
-            loop.call_soon_threadsafe(task.cancel)
+            is_stopped.set()
+            if running.done():  # if not, it sees that it is stopped, should it begin at all
+                loop, task = running.result()
+                with suppress(RuntimeError):  # it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
             raise
 
 

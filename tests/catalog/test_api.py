@@ -1,5 +1,6 @@
 """Models behind an API: a real server on localhost that speaks the protocol and runs a tiny model."""
 
+import asyncio
 import base64
 import json
 import logging
@@ -13,6 +14,7 @@ import threading
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -772,6 +774,33 @@ def run_mialib(*arguments):
     command = [sys.executable, "-c", MIALIB, *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_what_stops_a_run_just_before_or_after_it_begins_to_ask_is_not_waited_for(is_before, monkeypatch):
+    class Stop(BaseException):
+        pass
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, *given):
+            if not is_before:
+                super().submit(*given)
+                assert has_begun.wait(60)
+            raise Stop
+
+    async def work():
+        has_begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    has_begun, ended = threading.Event(), []
+    monkeypatch.setattr(api, "ThreadPoolExecutor", Pool)
+    began = time.monotonic()
+    with pytest.raises(Stop):
+        api._until_done(work)
+    assert time.monotonic() - began < 10 and ended == [True] * (not is_before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
