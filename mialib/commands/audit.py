@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 MOST_HOLDERS = 100  # texts that share seven words, above which these are what such texts have in common
 SET_LEVEL = 0.05  # a set's p-value that counts as evidence
+MOST_NAMED = 20  # texts in two files that an error names
 NEAR_COPY = 0.5  # share of a text's seven-word sequences in one other text above which it is a copy, not just alike
 POWER_AUCS = (0.55, 0.6, 0.7, 0.8)  # detectors that the power is given for
 POWER_DRAWS = 1000
@@ -191,12 +192,14 @@ def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts],
     whose = [(number, i) for number, file in enumerate(files) for i in range(len(file.texts))]
     copies = near_copies([files[number].texts[i] for number, i in whose], language)
     for later, earlier in copies.items():
-        (number, i), (other, _) = whose[later], whose[earlier]
+        (number, _), (other, _) = whose[later], whose[earlier]
         if number != other:
-            n = sum(whose[a][0] == number and whose[b][0] == other for a, b in copies.items())
+            both = [a for a, b in copies.items() if whose[a][0] == number and whose[b][0] == other]
+            named = ", ".join(excerpt(files[number].texts[whose[a][1]]) for a in both[:MOST_NAMED])
+            more = f" and {len(both) - MOST_NAMED} more" if len(both) > MOST_NAMED else ""
             raise ValueError(
-                f"{excerpt(files[number].texts[i])} stands, as it is or nearly, in {files[other].name} and in "
-                f"{files[number].name} ({n} such in all); take each out of one"
+                f"{len(both)} texts of {files[number].name} stand, as they are or nearly, in {files[other].name} too; "
+                f"take each out of one: {named}{more}"
             )
     kept = [files[0]]
     for number, file in enumerate(files[1:], start=1):

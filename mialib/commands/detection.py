@@ -116,8 +116,8 @@ def detect_texts(
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     """The detectors asked for, by default the papers' that can run; "all": those since too.
 
-    One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
-    unknown or lacks what an option gives, and for an option that none of them reads.
+    One that lacks an option or that the model leaves no way to run is logged with the reason. ValueError for one asked
+    for by its name that is unknown or lacks what an option gives, and for an option that none of them reads.
     """
 
     def lacking(name: str) -> list[str]:
@@ -133,7 +133,10 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     if asked and ALL not in asked:
         _check_read(target, named)
         return named
-    possible = [name for name, of in DETECTORS.items() if not lacking(name) and (asked or not of.is_later)]
+    those = [name for name, of in DETECTORS.items() if asked or not of.is_later]
+    possible = [name for name in those if not lacking(name)]
+    if without := [f"{name} ({lacking(name)[0]})" for name in those if name not in possible]:
+        logger.info("not run, since each needs an option that was not given: %s", ", ".join(without))
     _check_read(target, possible)
     left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
     if left_out:

@@ -326,13 +326,13 @@ def test_hyperparameters_and_a_choice_of_detectors(model_folder, files, tmp_path
 
 def test_a_text_in_two_files_is_refused(model_folder, files, tmp_path):
     _, unseen = files
-    both = write(tmp_path / "both.jsonl", [*sentences(30, 7), sentences(60, 1)[3]])
+    both = write(tmp_path / "both.jsonl", [*sentences(30, 7), *sentences(60, 1)[3:28]])
     given = ["--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out"]
-    assert re.search(
-        r"stands, as it is or nearly, in .*both\.jsonl and in .*unseen\.jsonl \(1 such in all\)", error(both, *given)
-    )
+    said = error(both, *given)
+    assert re.search(r"25 texts of .*unseen\.jsonl stand, as they are or nearly, in .*both\.jsonl too", said)
+    assert said.count("'") == 40 and said.endswith("' and 5 more"), "twenty are named"
     near = write(tmp_path / "near.jsonl", [*sentences(30, 7), sentences(60, 1)[3] + " and one word more"])
-    assert re.search(r"nearly, in .*near\.jsonl and in .*unseen\.jsonl \(1 such in all\)", error(near, *given))
+    assert re.search(r"1 texts of .*unseen\.jsonl stand, as they are or nearly, in .*near\.jsonl", error(near, *given))
 
 
 def test_an_output_that_is_a_file_is_refused(model_folder, files, tmp_path):
