@@ -274,7 +274,7 @@ def _describe_place(judgement: Judgement) -> str:
     claim, place = judgement.claim, judgement.place
     model = claim.a.model.get(judgement.setting, place.model)
     groups = [
-        f"{group.of}, group {group.group[0]} of {group.group[1]}" if group.group else group.of
+        f"{group.of} of part {group.group[0]} of {group.group[1]}" if group.group else group.of
         for group in (claim.positive, claim.negative)
     ]
     length = f" at {place.n_words} words" if place.n_words else ""

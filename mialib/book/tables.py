@@ -57,7 +57,7 @@ def results_table(results: Iterable[Result], metric: str, scope: str = "", *, is
     highest = _highest(chosen) if is_contest and metric in HIGHER_IS_BETTER else {}
     beside = any(result.published_column for result in chosen)
     heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
-    heading = f"{scope}: {heading}" if scope else heading
+    heading = f"{scope}: {heading}" if scope else heading[0].upper() + heading[1:]
     if highest:
         of = " of ours" if beside else ""
         heading += f", the highest{' detector' if any(map(_is_blind, chosen)) else ''} of each column{of} in bold"

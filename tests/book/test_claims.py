@@ -122,7 +122,7 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     [row] = claims.claims_table(
         [judge(claim, "here", PLACE, LABELS, [SeedScores(0, seeds[0].scores[:2], "t")])]
     ).data.to_dict("records")
-    assert "(members, group 7 of 7 − non-members)" in row["where"]
+    assert "(members of part 7 of 7 − non-members)" in row["where"]
     assert row["difference of AUC (or TPR) [95% interval]"].endswith("against chance (expected within ±0.05)")
 
 
