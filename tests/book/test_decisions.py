@@ -136,7 +136,8 @@ def test_the_tables_say_what_the_functions_give():
     sizes = PAGE["n_table"]([0.01], (50, 500))
     assert sizes.loc["0.01, 50"].tolist() == ["needs 99", "–", "needs 368", "0.02"]
     assert sizes.loc["0.01, 500"].tolist() == ["4", "0.002–0.020", "0", "0.002"]
-    p = PAGE["p_value_table"]([0.1], {"members (60)": (members, known)})
+    p = PAGE["p_value_table"]([0.1], {"members (60)": (members, known)}, "lab/en")
+    assert p.columns.name.endswith("the known non-members, those of lab/en")
     assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
     assert p.iloc[0, 0].startswith(f"{(calibration.p_values(members, known) <= 0.1).mean():.3f} (")
     halves = PAGE["repeated_halves"](np.arange(100.0), [0.1], n_repeats=200)
@@ -203,7 +204,7 @@ def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
         "–",
     ]
     assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
-    table = PAGE["p_value_table"](fprs, {"members": (members, known)})
+    table = PAGE["p_value_table"](fprs, {"members": (members, known)}, "lab/en")
     assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"
     sizes, too_large = d.split_sizes([1, 2, 5, 10, 20, 50, 100], min(len(held_out), len(members)))
     assert too_large == [50, 100] and list(d.false_alarms(held_out, sizes[:2], 10, TESTS, 20)["rank sum, 5%"]) == [1, 2]
