@@ -30,7 +30,7 @@ def clone() -> Path:
     if not (ROOT / "Snakefile").is_file():
         raise FileNotFoundError(
             "pages and records are made in a clone of the repository, which holds the notebooks; mialib is installed "
-            "here without one: clone it and run `make book`"
+            "here without one. Clone it and run `make book`, or download a notebook from its page and run papermill"
         )
     return ROOT
 

@@ -187,7 +187,9 @@ def audit(
     non_members: Annotated[
         Path, typer.Option(help="a file of texts like these that the model can't have seen; a column source helps")
     ],
-    output: Annotated[Path, typer.Option("--output", help="the folder of report.html, report.json and scores.csv")],
+    output: Annotated[
+        Path, typer.Option("--output", help="a folder for report.html, report.json and, if it concludes, scores.csv")
+    ],
     members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
     detector: Detectors = None,
     option: Hyperparameters = None,

@@ -42,7 +42,7 @@ def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = No
     columns = (text_column,) if text_column else TEXT_COLUMNS
     column = next((column for column in columns if column in rows[0]), None)
     if column is None:
-        raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}")
+        raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}. Rename one")
     texts = [row.get(column) for row in rows]
     for i, text in enumerate(texts):
         if not isinstance(text, str):
@@ -90,7 +90,8 @@ def benchmark_of_rows(
     missing = [i for i, row in enumerate(rows) if label_column not in row]
     if missing:
         raise ValueError(
-            f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {name_columns(rows[missing[0]])}"
+            f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {name_columns(rows[missing[0]])}. "
+            "Rename one"
         )
     labels = check_labels([row[label_column] for row in rows], name)
     for i, n in enumerate(times):
