@@ -250,3 +250,9 @@ def test_the_command_writes_both(tmp_path):
     assert "NotImplementedError" in json.dumps(student) and "NotImplementedError" not in json.dumps(solved)
     unknown = CliRunner().invoke(app, ["student", "leader", "--output", str(tmp_path)])
     assert "no notebook 'leader'" in str(unknown.exception)
+
+
+def test_no_two_references_read_alike():
+    keys = re.findall(r"^@\w+\{(\w+),", (ROOT / "book" / "references.bib").read_text(encoding="utf-8"), re.M)
+    names = Counter(re.sub(r"\]\(.*", "", plain(f"{{cite:p}}`{key}`")) for key in keys)
+    assert len(keys) > 30 and names.most_common(1)[0][1] == 1, names.most_common(3)
