@@ -164,7 +164,7 @@ def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    logger.info("%s: gathering texts", name)
+    logger.warning("%s: gathering texts first, once", name)
     folder.mkdir()
     texts, packages, n_dropped = _gather(corpus)
     dealt = (corpus.members, corpus.non_members, corpus.background)

@@ -7,6 +7,7 @@ to forget some members, and a masked model, trained on background alone, which p
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from io import BytesIO
@@ -24,6 +25,8 @@ from mialib.store import code_hash, hash_of, home, version, write_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
+
 CARD = "lab.json"
 
 
@@ -38,9 +41,10 @@ def lab_model(name: str, device: str = "cpu") -> Path:
 
     def make(to: Path) -> None:
         from safetensors import SafetensorError
-        from transformers.utils import logging
+        from transformers.utils.logging import disable_progress_bar
 
-        logging.disable_progress_bar()  # of its own, which draws on the output
+        disable_progress_bar()  # of its own, which draws on the output
+        logger.warning("%s: training it first, once", name)  # a warning, so that a notebook shows it too
         try:
             _make(name, to, folder.with_name(f"{folder.name}.parts"), device)
         except Exception as error:
