@@ -198,8 +198,8 @@ def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts],
             named = ", ".join(excerpt(files[number].texts[whose[a][1]]) for a in both[:MOST_NAMED])
             more = f" and {len(both) - MOST_NAMED} more" if len(both) > MOST_NAMED else ""
             raise ValueError(
-                f"{len(both)} texts of {files[number].name} stand, as they are or nearly, in {files[other].name} too; "
-                f"take each out of one: {named}{more}"
+                f"texts of {files[number].name} that stand, as they are or nearly, in {files[other].name} too: "
+                f"{len(both)}. Take each out of one: {named}{more}"
             )
     kept = [files[0]]
     for number, file in enumerate(files[1:], start=1):

@@ -159,7 +159,7 @@ def detect(
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model)
+        _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
     loaded, names, options = load_texts(texts), split_names(detector or []), parse_options(option or [])
     try:
         labels = load_labels(texts)
@@ -215,7 +215,7 @@ def audit(
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
     for name in auditing.FILES:
         _refuse_to_overwrite(
-            output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix, model
+            output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference
         )
     target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
     report = auditing.audit(

@@ -134,15 +134,16 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
         _check_read(target, named)
         return named
     those = [name for name, of in DETECTORS.items() if asked or not of.is_later]
-    possible = [name for name in those if not lacking(name)]
-    if without := [f"{name} ({lacking(name)[0]})" for name in those if name not in possible]:
-        logger.info("not run, since each needs an option that was not given: %s", ", ".join(without))
-    _check_read(target, possible)
-    left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
+    _check_read(target, [name for name in those if not lacking(name)])
+    left_out = [name for name in those if not set(DETECTORS[name].reads).isdisjoint(unknown)]
+    if without := [
+        f"{name} ({' and '.join(lacking(name))})" for name in those if lacking(name) and name not in left_out
+    ]:
+        logger.info("not run, for want of an option: %s", ", ".join(without))
     if left_out:
         reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
         logger.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(sorted(reasons)))
-    return [name for name in possible if name not in left_out]
+    return [name for name in those if name not in left_out and not lacking(name)]
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:

@@ -304,8 +304,13 @@ def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_fol
         ["detect", str(texts_file), "--calibrate", str(non_members_file), "--output", str(non_members_file)],
         ["view", str(texts_file), "--output", str(texts_file)],
         ["view", str(texts_file), "--output", str(mine), *own_log_probs],
+        ["detect", str(texts_file), "--output", str(mine), "--reference", f"logprobs:{mine}"],
         ["audit", str(mine), "--non-members", str(texts_file), "--output", str(mine.parent)],
         ["audit", str(texts_file), "--non-members", str(texts_file), "--output", str(mine.parent), *own_log_probs],
+        [
+            *("audit", str(texts_file), "--non-members", str(texts_file), "--output", str(mine.parent)),
+            *("--reference", f"logprobs:{mine}"),
+        ],
     ):
         refused = CliRunner().invoke(app, [*command[:2], "--model", model_folder, *command[2:]])
         assert "this file is read, and would be overwritten" in str(refused.exception), command
