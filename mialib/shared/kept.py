@@ -139,8 +139,9 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
         nonlocal is_making
         if is_anew:
             remove(folder)
+        given = (Parts(folder, parts),) if parts else ()
         is_making = True
-        made.append(make(Parts(folder, parts)) if parts else make())
+        made.append(make(*given))
         is_making = False
         form.write(made[0], to)
         remove(folder)

@@ -219,6 +219,20 @@ def test_where_nothing_can_be_written_the_value_is_made_and_not_kept(number, cap
     assert "can't be kept (no room here); make room, or set MIALIB_HOME" in caplog.text
 
 
+def test_where_parts_of_a_killed_run_can_t_be_cleared_the_value_is_made_and_not_kept(monkeypatch, caplog):
+    def refuse(*paths):
+        if paths:
+            raise PermissionError(errno.EACCES, "may not be written", str(paths[0]))
+
+    form = Format(".txt", lambda value, path: path.write_text(value), lambda path: path.read_text())
+    path = kept_path("kind", form)
+    (folder := path.with_name(f"{path.name}.parts")).mkdir(parents=True)
+    (folder / "left").touch()
+    monkeypatch.setattr(kept, "remove", refuse)
+    assert keep("kind", lambda parts: "value", form, form) == "value"
+    assert "can't be kept (may not be written)" in caplog.text
+
+
 def test_all_is_made_anew_once_where_that_is_asked_for(monkeypatch):
     made = []
     monkeypatch.setattr(kept, "ANEW", None)
