@@ -776,17 +776,23 @@ def run_mialib(*arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
-@pytest.mark.parametrize("is_before", [True, False])
-def test_what_stops_a_run_just_before_or_after_it_begins_to_ask_is_not_waited_for(is_before, monkeypatch):
+@pytest.mark.parametrize("when", ["before it is submitted", "before it begins", "once it waits"])
+def test_what_stops_a_run_as_it_begins_to_ask_is_not_waited_for(when, monkeypatch):
     class Stop(BaseException):
         pass
 
     class Pool(ThreadPoolExecutor):
-        def submit(self, *given):
-            if not is_before:
-                super().submit(*given)
+        def submit(self, work):
+            if when == "once it waits":
+                super().submit(work)
                 assert has_begun.wait(60)
+            if when == "before it begins":
+                super().submit(lambda: may_begin.wait(60) and work())
             raise Stop
+
+        def __exit__(self, *error):
+            may_begin.set()
+            return super().__exit__(*error)
 
     async def work():
         has_begun.set()
@@ -795,12 +801,12 @@ def test_what_stops_a_run_just_before_or_after_it_begins_to_ask_is_not_waited_fo
         finally:
             ended.append(True)
 
-    has_begun, ended = threading.Event(), []
+    may_begin, has_begun, ended = threading.Event(), threading.Event(), []
     monkeypatch.setattr(api, "ThreadPoolExecutor", Pool)
     began = time.monotonic()
     with pytest.raises(Stop):
         api._until_done(work)
-    assert time.monotonic() - began < 10 and ended == [True] * (not is_before)
+    assert time.monotonic() - began < 10 and ended == [True] * (when == "once it waits")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
