@@ -10,13 +10,13 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from html import escape
+from html import escape, unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from zlib import crc32
 
 from docutils import nodes
@@ -53,7 +53,7 @@ EDITS = (
 CAPTION = r'<caption[^>]*>(?:<span class="caption-number">[^<]*</span>)?(.*?)</caption>'
 NUMBER = '<span class="caption-number">This book\'s table {}. </span>'
 TABLES = '<ol class="list-of-tables">'  # what a page of the book writes where the list of tables is to stand
-EVERYWHERE = 5  # pages with a table of the same caption, from which on the list leaves it out
+ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
@@ -172,7 +172,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 
 def remove_unshown(images: Path, pages: Iterable[str]) -> None:
     """Remove the images that no page shows: those of earlier builds, which Sphinx leaves there."""
-    shown = {name for page in pages for name in re.findall(r"_images/([^\"?#]+)", page)}
+    shown = {unquote(name) for page in pages for name in re.findall(r"_images/([^\"?#]+)", page)}
     for path in images.glob("*"):
         if path.name not in shown:
             path.unlink()
@@ -206,7 +206,7 @@ def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterat
 def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
     """Number the tables that have a caption through the whole book, and list them where a page asks for the list.
 
-    What most pages have, such as the table of what ran, is left out of the list.
+    What most pages have is left out of the list.
     Sphinx numbers figures alone: a table that a cell made is HTML to it.
     """
     found: list[tuple[Path, str]] = []
@@ -220,9 +220,8 @@ def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
     for path, page in pages.items():
         if TABLES in page:
             rows = ""
-            on_pages = Counter(caption for _, caption in set(found))
             for number, (at, caption) in enumerate(found, start=1):
-                if on_pages[caption] > EVERYWHERE:
+                if unescape(caption).startswith(ON_MOST_PAGES):
                     continue
                 link = f"{os.path.relpath(at, path.parent)}#table-{number}"
                 rows += f'<li value="{number}"><a href="{link}">{caption}</a>, {title_of(pages[at])}</li>'
