@@ -198,10 +198,8 @@ def summary(judgements: Sequence[Judgement]) -> str:
     text = f"**{len(now)} tests**: {of_each}.{joined}{former} Training seeds behind each: {seeds}."
     if moved := [(j.moved, j) for j in judgements if j.moved is not None]:
         most, of = max(moved, key=lambda pair: pair[0])
-        text += (
-            f" Seed 0 was trained here and is recorded, too. By these trainings, the AUCs of its {len(moved)} tests "
-            f"differ by at most {most:.2g}"
-            + (f" ({of.claim.id}, {of.setting})." if most else ": both are of the same scores.")
+        text += f" Seed 0 was trained here, and its AUCs are recorded, too. Of its {len(moved)} tests " + (
+            f"they differ by at most {most:.2g} ({of.claim.id}, {of.setting})." if most else "none differs."
         )
     lines = [f"- {j.claim.id}, {j.setting}, {why}" for j in judgements for why in j.left_out]
     return "\n".join([text, "", "Recorded seeds that are left out:", "", *lines] if lines else [text])

@@ -40,7 +40,7 @@ class Submission:
             f"    AUC on the {OPEN}: {self.auc}",
             f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}",
         )
-        hint = ["    Below 0.5: is the sign right? Higher must mean member."] if self.auc.estimate < 0.5 else []
+        hint = ["    Below 0.5: is the sign right? Higher must mean member."] if self.auc.high < 0.5 else []
         return "\n".join([*lines, *hint])
 
 

@@ -96,9 +96,7 @@ def describe_rows(path: Path) -> str:
     made_with = ", ".join(f"{name} {value}" for name, value in provenance.items())
     if not made_with:
         return "No seeds are recorded."
-    again = (
-        f" The code has changed since. On one machine, the code of then and that of hash {later} gave the same seed 0."
-    )
+    again = f" The code has changed since: that of hash {later} computes seed 0 to the last bit as the code of then."
     return f"The recorded seeds were computed with {made_with}.{again * bool(later)}"
 
 

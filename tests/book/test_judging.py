@@ -438,7 +438,7 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     assert not load_recorded("x", "there", path) and not load_recorded("x", "here", tmp_path / "none.parquet")
     [judgement] = judging.judge_all(claims, path)
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
-    assert judgement.moved == 0 and "AUCs of its 1 tests differ by at most 0" in summary([judgement])
+    assert judgement.moved == 0 and "Of its 1 tests none differs" in summary([judgement])
     with monkeypatch.context() as patch:
         patch.setattr(judging, "_code", lambda: "a newer one")
         patch.setattr(judging, "determined_by", lambda *_: {"code": "a newer one"})
