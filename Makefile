@@ -9,7 +9,7 @@ INSTALLED = .venv/installed
 
 BUILD = $(BIN)/mialib build --profile $(PROFILE) --only "$(ONLY)" --cores $(CORES)
 
-.PHONY: help plan book page slurm test test-slow lint record lock clean
+.PHONY: help install plan book page slurm test test-slow lint record lock clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,8 @@ $(INSTALLED): requirements.lock pyproject.toml setup.py
 	$(BIN)/pip install --quiet --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@
+
+install: $(INSTALLED)  ## the environment alone, with .venv/bin/mialib
 
 plan: $(INSTALLED)  ## PROFILE=paper: what a run downloads and takes, and what is in its way
 	@MIALIB_PROFILE=data/profiles/$(PROFILE).yml $(BIN)/mialib plan $(ONLY)

@@ -1,7 +1,8 @@
 """Where generated files live, how they are written, and what their names are made of.
 
-Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone. A kept file's
-name is a hash of all that determines its content, the code that computes it included, so a stale one is never found.
+Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone, or without a
+clone `~/.cache/mialib`. A kept file's name is a hash of all that determines its content, the code that computes it
+included, so a stale one is never found.
 """
 
 from __future__ import annotations

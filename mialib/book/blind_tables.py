@@ -55,7 +55,7 @@ def measure(
         scores = {kind: blind_or_load(benchmark.texts, labels, kind, **given) for kind in kinds}
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
-        logger.warning("%s has no blind baselines: %s", column, error)
+        logger.warning("%s: no blind baselines, since %s", column, error)
     results = []
     for metric in metrics:
         for kind, values in scores.items():

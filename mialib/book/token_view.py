@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 LOG_PROB_STEPS = (-0.5, -2, -4, -7)  # nats; the next shade begins at each
 SHARE_STEPS = (0.01, 0.1, 0.5, 1)  # of DC-PDD's bound
 MOST_TEXTS = 50  # on a page: more are slow to show and are not read
+LEFT_OUT = 2000  # characters of what is not scored that a strip shows
 LONG_TOKEN = 40  # characters: a longer token may be broken over lines, a shorter one stays with the space before it
 # Spaces, and characters that leave no mark or move their neighbours: each is shown by a sign of its own.
 UNSEEN = re.compile("( +|[\x00-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff])")
@@ -425,7 +426,7 @@ def _template() -> Any:
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["show"] = show
-    environment.globals["long_token"] = LONG_TOKEN
+    environment.globals |= {"long_token": LONG_TOKEN, "most_left_out": LEFT_OUT}
     return environment.get_template("token_view.html").module
 
 
@@ -433,17 +434,17 @@ def show(text: str) -> Markup:
     """The text as HTML, with a sign at each character that can't be seen, which is no part of the text."""
     from markupsafe import Markup
 
-    shown = Markup()
+    shown = []
     for part in UNSEEN.split(text):
         if part.startswith(" "):
-            shown += Markup("<i class=mv-space>{}</i>").format(part)
+            shown.append(Markup("<i class=mv-space>{}</i>").format(part))
         elif UNSEEN.fullmatch(part):
             # A bare carriage return would be read as a new line, and no HTML can hold a NUL.
             kept = {"\r": Markup("&#13;"), "\0": "\ufffd"}.get(part, part)
-            shown += Markup('<i class=mv-sign data-sign="{}"></i>{}').format(in_signs(part), kept)
+            shown.append(Markup('<i class=mv-sign data-sign="{}"></i>{}').format(in_signs(part), kept))
         else:
-            shown += part
-    return shown
+            shown.append(part)
+    return Markup("").join(shown)
 
 
 def in_signs(text: str) -> str:

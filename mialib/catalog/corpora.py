@@ -29,6 +29,7 @@ from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
 from mialib.catalog.recorded import recorded_frequency
 from mialib.catalog.registry import is_recorded
 from mialib.lab.corpora import lab_texts
+from mialib.lab.recipes import load_recipes
 from mialib.shared.files import load_texts
 from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
@@ -109,7 +110,12 @@ def _all_texts(corpus: str) -> Iterable[str]:
         return lab_texts(name, role or "reference")
     if corpus in HUB_CORPORA:
         return _hub_texts(HUB_CORPORA[corpus])
-    return read_licences() if corpus == LICENCES else load_texts(corpus)
+    if corpus == LICENCES:
+        return read_licences()
+    if not Path(corpus).suffix and not Path(corpus).exists():
+        known = ", ".join([*load_recipes().corpora, *(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
+        raise ValueError(f"unknown corpus {corpus!r}: neither a file nor one of {known}")
+    return load_texts(corpus)
 
 
 def _hub_texts(corpus: HubCorpus) -> Iterator[str]:

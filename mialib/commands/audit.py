@@ -115,6 +115,8 @@ def audit(
     non_members, members = files[1], files[2] if members else None
     check_fpr(fpr, len(non_members.texts), non_members.name)
     named = [name for name in detectors if name != ALL]
+    if "neighbor" in named:
+        raise ValueError("audit does not run neighbor, which asks a second model about every word; detect does")
     names = pick_detectors(detectors, target)
     names = list(dict.fromkeys([*named, *names])) if named else _first_decides(names)
     check_options(options, names)

@@ -97,6 +97,8 @@ def detect_texts(
         if asked and ALL not in asked:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
+    if not asked or ALL in asked:
+        _say_what_lacks(asked, target)
     once = sorted({text: i for i, text in reversed(list(enumerate(texts)))}.values())
     if known and (n_copies := len(texts) - len(once)):
         logger.info(
@@ -116,34 +118,43 @@ def detect_texts(
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     """The detectors asked for, by default the papers' that can run; "all": those since too.
 
-    One that lacks an option or that the model leaves no way to run is logged with the reason. ValueError for one asked
-    for by its name that is unknown or lacks what an option gives, and for an option that none of them reads.
+    One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
+    unknown or lacks what an option gives, and for an option that none of them reads.
     """
-
-    def lacking(name: str) -> list[str]:
-        needs = [NEEDS[need] for need in get_detector(name).needs]
-        return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
-
     unknown = lacks(target.model)
     named = [name for name in asked if name != ALL]
     for name in named:
-        if options := lacking(name):
+        if options := lacking(name, target):
             raise ValueError(f"detector {name} needs {options[0]}")
         check_known(DETECTORS[name].reads, unknown, f"detector {name}")
     if asked and ALL not in asked:
         _check_read(target, named)
         return named
-    those = [name for name, of in DETECTORS.items() if asked or not of.is_later]
-    _check_read(target, [name for name in those if not lacking(name)])
-    left_out = [name for name in those if not set(DETECTORS[name].reads).isdisjoint(unknown)]
-    if without := [
-        f"{name} ({' and '.join(lacking(name))})" for name in those if lacking(name) and name not in left_out
-    ]:
-        logger.info("not run, for want of an option: %s", ", ".join(without))
+    possible = [name for name in _unnamed(asked) if not lacking(name, target)]
+    _check_read(target, possible)
+    left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
     if left_out:
         reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
         logger.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(sorted(reasons)))
-    return [name for name in those if name not in left_out and not lacking(name)]
+    return [name for name in possible if name not in left_out]
+
+
+def _unnamed(asked: Sequence[str]) -> list[str]:
+    """The detectors that run without being named: the papers', with "all" every one."""
+    return [name for name, of in DETECTORS.items() if asked or not of.is_later]
+
+
+def lacking(name: str, target: Target) -> list[str]:
+    """The options that a detector needs and that were not given."""
+    needs = [NEEDS[need] for need in get_detector(name).needs]
+    return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
+
+
+def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
+    """Log which detectors an option more would have run, of those that the model allows."""
+    able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks(target.model))]
+    if wanting := [f"{name} ({' and '.join(options)})" for name in able if (options := lacking(name, target))]:
+        logger.info("not run, for want of an option: %s", ", ".join(wanting))
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:

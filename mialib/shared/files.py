@@ -91,7 +91,7 @@ def benchmark_of_rows(
     if missing:
         raise ValueError(
             f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {name_columns(rows[missing[0]])}. "
-            "Rename one"
+            f"Name the one with the labels {label_column}, 1 = member"
         )
     labels = check_labels([row[label_column] for row in rows], name)
     for i, n in enumerate(times):
@@ -251,6 +251,8 @@ READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv, 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSONL, parquet or CSV file; of a plain text file each line, as `text`."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; a file is expected")
     if path.suffix not in READERS:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
     if not path.is_file():

@@ -117,7 +117,7 @@ def test_a_baseline_that_tells_members_is_named_though_a_detector_is_higher():
 def test_too_few_texts_are_said_and_no_error(caplog):
     baselines = blind_tables.baseline_results([detected(0.7)], {"b": benchmark(WORDS, WORDS, n=9)})
     assert {str(r) for r in baselines} == {"too few texts"}
-    assert "b has no blind baselines: the smaller class has 9 texts" in caplog.text
+    assert "b: no blind baselines, since the smaller class has 9 texts" in caplog.text
     assert (
         blind_tables.summarize([detected(0.7)], baselines)
         == "No blind baseline could be fitted: there are too few texts."

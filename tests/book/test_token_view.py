@@ -1,6 +1,7 @@
 """The token view: a strip's text is the text, its framed tokens add up to the score, and markup shows as text."""
 
 import re
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -190,6 +191,11 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     assert made.before == tokenizer.decode(ids[:1]) and len(made.tokens) == 3 and made.after
     html = token_view.fragment({"t": made})
     assert Page(html).strips == [TEXTS[0]] and html.count('class="mv-out"') == 2 and "Struck out" in html
+    long = replace(made, after="word " * 10**6)
+    began = time.monotonic()
+    html = token_view.fragment({"t": long})
+    assert f"[and {5 * 10**6 - token_view.LEFT_OUT:,} characters more]" in html and len(html) < 10**5
+    assert time.monotonic() - began < 5
 
 
 def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):

@@ -366,3 +366,9 @@ def test_a_set_without_a_member_is_called_as_often_as_it_should_be(model_folder)
         sets.append(of_set["p"] <= 0.05)
     assert np.mean(called) == pytest.approx(0.05, abs=0.005)
     assert 0.02 < np.mean(sets) < 0.09
+
+
+def test_a_detector_that_audit_does_not_run_is_refused(model_folder, files, tmp_path):
+    mine, unseen = files
+    given = ["--model", model_folder, "--non-members", unseen, "--output", tmp_path / "out"]
+    assert error(mine, *given, "--detector", "neighbor").startswith("audit does not run neighbor")
