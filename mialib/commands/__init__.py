@@ -22,19 +22,24 @@ def main() -> None:
 
     Ctrl-C and SIGTERM end alike: temporary files are removed, what is finished is kept. A second one ends at once.
     """
-    for number in SIGNALS:
-        signal.signal(number, _stop)
+    try:
+        for number in SIGNALS:
+            signal.signal(number, _stop)
+        _run()
+    except Stopped as stopped:  # wherever it came, at the very end of `_run` too
+        with suppress(OSError):  # nobody may read it any more
+            print("mialib: stopped; what was kept so far is used the next time", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+        _end(*stopped.args)
+
+
+def _run() -> None:
     for stream in (sys.stdout, sys.stderr):  # of a terminal or a file that can't take all characters
         stream.reconfigure(errors="backslashreplace")
     try:
         from mialib.commands.cli import app
 
         app()
-    except Stopped as stopped:
-        with suppress(OSError):  # nobody may read it any more
-            print("mialib: stopped; what was kept so far is used the next time", file=sys.stderr, flush=True)
-            sys.stdout.flush()
-        _end(*stopped.args)
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         print(f"mialib: {error}", file=sys.stderr)
         sys.exit(1)

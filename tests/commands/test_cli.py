@@ -375,3 +375,21 @@ def test_a_page_made_by_hand_says_where_its_results_are(given, results, monkeypa
     monkeypatch.setattr("mialib.book.notebooks.run_notebook", lambda *_, **options: asked.update(options))
     run = CliRunner().invoke(app, ["notebook", "claims", "out.ipynb", *given])
     assert run.stdout == f"out.ipynb; its results: {results}\n" and str(asked["results"]) == results
+
+
+def test_a_signal_at_the_very_end_of_a_command_leaves_no_traceback():
+    code = (
+        "import os, signal\n"
+        "from mialib import commands\n"
+        "set_handler = signal.signal\n"
+        "def hit(number, handler):\n"  # as the handlers of a command that is done are put away
+        "    if handler is commands._end:\n"
+        "        signal.signal = set_handler\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return set_handler(number, handler)\n"
+        "signal.signal = hit\n"
+        "commands.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGTERM and "Traceback" not in done.stderr
+    assert done.stderr.startswith("mialib: stopped")
