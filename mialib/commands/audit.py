@@ -33,7 +33,7 @@ from mialib.commands.detection import ALL, check_fpr, check_options, check_targe
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
-from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, read_rows, texts_of
+from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
 from mialib.shared.near_duplicates import ngrams
 from mialib.store import atomic_path, code_hash, hash_texts, mialib_version, write_json
 from mialib.text import excerpt, language_of, words
@@ -197,11 +197,10 @@ def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts],
         (number, _), (other, _) = whose[later], whose[earlier]
         if number != other:
             both = [a for a, b in copies.items() if whose[a][0] == number and whose[b][0] == other]
-            named = ", ".join(excerpt(files[number].texts[whose[a][1]]) for a in both[:MOST_NAMED])
-            more = f" and {len(both) - MOST_NAMED} more" if len(both) > MOST_NAMED else ""
+            named = first_of([excerpt(files[number].texts[whose[a][1]]) for a in both], MOST_NAMED)
             raise ValueError(
                 f"texts of {files[number].name} that stand, as they are or nearly, in {files[other].name} too: "
-                f"{len(both)}. Take each out of one: {named}{more}"
+                f"{len(both)}. Take each out of one: {named}"
             )
     kept = [files[0]]
     for number, file in enumerate(files[1:], start=1):

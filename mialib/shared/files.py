@@ -53,9 +53,13 @@ def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = No
 
 def name_columns(columns: Iterable[str]) -> str:
     """Names of columns for an error message, the first of many and of each the beginning."""
-    names = [name if name.isprintable() and len(name) <= 60 else excerpt(name) for name in columns]
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return first_of([name if name.isprintable() and len(name) <= 60 else excerpt(name) for name in columns], MOST_NAMED)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names with commas between them, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def read_benchmark(
