@@ -2,7 +2,7 @@
 
 To read it, take the files of this folder in this order; they import nothing of its folders.
 
-    store                     files, all or nothing; the hashes that their names are made of
+    store, plain              files, all or nothing, and the hashes in their names; what callers give, as arrays
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to four numbers a token

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mialib.metrics import FloatArray, Interval, clopper_pearson, threshold_at_fpr
+from mialib.metrics import FloatArray, Interval, check_level, clopper_pearson, threshold_at_fpr
+from mialib.plain import plain_array
 
 KNOWN = "the scores of known non-members"
 DIVISIONS, MOST_COUNTED = 19_999, 1000  # random ones that are drawn; texts up to which all are counted
@@ -109,6 +110,7 @@ def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> 
     """The fewest known non-members that allow a threshold for a wanted FPR: none of them may lie above it."""
     if not 0 < fpr < 1:
         raise ValueError(f"a wanted FPR lies between 0 and 1, both excluded, got {fpr}")
+    check_level(level)
     if is_confident:  # the upper end for 0 of n: (1 - level) / 2 = (1 - fpr)^n
         return math.ceil(math.log((1 - level) / 2) / math.log1p(-fpr) - 1e-9)
     return math.ceil(1 / fpr - 1 - 1e-9)
@@ -116,7 +118,7 @@ def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> 
 
 def check_scores(scores: ArrayLike, name: str, at_least: int = 0) -> FloatArray:
     """Scores as (N,) float64; ValueError where they are no list, fewer than needed, or one of them is not finite."""
-    scores = np.asarray(scores, np.float64)
+    scores = plain_array(scores, name, np.float64)
     if scores.ndim != 1 or len(scores) < at_least:
         how_many = f", and at least {at_least}" if at_least else ""
         raise ValueError(f"{name}: a list is needed, a number for each text{how_many}; got shape {scores.shape}")

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.plain import plain_array
+
 FloatArray = NDArray[np.float64]
 BySeed = Sequence[ArrayLike]  # scores of the same texts by models of several training seeds
 
@@ -49,7 +51,7 @@ class Comparison:
 
 def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The members' and the non-members' scores, checked: the one gate of this module."""
-    labels, scores = np.asarray(labels), np.asarray(scores, dtype=np.float64)
+    labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
     if labels.shape != scores.shape or labels.ndim != 1:
         raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
     if wrong := sorted(set(np.unique(labels).tolist()) - {0, 1}):
@@ -89,7 +91,7 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     """The AUC of each row of scores, (R, N) -> (R,): what `auc` gives, for a whole grid at once."""
     from scipy.stats import rankdata
 
-    labels, scores = np.asarray(labels), np.asarray(scores, dtype=np.float64)
+    labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
     if scores.ndim != 2 or not len(scores):
         raise ValueError(f"one row of scores or more is needed, got scores of shape {scores.shape}")
     members, non_members = split_scores(labels, scores[0])
@@ -112,6 +114,7 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     from scipy.optimize import brentq
     from scipy.special import stdtrit
 
+    check_level(level)
     placed = placements(*split_scores(labels, scores))
     estimate, (m, n) = float(placed[0].mean()), map(len, placed)
     if min(m, n) == 1:  # which says nothing of its class's spread
@@ -135,6 +138,12 @@ def _exponential_variance(auc: float, m: int, n: int) -> float:
     """Variance of an AUC of exponential scores (Hanley and McNeil 1982), or of their negatives, whichever is larger."""
     high, low = sorted([auc / (1 + auc), (1 - auc) / (2 - auc)], reverse=True)
     return auc * (1 - auc) * (1 + (max(m, n) - 1) * high + (min(m, n) - 1) * low) / (m * n)
+
+
+def check_level(level: float) -> None:
+    """ValueError for a level of confidence that is no share between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"a level of confidence lies between 0 and 1, such as 0.95; got {level}")
 
 
 def certain_within(n: int, level: float) -> float:
@@ -162,6 +171,7 @@ def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed
     agrees (one class wholly above the other against chance) all parts are 0; the interval then reaches as far towards 0
     as `auc_interval`'s does, and the p-value is the smallest that so many texts can give.
     """
+    check_level(level)
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
     pairs = [(_placed(labels, of_a), _placed(labels, of_b)) for of_a, of_b in runs]
     # (seeds, folds, texts of the class), NaN where not judged
@@ -214,13 +224,13 @@ def _pair_seeds(
     """The labels, and each seed's checked scores of both sides, (F, N) each."""
     if not len(scores_a) or len(scores_a) != len(scores_b):
         raise ValueError(f"{len(scores_a)} and {len(scores_b)} seeds; at least one, and the same for both, are needed")
-    labels = np.asarray(labels)
+    labels = plain_array(labels, "labels")
     return labels, [(_rows(labels, a), _rows(labels, b)) for a, b in zip(scores_a, scores_b, strict=True)]
 
 
 def _rows(labels: NDArray[Any], scores: ArrayLike) -> FloatArray:
     """Scores (N,) or (F, N) as (F, N), checked: NaN only for a text of one of several folds."""
-    rows = np.atleast_2d(np.asarray(scores, dtype=np.float64))
+    rows = np.atleast_2d(plain_array(scores, "scores", np.float64))
     if rows.shape[1] != len(labels):
         raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {np.shape(scores)}")
     if len(rows) > 1 and (n_unjudged := np.isnan(rows).sum(axis=0)).max() > 1:
@@ -257,8 +267,9 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
     """FPR, TPR and threshold (predict member where score >= threshold), from (0, 0) to (1, 1), all corners kept."""
     from sklearn.metrics import roc_curve
 
-    split_scores(labels, scores)
-    return roc_curve(labels, scores, drop_intermediate=False)
+    members, non_members = split_scores(labels, scores)
+    is_member = np.repeat([1, 0], [len(members), len(non_members)])
+    return roc_curve(is_member, np.concatenate([members, non_members]), drop_intermediate=False)
 
 
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
@@ -329,6 +340,7 @@ def compare_tpr_at_fpr_over_seeds(
     Scores, and how the parts of the variance are joined, as in `compare_auc_over_seeds`. The part over texts is the
     bootstrap variance of the mean difference: in each resample all seeds, folds and both sides keep the same texts.
     """
+    labels = plain_array(labels, "labels")
     tprs = _resampled_tprs(labels, scores_a, scores_b, fpr, n_resamples)  # (sides, seeds, folds, resamples)
     by_run, resampled = (tprs[0] - tprs[1])[..., 0], np.nanmean(tprs[0] - tprs[1], axis=(0, 1))[1:]
     difference, n_texts = float(by_run.mean()), (int(np.sum(labels)), int(np.sum(np.equal(labels, 0))))
@@ -367,5 +379,6 @@ def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
     """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""
     from scipy.stats import binomtest
 
+    check_level(level)
     interval = binomtest(n_found, n).proportion_ci(level, method="exact")
     return Interval(n_found / n, float(interval.low), float(interval.high), level)

@@ -9,21 +9,29 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from numbers import Integral
+from reprlib import repr as short_repr
 
+from mialib.plain import plain_list
+
+HALF_PAIR = re.compile("[\ud800-\udfff]")
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a script
 
 
-def check_texts(texts: Sequence[str], name: str) -> None:
-    """ValueError that names the first text that is not a string, or is empty or blank."""
-    if isinstance(texts, str):
-        raise ValueError(f"{name}: a list of texts is expected, got one string {excerpt(texts)}")
-    for i, text in enumerate(texts):
+def check_texts(texts: Iterable[str], name: str) -> list[str]:
+    """The texts of any container (`mialib.plain`) as a list of plain strings.
+
+    ValueError that names the first text that is not a string, or is empty or blank.
+    """
+    given = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy has its own
+    for i, text in enumerate(given):
         if not isinstance(text, str):
-            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {text!r}")
-        if not text.strip():
+            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {short_repr(text)}")
+        if not text or text.isspace():
             raise ValueError(f"{name}, text {i} is empty")
-        if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+        if HALF_PAIR.search(text):
             raise ValueError(f"{name}, text {i} holds half of a surrogate pair, which is no text: {excerpt(text)}")
+    return given
 
 
 def excerpt(text: str, n_characters: int = 60) -> str:
@@ -70,18 +78,21 @@ def count_words(text: str, language: str = "en") -> int:
 
 def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
     """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
-    if n_words < 1:
-        raise ValueError(f"cannot cut to {n_words} words; at least 1 is needed")
+    _check_n_words(n_words, "cut to")
     for count, (_, end) in enumerate(word_spans(text, language), start=1):
         if count == n_words:
             return text[:end]
     return text
 
 
+def _check_n_words(n_words: int, what: str) -> None:
+    if not isinstance(n_words, Integral) or n_words < 1:
+        raise ValueError(f"{what} {n_words} words; a whole number of at least 1 is needed")
+
+
 def split_into_snippets(text: str, n_words: int, language: str = "en") -> list[str]:
     """Consecutive snippets of `n_words` words, white space inside kept; a shorter rest at the end is left out."""
-    if n_words < 1:
-        raise ValueError(f"a snippet of {n_words} words; at least 1 is needed")
+    _check_n_words(n_words, "a snippet of")
     spans = list(word_spans(text, language))
     if len(spans) < n_words:
         raise ValueError(f"a document of {len(spans)} words has no snippet of {n_words}: {excerpt(text)}")

@@ -55,7 +55,7 @@ def test_sets_are_drawn_from_lists_of_scores_that_hold_as_many():
         d.draw_sets(np.arange(10.0), None, 0, 5, 3, rng)
     with pytest.raises(ValueError, match="scores of non-members: a list is needed"):
         d.draw_sets(np.ones((10, 2)), None, 2, 5, 3, rng)
-    with pytest.raises(ValueError, match="scores of the others: a list is needed"):
+    with pytest.raises(ValueError, match="scores of the others: a list is "):
         d.draw_sets(np.arange(10.0), np.array(1.0), 2, 5, 3, rng)
     assert d.split_sizes([1, 20, 50], 30) == ([1, 20], [50])
     with pytest.raises(ValueError, match="no set of 50, 100 texts can be drawn from 30"):

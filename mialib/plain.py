@@ -1,0 +1,63 @@
+"""What callers give, as plain lists and arrays: a list, tuple, generator, pandas Series of any index, NumPy, Arrow or
+`datasets` column of the same values all mean the same, in the container's own order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+
+def plain_list(values: Iterable[Any], name: str) -> list[Any]:
+    """The values in their container's order.
+
+    ValueError for what is no list of values: one string, a table, a dict, a set (which has no order).
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{name}: {np.ma.count_masked(values)} of {values.size} values are masked; take them out")
+    if (
+        isinstance(values, str | bytes | Mapping | Set)
+        or not hasattr(values, "__iter__")
+        or getattr(values, "ndim", 1) != 1
+    ):
+        raise ValueError(f"{name}: a list is expected, got {_described(values)}")
+    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)  # Arrow's own values are no Python ones
+
+
+def plain_array(values: ArrayLike, name: str, dtype: DTypeLike = None) -> NDArray[Any]:
+    """Numbers as an array of one dimension or more; ValueError, with the name, for what is none."""
+    if isinstance(values, np.ma.MaskedArray) or np.ndim(values) == 0:
+        values = plain_list(values, name)
+    try:
+        array = np.asarray(values, dtype)
+        array = np.array(array.tolist()) if array.dtype.kind == "O" else array  # as of pandas' own kinds of integers
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name}: numbers are expected ({error})") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name}: numbers are expected, got {_described(array.flat[0] if array.size else array)}")
+    return array
+
+
+def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
+    """Which of `n` things, by their numbers or by a mask of `n` truth values, as their numbers.
+
+    ValueError for a mask of another length and for a number that is not whole; IndexError for one that is too large.
+    """
+    given = plain_array(indices, name)
+    if given.dtype.kind == "b":
+        if given.shape != (n,):
+            raise ValueError(f"{name}: a mask of {n} values is expected, got one of shape {given.shape}")
+        return np.flatnonzero(given)
+    if not given.size:
+        return np.empty(0, np.int64)
+    if given.ndim != 1 or given.dtype.kind == "f":
+        raise ValueError(f"{name}: whole numbers are expected, got {given.dtype} of shape {given.shape}")
+    if len(wrong := given[(given >= n) | (given < -n)]):
+        raise IndexError(f"{name}: number {wrong[0]} of {n}")
+    return given.astype(np.int64)
+
+
+def _described(value: Any) -> str:
+    return f"one string {value[:60]!r}" if isinstance(value, str) else type(value).__name__
