@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.store import atomic_path
+from mialib.plain import plain_array, plain_indices
+from mialib.store import atomic_path, hash_texts
 
 FORMAT_VERSION = 2  # 1 had no top_log_prob
 COLUMNS = {
@@ -55,6 +56,30 @@ def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> 
     for column in columns:
         if column in lacks:
             raise ValueError(f"{what} is not applicable: {lacks[column]}")
+
+
+def text_hashes(texts: Sequence[str]) -> dict[str, Any]:
+    """The part of a provenance that says of which texts a pass is, and which texts are the same lowercased."""
+    return {
+        "texts": hash_texts(texts),
+        "lowercased": hash_texts(text.lower() for text in texts),
+        "n_texts": len(texts),
+    }
+
+
+def same_or_unknown(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two passes are of the same texts, as far as both say of which they are.
+
+    Of texts that were taken from a pass or cut after it, its provenance no longer says which they are.
+    """
+    own, others = (None if {"taken", "prefix"} & made.keys() else made.get("texts") for made in (provenance, other))
+    return own == others or not (own and others)
+
+
+def is_same_model(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two passes are by the same weights after the same start token."""
+    keys = ("revision", "start_token_id")
+    return bool(provenance.get("revision")) and all(provenance.get(key) == other.get(key) for key in keys)
 
 
 @dataclass(frozen=True)
@@ -158,17 +183,18 @@ class TokenStats(Sequence[TokenRow]):
         A causal model has not seen what follows a prefix, so the statistics of a prefix are a prefix of
         the statistics. Raises ValueError where a text has fewer scored tokens than asked for, or none are.
         """
-        wanted = np.asarray(n_tokens)
+        wanted = plain_array(n_tokens, "tokens of a prefix")
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
-            raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {n_tokens[i]} were asked for")
-        rows = [TokenRow(*(column[:n] for column in row)) for row, n in zip(self, n_tokens, strict=True)]
+            raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {wanted[i]} were asked for")
+        rows = [TokenRow(*(column[:n] for column in row)) for row, n in zip(self, wanted, strict=True)]
         return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> TokenStats:
-        """The statistics of the texts with these numbers, in this order."""
-        rows = [self[int(i)] for i in indices]
-        return TokenStats.from_rows(rows, n_cut=self.n_cut[np.asarray(indices, np.int64)], provenance=self.provenance)
+        """The statistics of the texts with these numbers, in this order, or of those that a mask of N values marks."""
+        numbers = plain_indices(indices, len(self), "texts to take")
+        rows = [self[i] for i in numbers]
+        return TokenStats.from_rows(rows, n_cut=self.n_cut[numbers], provenance=self.provenance | {"taken": True})
 
     def save(self, path: str | Path) -> None:
         """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""

@@ -218,6 +218,12 @@ def model_folder(tiny_model):
     return tiny_model("gpt_neox")
 
 
+@pytest.fixture(scope="session")
+def reference_folder(tiny_model):
+    """Another tiny model with the same tokenizer, as a reference."""
+    return tiny_model("gpt_neox", seed=1)
+
+
 def save_tiny_masked_model(folder):
     """A tiny masked model with random weights, and a tokenizer that knows many of the sentences' words."""
     bpe = Tokenizer(models.BPE())

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from mialib.frequency import TokenFrequency
 from mialib.model_selection import Grid
-from mialib.token_stats import TokenStats, check_known
+from mialib.plain import plain_array
+from mialib.store import hash_texts
+from mialib.text import check_texts
+from mialib.token_stats import TokenStats, check_known, is_same_model, same_or_unknown
 
 FloatArray = NDArray[np.float64]
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
@@ -82,7 +85,8 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     reference corpus; `neighbors`, the mean log p of each text's neighbors, (N, M) in nats. What it does not need is not
     looked at. ValueError for an unknown detector or hyperparameter, a missing input, a column that the model does not
     give, inputs of another number of texts or another tokenizer, and, naming the text, for a statistic or a score that
-    is not finite.
+    is not finite; for a pass or texts of others than the statistics are of, as far as their provenance says; and for a
+    reference that is the model itself.
     """
     chosen = get_detector(name)
     inputs = {need: given.pop(need, None) for need in INPUTS}
@@ -91,25 +95,16 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
         raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {known}")
     for option, value in given.items():
         check_hyperparameter(name, option, value, chosen.hyperparameters[option])
+    _check_pass(stats, f"detector {name!r}: the statistics")
     check_known(chosen.reads, stats.lacks, f"detector {name!r}")
     if missing := [need for need in chosen.needs if inputs[need] is None]:
         raise ValueError(f"detector {name!r} needs {' and '.join(f'{need}=' for need in missing)}")
-    for table in (stats, *(inputs[need] for need in chosen.needs)):
-        if isinstance(table, TokenStats):
-            table.check_finite()
-    if "tempered" in chosen.needs:
-        check_temperature(inputs["tempered"])
-    if inputs["neighbors"] is not None:
-        inputs["neighbors"] = check_neighbors(inputs["neighbors"])
     shared, per_text = {}, {}
     for need in chosen.needs:
         if need == "frequency":
             shared["frequency"] = check_vocabulary(inputs[need], stats).log_probability
-        elif len(inputs[need]) != len(stats):
-            n_given = len(inputs[need])
-            raise ValueError(f"detector {name!r}: {need} holds {n_given} texts, the statistics {len(stats)}")
         else:
-            per_text[INPUTS[need]] = inputs[need]
+            per_text[INPUTS[need]] = check_input(need, inputs[need], stats, f"detector {name!r}")
     scores = np.empty(len(stats))
     for i, row in enumerate(stats):
         own = {argument: values[i] for argument, values in per_text.items()}
@@ -146,8 +141,39 @@ def _is_number(value: Any) -> bool:
         return False
 
 
+def check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
+    """What a detector needs of each text; ValueError where it is of another kind, of other texts, or not finite."""
+    if need == "texts":
+        given = check_texts(given, f"{what}: texts")
+        is_same = same_or_unknown(stats.provenance, {"texts": hash_texts(given)})
+    elif need == "neighbors":
+        given, is_same = check_neighbors(given), True
+    else:
+        _check_pass(given, f"{what}: {need}")
+        expected = {"texts": stats.provenance.get("lowercased")} if need == "lowercase" else {}
+        is_same = same_or_unknown(stats.provenance | expected, given.provenance)
+    if len(given) != len(stats):
+        raise ValueError(f"{what}: {need} holds {len(given)} texts, the statistics {len(stats)}")
+    if not is_same:
+        raise ValueError(f"{what}: {need} is of other texts than the statistics, or of the same in another order")
+    if need == "tempered":
+        check_temperature(given)
+    if need == "reference" and is_same_model(stats.provenance, given.provenance):
+        raise ValueError(f"{what}: the reference is the model itself, {given.provenance['model']}; give another")
+    return given
+
+
+def _check_pass(stats: Any, what: str) -> None:
+    """ValueError for what is no token statistics, and for a number in them that is not finite."""
+    if not isinstance(stats, TokenStats):
+        raise ValueError(f"{what}: TokenStats, which Scorer.score gives, are expected; got {type(stats).__name__}")
+    stats.check_finite()
+
+
 def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequency:
     """The frequencies, unless they count another tokenizer's tokens than the statistics hold."""
+    if not isinstance(frequency, TokenFrequency):
+        raise ValueError(f"frequency: TokenFrequency, as of count_tokens, is expected; got {type(frequency).__name__}")
     tokenizer = stats.provenance.get("tokenizer")
     if tokenizer and frequency.tokenizer and tokenizer != frequency.tokenizer:
         raise ValueError(
@@ -165,13 +191,13 @@ def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequ
 
 def check_temperature(tempered: TokenStats) -> None:
     """ValueError for a pass at another temperature than TEMPERATURE."""
-    if tempered.provenance and (found := tempered.provenance.get("temperature", 1)) != TEMPERATURE:
+    if "model" in tempered.provenance and (found := tempered.provenance.get("temperature", 1)) != TEMPERATURE:
         raise ValueError(f"tempered: a pass at temperature {TEMPERATURE:g} is needed, this one is at {found:g}")
 
 
 def check_neighbors(neighbors: FloatArray) -> FloatArray:
     """Mean log p of neighbors as (N, M) float64, M at least 1; ValueError for another shape or a number not finite."""
-    neighbors = np.asarray(neighbors, np.float64)
+    neighbors = plain_array(neighbors, "neighbors", np.float64)
     if neighbors.ndim != 2 or not neighbors.shape[1]:
         raise ValueError(f"neighbors: mean log p of shape (texts, neighbors) is expected, got {neighbors.shape}")
     if len(wrong := np.argwhere(~np.isfinite(neighbors))):

@@ -349,14 +349,14 @@ def test_names_stand_at_both_sides_and_bars_over_those_that_are_not_apart():
 
 
 @pytest.fixture
-def of_page(model_folder, benchmark_file, tmp_path):
+def of_page(model_folder, reference_folder, benchmark_file, tmp_path):
     """A page's targets: the tiny model with itself as its reference, on texts and on shifted ones."""
     rows = [json.loads(line) for line in Path(benchmark_file).read_text().splitlines()]
     for row in rows:
         row["text"] = row["text"] if row["label"] else row["text"].upper()
     shifted = tmp_path / "shifted.jsonl"
     shifted.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return ranking.columns(model_folder, benchmark_file, model_folder, None, str(shifted))
+    return ranking.columns(model_folder, benchmark_file, reference_folder, None, str(shifted))
 
 
 def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):

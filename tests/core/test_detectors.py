@@ -489,8 +489,8 @@ def test_a_text_of_one_token_has_a_finite_score(name, model_folder, tokenizer):
     assert stats.n_tokens[0] == 1
     inputs = {
         "texts": texts,
-        "lowercase": stats,
-        "reference": stats,
+        "lowercase": replace(stats, provenance={}),
+        "reference": replace(stats, provenance={}),
         "frequency": mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences"),
         "neighbors": random_neighbors(2),
         "tempered": scorer.score(texts, temperature=2, progress=False),

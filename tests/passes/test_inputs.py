@@ -26,8 +26,8 @@ from mialib.passes.inputs import (
 
 
 @pytest.fixture
-def target(model_folder, benchmark_file, corpus_file):
-    return Target(model=model_folder, benchmark=benchmark_file, reference=model_folder, corpus=corpus_file)
+def target(model_folder, reference_folder, benchmark_file, corpus_file):
+    return Target(model=model_folder, benchmark=benchmark_file, reference=reference_folder, corpus=corpus_file)
 
 
 @pytest.fixture
