@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
+PIECE_CHARACTERS = 2**20  # of a text, tokenized at once
+SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
 SECONDS_A_PART = 10.0  # of work, that an interruption costs at most, but for one batch
 T = TypeVar("T")
 
@@ -21,15 +23,39 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
     return tokenizer(list(texts), return_attention_mask=False, **options)["input_ids"] if texts else []
 
 
-def token_batches(token_ids: Sequence[Sequence[int]], budget: Callable[[], int]) -> Iterator[list[int]]:
+def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: int) -> tuple[list[int], int]:
+    """The first `n_tokens` ids of a text of any length, and how many it has in all.
+
+    The memory is that of a piece: a tokenizer takes some 170 bytes a character. A border between pieces may cut a token
+    in two, so what it changes is counted anew on the characters around it.
+    """
+    size = PIECE_CHARACTERS
+    while len(beginning := encode(tokenizer, [text[:size]])[0]) < n_tokens + SEAM_CHARACTERS and size < len(text):
+        size *= 4
+    if size >= len(text):
+        return beginning[:n_tokens], len(beginning)
+    borders = range(size, len(text), PIECE_CHARACTERS)
+    n_all = len(beginning) + sum(len(encode(tokenizer, [text[at : at + PIECE_CHARACTERS]])[0]) for at in borders)
+    for at in borders:
+        before, after = text[at - SEAM_CHARACTERS : at], text[at : at + SEAM_CHARACTERS]
+        whole, *halves = map(len, encode(tokenizer, [before + after, before, after]))
+        n_all += whole - sum(halves)
+    return beginning[:n_tokens], n_all
+
+
+def token_batches(
+    token_ids: Sequence[Sequence[int]], budget: Callable[[], int], borders: Sequence[int] = ()
+) -> Iterator[list[int]]:
     """Batches of the texts' numbers, longest first, each within the budget of tokens, padding included.
 
-    A text that would be padded by more than a quarter starts a new batch, which costs less than the padding.
+    A text that would be padded by more than a quarter starts a new batch, which costs less than the padding. So does
+    one on the other side of a border, a number of tokens: see `mialib.models.rope_borders`.
     """
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
-        longest = len(token_ids[batch[0]]) if batch else 0
-        if batch and (longest * (len(batch) + 1) > budget() or len(token_ids[i]) < (1 - PADDING_SHARE) * longest):
+        n, longest = len(token_ids[i]), len(token_ids[batch[0]]) if batch else 0
+        is_apart = n < (1 - PADDING_SHARE) * longest or any(n <= border < longest for border in borders)
+        if batch and (longest * (len(batch) + 1) > budget() or is_apart):
             yield batch
             batch = []
         batch.append(i)

@@ -14,7 +14,7 @@ from mialib.store import hash_of
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +61,29 @@ class LoadedModel:
         )
 
 
+def rope_borders(config: PreTrainedConfig) -> tuple[int, ...]:
+    """The numbers of tokens up to which a model reads a text otherwise than beyond.
+
+    LongRoPE (Phi-3) turns all positions of a *batch* by other angles where its longest text is longer than
+    `original_max_position_embeddings`: texts on both sides of it must not share a batch.
+    """
+    ropes = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    of_layers = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]  # one for all, or for each kind
+    long = [rope for rope in of_layers if rope.get("rope_type") == "longrope"]
+    return tuple(sorted({int(rope["original_max_position_embeddings"]) for rope in long}))
+
+
 def pick_device(device: str = "auto") -> torch.device:
-    """The wanted device; "auto" takes CUDA, then Apple's GPU, then the CPU."""
+    """The wanted device; "auto" takes CUDA, then Apple's GPU, then the CPU. ValueError for one that is not here."""
     import torch
 
     if device != "auto":
-        return torch.device(device)
+        try:
+            torch.empty(0, device=device)
+            return torch.device(device)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            why = (str(error).splitlines() or [""])[0]
+            raise ValueError(f"device {device!r} can't be used here ({why}); give auto, cpu, cuda or mps") from None
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -90,9 +107,10 @@ def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_toke
     """The id of the token that is prepended to each text, so that its first token is predicted too (DC-PDD, Eq. 2).
 
     "auto" takes DC-PDD's choice for the model's family where the tokenizer knows that token, else the tokenizer's start
-    token, else its end token; None prepends nothing. ValueError where the tokenizer has no such token.
+    token, else its end token; None, or the word "none", prepends nothing. ValueError where the tokenizer has no such
+    token.
     """
-    if start_token is None:
+    if start_token is None or start_token.lower() == "none":
         return None
     if start_token == "auto":
         of_family = START_TOKEN_OF_FAMILY.get(family)

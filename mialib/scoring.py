@@ -18,26 +18,28 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from threading import RLock
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mialib.batches import encode, in_parts, right_padded, token_batches
-from mialib.models import LoadedModel, find_head, free_bytes
+from mialib.batches import PIECE_CHARACTERS, encode, encode_beginning, in_parts, right_padded, token_batches
+from mialib.models import LoadedModel, find_head, free_bytes, rope_borders
 from mialib.store import code_hash, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
-from mialib.token_stats import StatsPart, TokenRow, TokenStats
+from mialib.token_stats import StatsPart, TokenRow, TokenStats, text_hashes
 
 logger = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.floating]
+T = TypeVar("T")
 
 LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
-TEXTS_AT_ONCE = 1024  # tokenized ahead
+TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1024, 2**22  # tokenized ahead
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
 # product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor makes
 # them of a model that runs whole, and else by columns.
@@ -161,6 +163,17 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
+def in_turn(method: Callable[..., T]) -> Callable[..., T]:
+    """A method that one thread at a time runs: threads that share a scorer share the memory that it works in."""
+
+    @wraps(method)
+    def call(self: Scorer, *given: Any, **named: Any) -> T:
+        with self._turn:
+            return method(self, *given, **named)
+
+    return call
+
+
 class Scorer:
     """A causal language model that scores texts; `mialib.Scorer` takes one by name.
 
@@ -172,8 +185,11 @@ class Scorer:
         self.device = model.model.device
         self.tokens_per_batch = fitting_tokens(model)
         self._head = find_head(model)
+        self._borders = [n + 1 for n in rope_borders(model.model.config)]  # the last token is predicted and never read
         self._memory = torch.empty(0)  # that logits are worked out in, kept from batch to batch
+        self._turn = RLock()
 
+    @in_turn
     def score(
         self,
         texts: Sequence[str],
@@ -200,7 +216,7 @@ class Scorer:
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
 
-        check_texts(texts, "texts to score")
+        texts = check_texts(texts, "texts to score")
         if save and (found is None or iter(found) is found):
             raise TypeError("`found` has to give again what `save` is given: a list that it appends to, or the like")
         found, held = found if save else list(found or ()), []
@@ -244,7 +260,7 @@ class Scorer:
                 f"{self.loaded.max_tokens}; give fewer: {excerpt(after)}"
             )
         for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts, before):
-            for batch in token_batches(token_ids, lambda: self.tokens_per_batch):
+            for batch in self.batches(token_ids):
                 of_batch = [numbers[at] for at in batch]
                 if not is_scored[of_batch].all():
                     rows = self.score_batch([token_ids[at] for at in batch], [len(before)] * len(batch), temperature)
@@ -266,11 +282,14 @@ class Scorer:
             "device": self.device.type,
             "start_token_id": loaded.start_token_id,
             "max_tokens": loaded.max_tokens,
-            "texts": hash_texts(texts),
-            "n_texts": len(texts),
+            **text_hashes(texts),
             "mialib": mialib_version(),
             "code": code_hash("scoring"),
         }
+
+    def batches(self, token_ids: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Batches of texts by their numbers; of each text the token ids that are read and the last, which is not."""
+        return token_batches(token_ids, lambda: self.tokens_per_batch, self._borders)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, without start token and not cut to the context."""
@@ -281,7 +300,13 @@ class Scorer:
     ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
         """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
-        blocks = [order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE)]
+        blocks, n_characters = [], math.inf
+        for i in order:
+            n_characters += len(texts[i])
+            if n_characters > CHARACTERS_AT_ONCE or len(blocks[-1]) == TEXTS_AT_ONCE:
+                blocks.append([])
+                n_characters = len(texts[i])
+            blocks[-1].append(i)
         with ThreadPoolExecutor(1) as pool:
             ahead = deque(pool.submit(self.encode, texts, numbers, before) for numbers in blocks[:1])
             for i, numbers in enumerate(blocks):
@@ -295,15 +320,21 @@ class Scorer:
         """Token ids of the texts with these numbers, start token and those of `before` first, cut to the context and
         the one token that it predicts; and how many tokens each lost."""
         start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
-        longest = self.loaded.max_tokens + 1  # the last token is predicted and never read
-        encoded = [start + ids for ids in self.token_ids([texts[i] for i in numbers])]
-        for i, ids in zip(numbers, encoded, strict=True):
-            if len(ids) < 2 + len(before):
+        longest = self.loaded.max_tokens + 1 - len(start)  # the last token is predicted and never read
+        at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]
+        whole = dict(zip(at_once, self.token_ids([texts[i] for i in at_once]), strict=True))
+        token_ids, n_cut = [], []
+        for i in numbers:
+            ids = whole.get(i)
+            ids, n = (ids, len(ids)) if ids else encode_beginning(self.loaded.tokenizer, texts[i], longest)
+            if len(start) + n < 2 + len(before):
                 raise ValueError(
-                    f"text {i} has {len(ids) - len(before)} token and no start token is prepended, so nothing can be "
-                    f"scored: {excerpt(texts[i])}"
+                    f"text {i} has {len(start) + n - len(before)} token and no start token is prepended, so nothing "
+                    f"can be scored: {excerpt(texts[i])}"
                 )
-        return [ids[:longest] for ids in encoded], [max(0, len(ids) - longest) for ids in encoded]
+            token_ids.append(start + ids[:longest])
+            n_cut.append(max(0, n - longest))
+        return token_ids, n_cut
 
     def warn_of_cut(self, n_cut: Sequence[int] | NDArray[np.integer]) -> None:
         """Say how many texts and tokens did not fit into the context."""
@@ -326,6 +357,7 @@ class Scorer:
                 f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? {excerpt(text)}"
             )
 
+    @in_turn
     def score_batch(
         self, token_ids: list[list[int]], begins: list[int] | None = None, temperature: float = 1.0
     ) -> list[TokenRow]:

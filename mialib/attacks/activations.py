@@ -21,14 +21,16 @@ from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import (
     TRAINING_BYTES,
     check_fits,
+    check_revision,
     load_model,
     load_scorer,
+    model_revision,
     pass_key,
     pick_dtype,
     unload,
 )
 from mialib.lab.training import HeadLoss, one_thread
-from mialib.models import LoadedModel, find_head, pick_device
+from mialib.models import LoadedModel, find_head, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import ARRAYS, Parts, keep
 from mialib.store import code_hash, hash_of, hash_texts
@@ -85,11 +87,14 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
     if isinstance(model, Proxy):
         made_by = {"learning_rate": model.learning_rate, "epochs": model.epochs}
         made_by["members"] = hash_texts(model.member_texts)
+    key = pass_key(name, device=device, dtype=dtype)
 
     def make(parts: Parts) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
+            check_revision(name, model_revision(name), key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
-        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts, parts, parts.add)._asdict()
+        scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
+        return _run(scorer.loaded, texts, parts, parts.add)._asdict()
 
     kept = keep(
         "activations",
@@ -98,7 +103,7 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
         ARRAYS,
         texts=hash_texts(texts),
         code=code_hash("attacks.activations", "lab.training", apart=("lab",)),  # its loss trains proxies
-        **pass_key(name, device=device, dtype=dtype),
+        **key,
         **made_by,
     )
     return Pass(**kept)
@@ -170,7 +175,7 @@ def _run(
             values[layer, :, : state.shape[-1]] = state[rows, lengths - 1].float().cpu().numpy()
         return batch, values
 
-    batches = token_batches(token_ids, lambda: budget)
+    batches = token_batches(token_ids, lambda: budget, rope_borders(loaded.model.config))
     for some in in_parts(last_states(batch) for batch in batches if not is_done[batch].all()):
         numbers, values = zip(*some, strict=True)
         parts.append({"numbers": np.concatenate(numbers), "values": np.concatenate(values, axis=1)})
@@ -226,7 +231,7 @@ def train_proxy(
     with one_thread():
         for _ in range(epochs):
             optimizer.zero_grad(set_to_none=True)
-            for chunk in token_batches(token_ids, lambda: TRAINING_TOKENS_AT_ONCE):
+            for chunk in token_batches(token_ids, lambda: TRAINING_TOKENS_AT_ONCE, rope_borders(weights.config)):
                 loss = _summed_loss(weights, head, [token_ids[i] for i in chunk]) / n_predicted
                 if not torch.isfinite(loss):
                     raise FloatingPointError(

@@ -184,7 +184,7 @@ def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]
         differs = own.token_ids[:n_shared] != np.asarray(ids[1 : 1 + n_shared])
         begins.append(int(differs.argmax()) if differs.any() else n_shared)
     log_probs: list[FloatArray] = [np.empty(0)] * len(variants)
-    for batch in token_batches(token_ids, lambda: scorer.tokens_per_batch):
+    for batch in scorer.batches(token_ids):
         rows = scorer.score_batch([token_ids[i] for i in batch], [begins[i] for i in batch])
         for i, row in zip(batch, rows, strict=True):
             scorer.check_finite(i, row, variants[i])

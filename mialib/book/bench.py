@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
-from mialib.batches import right_padded, token_batches
+from mialib.batches import right_padded
 from mialib.book.tables import text_table
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import SPARE_BYTES, pick_dtype
@@ -244,7 +244,7 @@ def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
     padding included, and the output head's product on the real positions. Tokenized and batched beforehand."""
     token_ids = [[scorer.loaded.start_token_id, *ids] for ids in scorer.token_ids(texts)]
     batches = []
-    for batch in token_batches(token_ids, lambda: scorer.tokens_per_batch):
+    for batch in scorer.batches(token_ids):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], scorer.device)
         batches.append((inputs, torch.arange(inputs.shape[1], device=scorer.device) < lengths[:, None]))
     model = scorer.loaded.model

@@ -7,10 +7,11 @@ page asks of it loads it once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,14 @@ SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the librarie
 LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 SAME_LOGITS = 1e-6  # beside the largest logit
 CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
+FAR_BELOW = 2  # times the log-prob of a guess, a mean that no trained model gives
+MOST_LAYERS = 10_000
+# Of several kinds: a model may know one of them alone.
+ORDINARY_TEXTS = (
+    "The river rises in the hills above the old mill and runs south through three villages to the sea.",
+    "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
+    "def mean(values):\n    return sum(values) / len(values)\n",
+)
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
 _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
@@ -54,7 +63,11 @@ def local_path(name: str) -> Path | None:
         from mialib.lab.models import lab_model
 
         return lab_model(name)
-    return Path(name) if Path(name).is_dir() else local_copy(name, "model")
+    folder = Path(name) if Path(name).is_dir() else local_copy(name, "model")
+    for file in folder.iterdir() if folder else ():  # a pipe or a device would be read without end
+        if not (file.is_file() or file.is_dir()):
+            raise ValueError(f"model {name}: {file.name} is no regular file, or a link that leads nowhere; remove it")
+    return folder
 
 
 def source_of(name: str) -> dict[str, Any]:
@@ -129,6 +142,7 @@ def load_model(
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where, name)
     check_fits(name, where, torch_dtype.itemsize)
+    revision = model_revision(name)
     folder = local_path(name)
     if folder and (folder / "adapter_config.json").is_file():
         raise ValueError(
@@ -136,13 +150,24 @@ def load_model(
             "merge it into the weights, or score a folder without it"
         )
     tokenizer = load_tokenizer(name)
-    model = _load_weights(AutoModelForCausalLM, name, torch_dtype)
-    revision, start_token = model_revision(name), start_token_of(name, start_token)
-    return LoadedModel.of(model.to(where), tokenizer, name=name, revision=revision, start_token=start_token)
+    model = _load_weights(AutoModelForCausalLM, name, revision, torch_dtype, where)
+    return LoadedModel.of(model, tokenizer, name=name, revision=revision, start_token=start_token_of(name, start_token))
 
 
-def _load_weights(family: Any, name: str, dtype: torch.dtype, kind: str = "causal") -> PreTrainedModel:
-    """A model with all weights from its files. ValueError that names those that they lack, and would be random."""
+def check_revision(name: str, found: str, wanted: str | None) -> None:
+    """ValueError where a model's files are no longer those that were asked for."""
+    if wanted not in (None, found):
+        raise ValueError(f"model {name}: its files changed after it was asked for; score the texts again")
+
+
+def _load_weights(
+    family: Any, name: str, revision: str, dtype: torch.dtype, where: torch.device, kind: str = "causal"
+) -> PreTrainedModel:
+    """A model with all weights from its files, in memory of its own.
+
+    ValueError that names those that the files lack, and would be random; those that they hold and the model does not
+    take; and where the files are no longer of the revision.
+    """
     from transformers.utils.logging import disable_progress_bar
 
     if not sys.stderr.isatty():  # a page or a log would keep the bar
@@ -159,13 +184,25 @@ def _load_weights(family: Any, name: str, dtype: torch.dtype, kind: str = "causa
             f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
             f"another shape, and would be random: {_first_of(lacking)}; get its files again"
         )
-    kinds = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
-    if beyond := sorted(key for key in report["unexpected_keys"] if LAYER_NUMBER.sub(".n.", key) in kinds):
+    if beyond := sorted(_not_taken(model, report["unexpected_keys"], kind)):
         raise ValueError(
-            f"model {name}: its files hold weights of more layers than its config.json asks for: {_first_of(beyond)}; "
-            "get its files again"
+            f"model {name}: its files hold weights that the model of its config.json does not take: "
+            f"{_first_of(beyond)}; get its files again"
         )
+    model = model.to(where)
+    if where.type == "cpu":  # where the weights' memory is the file's own, which may be overwritten
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()
+    check_revision(name, model_revision(name), revision)  # else the weights may be of two models
     return model
+
+
+def _not_taken(model: PreTrainedModel, unexpected: Iterable[str], kind: str) -> list[str]:
+    """The unexpected weights, but for those of whole modules beside a masked model, such as BERT's second head."""
+    if kind == "causal":
+        return list(unexpected)
+    kinds = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
+    return [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in kinds]
 
 
 def _first_of(keys: list[str]) -> str:
@@ -214,24 +251,45 @@ def check_sound(loaded: LoadedModel) -> None:
 class Scorer(scoring.Scorer):
     """A causal language model that scores texts: `mialib.Scorer`.
 
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`); one that is
-    loaded is taken as it is. `device` and `dtype` default to what the machine has: on CUDA the type of
-    `data/models.yml` for a model that it names, bfloat16 for any other; float32 on the CPU. `start_token` is prepended
-    to each text: "auto" (the registry's for a model that it names, else the tokenizer's own), a token, or None.
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A transformers
+    model that is loaded is given with its `tokenizer`; it is set to inference and has no gradients from here on.
+    `device` and `dtype` default to what the machine has: on CUDA the type of `data/models.yml` for a model that it
+    names, bfloat16 for any other; float32 on the CPU. `start_token` is prepended to each text: "auto" (the registry's
+    for a model that it names, else the tokenizer's own), a token, or None.
     """
 
     def __init__(
         self,
-        model: str | LoadedModel,
+        model: str | Path | PreTrainedModel | LoadedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         device: str = "auto",
         dtype: str = "auto",
         start_token: str | None = "auto",
     ) -> None:
+        if tokenizer is not None and hasattr(model, "get_output_embeddings"):
+            name = getattr(model, "name_or_path", "") or type(model).__name__
+            model = LoadedModel.of(model, tokenizer, name=name, start_token=start_token)
+        elif isinstance(model, str | Path) and tokenizer is None:
+            model = load_model(str(model), device=device, dtype=dtype, start_token=start_token)
         if not isinstance(model, LoadedModel):
-            model = load_model(model, device=device, dtype=dtype, start_token=start_token)
+            raise ValueError(
+                "a model's name or folder, or a loaded model and its tokenizer are expected, got "
+                f"{type(model).__name__} and {type(tokenizer).__name__}"
+            )
         check_sound(model)
         super().__init__(model)
+        self.check_likely()
+
+    def check_likely(self) -> None:
+        """ValueError for a model that is far worse than guessing at each kind of ordinary text: no trained one is."""
+        rows = self.score_batch(self.encode(ORDINARY_TEXTS, range(len(ORDINARY_TEXTS)))[0])
+        best, guess = max(float(row.log_prob.mean()) for row in rows), -math.log(self.loaded.vocab_size)
+        if best < FAR_BELOW * guess:
+            raise ValueError(
+                f"model {self.loaded.name} gives ordinary text a mean log-prob of {best:.4g}, and guessing among its "
+                f"{self.loaded.vocab_size} tokens gives {guess:.3g}; are its weights whole, such as with their scales?"
+            )
 
     def encode(
         self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
@@ -249,12 +307,23 @@ class Scorer(scoring.Scorer):
         return token_ids, n_cut
 
 
-def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> Scorer:
-    """A `Scorer` of a model by name; the one that was asked for last stays loaded."""
+def load_scorer(
+    name: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    start_token: str | None = "auto",
+    revision: str | None = None,
+) -> Scorer:
+    """A `Scorer` of a model by name; the one that was asked for last stays loaded.
+
+    ValueError where a `revision` is wanted and the model is no longer of it.
+    """
     key = hash_of([model_revision(name), name, str(pick_device(device)), dtype, start_token_of(name, start_token)])
     if key not in _loaded:
         unload()  # before the next one is loaded: both need not fit
         _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
+    check_revision(name, _loaded[key].loaded.revision, revision)
     return _loaded[key]
 
 
@@ -283,14 +352,15 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     from transformers import AutoModelForMaskedLM
 
     tokenizer = load_tokenizer(name)
-    model = _load_weights(AutoModelForMaskedLM, name, torch.float32, "masked")
+    revision = model_revision(name)
+    model = _load_weights(AutoModelForMaskedLM, name, revision, torch.float32, pick_device(), "masked")
     if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
     if not (hasattr(model, "lm_head") or hasattr(model, "cls")):
         raise ValueError(
             f"{name} is a {model.config.model_type}; masked models of the BERT and RoBERTa families can be used"
         )
-    return model.to(pick_device()).eval().requires_grad_(False), tokenizer
+    return model.eval().requires_grad_(False), tokenizer
 
 
 def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
@@ -332,9 +402,15 @@ def load_config(name: str) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(**source_of(name))
+        config = AutoConfig.from_pretrained(**source_of(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
+    n_layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
+    if n_layers > MOST_LAYERS:  # building so many takes hours before anything can be said of the weights
+        raise ValueError(
+            f"model {name}: its config.json asks for {n_layers} layers, and no model has over {MOST_LAYERS}"
+        )
+    return config
 
 
 def check_loadable(name: str) -> None:

@@ -17,6 +17,8 @@ from mialib.batches import encode
 from mialib.catalog import api
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import (
+    check_revision,
+    load_config,
     load_scorer,
     load_tokenizer,
     model_revision,
@@ -26,7 +28,7 @@ from mialib.catalog.models import (
 from mialib.catalog.recorded import recorded_frequency, recorded_stats
 from mialib.catalog.registry import is_api, is_recorded
 from mialib.frequency import TokenFrequency, count_tokens
-from mialib.models import tokenizer_hash
+from mialib.models import rope_borders, tokenizer_hash
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, alone, keep, kept_path
 from mialib.store import code_hash, hash_texts, version
 from mialib.token_stats import StatsPart, TokenStats
@@ -64,12 +66,8 @@ def score_or_load(
     key = pass_key(model, **options)
 
     def make(parts: Parts) -> TokenStats:
-        stats = load_scorer(model, **options).score(
-            texts, after=after, temperature=temperature, found=parts, save=parts.add
-        )
-        if stats.provenance["revision"] != key["model"]:  # while this waited for another process, say
-            raise ValueError(f"model {model}: its files changed after it was asked for; score the texts again")
-        return stats
+        scorer = load_scorer(model, **options, revision=key["model"])  # this may have waited for another process
+        return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
 
     code = code_hash("scoring", "catalog.models", apart=LAB)
     key |= ({"after": hash_texts([after])} if after else {}) | (
@@ -126,16 +124,22 @@ def neighbors_or_load(
     from mialib.attacks.neighbors import make_neighbors
 
     given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    key = pass_key(masked_lm, dtype="float32")
+
+    def make(parts: Parts) -> list[list[str]]:
+        check_revision(masked_lm, model_revision(masked_lm), key["model"])
+        return make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add)
+
     return keep(
         "neighbors",
-        lambda parts: make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add),
+        make,
         JSON,
         JSON,
         texts=hash_texts(texts),
         code=code_hash("attacks.neighbors", apart=LAB),
         jieba=version("jieba"),
         **given,
-        **pass_key(masked_lm, dtype="float32"),
+        **key,
     )
 
 
@@ -162,9 +166,11 @@ def neighbor_log_probs_or_load(
         rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
+    key = pass_key(model, start_token=start_token)
+
     def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
         made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, start_token=start_token)
-        scorer = load_scorer(model, start_token=start_token)
+        scorer = load_scorer(model, start_token=start_token, revision=key["model"])
         return {"log_prob": neighbor_log_probs(scorer, own, made, found=parts, save=parts.add)}
 
     return keep(
@@ -177,7 +183,7 @@ def neighbor_log_probs_or_load(
         code=code_hash("attacks.neighbors", "scoring", apart=LAB),
         jieba=version("jieba"),
         **given,
-        **pass_key(model, start_token=start_token),
+        **key,
     )["log_prob"]
 
 
@@ -207,15 +213,17 @@ def score_cut_texts(
     """Statistics of texts that are cut shorter, from the statistics of the whole texts, and how many needed no
     forward pass.
 
-    Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too; the others (the cut
-    falls inside a token) are scored. Where token ids are not known, all are.
+    Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too. The others are scored:
+    the cut falls inside a token, or the model reads a shorter text otherwise (`rope_borders`). Where token ids are not
+    known, all are.
     """
     if "token_ids" in stats.lacks:
         return score_or_load(model, cut_texts, **scorer_options), 0
     tokenizer = load_tokenizer(model)
     cut_ids = encode(tokenizer, cut_texts)
+    borders = () if is_api(model) else rope_borders(load_config(model))
     is_prefix = [
-        len(ids) <= len(row.token_ids) and ids == row.token_ids[: len(ids)].tolist()
+        ids == row.token_ids[: len(ids)].tolist() and not any(len(ids) <= n < len(row.token_ids) for n in borders)
         for ids, row in zip(cut_ids, stats, strict=True)
     ]
     n_tokens = [len(ids) if ok else 1 for ids, ok in zip(cut_ids, is_prefix, strict=True)]

@@ -107,13 +107,16 @@ def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_t
 
 @pytest.mark.parametrize("least_tokens", [0, 1])
 @pytest.mark.parametrize("adds_start_token", [False, True])
-def test_without_a_tokenizer_the_first_token_is_not_scored(server, model_folder, least_tokens, adds_start_token):
+def test_without_a_tokenizer_the_first_token_is_not_scored(
+    server, model_folder, reference_folder, least_tokens, adds_start_token
+):
     server.least_tokens, server.adds_start_token = least_tokens, adds_start_token
     ours = score_or_load("api:tiny", TEXTS)
     locally = local(model_folder, TEXTS, start_token="auto" if adds_start_token else None)
+    reference = local(reference_folder, TEXTS, start_token="auto" if adds_start_token else None)
     lowered = [text.lower() for text in TEXTS]
     given, given_locally = (
-        {"texts": TEXTS, "lowercase": lowercase, "reference": locally}
+        {"texts": TEXTS, "lowercase": lowercase, "reference": reference}
         for lowercase in (
             score_or_load("api:tiny", lowered),
             local(model_folder, lowered, start_token="auto" if adds_start_token else None),

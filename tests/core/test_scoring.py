@@ -602,7 +602,7 @@ def test_an_empty_text_is_an_error_that_names_it(empty, model_folder):
 
 
 def test_one_string_is_not_taken_for_a_list_of_letters(model_folder):
-    with pytest.raises(ValueError, match="a list of texts"):
+    with pytest.raises(ValueError, match="a list is expected"):
         score(mialib.Scorer(model_folder), "the river")
 
 
