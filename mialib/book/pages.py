@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+import linecache
 import math
+import traceback
 from collections.abc import Sequence
 from reprlib import repr as short_repr  # of any value, however long
 from string import ascii_lowercase
+from types import TracebackType
 from typing import Any
 
 import numpy as np
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import Markdown
 from numpy.typing import NDArray
 
 from mialib.book import blind_tables
+from mialib.book.notebooks import check_parameters, names_given
 from mialib.catalog.recorded import recorded_times
 from mialib.catalog.registry import is_recorded
 from mialib.lab.models import by_group, lab_recipe, times_seen
 from mialib.lab.recipes import Training
 from mialib.passes.inputs import Inputs, Target, load_inputs
+
+
+def begin() -> None:
+    """What a page does first: ValueError for a parameter that it lacks, and from now on a short error for a mistake of
+    its user's.
+
+    Outside IPython neither is done.
+    """
+    if shell := get_ipython():
+        shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
+        match shell.user_ns.get("In"):
+            # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
+            case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
+                check_parameters(names_given(injected), names_given(parameters), "this page")
+
+
+def _show_error(
+    shell: InteractiveShell,
+    kind: type[Exception],
+    error: Exception,
+    trace: TracebackType,
+    tb_offset: int | None = None,
+) -> None:
+    """Show an error without its traceback where mialib or the page raises it in words of their own.
+
+    A ValueError of Python's or another library's keeps it: it may be a bug.
+    """
+    *_, (frame, line) = traceback.walk_tb(trace)
+    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("mialib", "__main__")
+    is_worded = is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
+    is_short = is_worded or not isinstance(error, ValueError)
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset, exception_only=is_short)
 
 
 def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
