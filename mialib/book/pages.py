@@ -16,6 +16,7 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import Markdown
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from mialib.book import blind_tables
 from mialib.book.notebooks import check_parameters, names_given
@@ -24,6 +25,7 @@ from mialib.catalog.registry import is_recorded
 from mialib.lab.models import by_group, lab_recipe, times_seen
 from mialib.lab.recipes import Training
 from mialib.passes.inputs import Inputs, Target, load_inputs
+from mialib.shared.schema import one_line
 
 
 def begin() -> None:
@@ -58,13 +60,17 @@ def _show_error(
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset, exception_only=is_short)
 
 
-def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
-    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`."""
+def as_list(value: Any) -> list[str]:
+    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`.
+
+    Papermill makes a number of a name such as 5: here it is a name again. An entry without a value is "-".
+    """
     if value is None or value == "":
         return []
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
-    return list(value) if isinstance(value, Sequence) else [value]
+    entries = value if isinstance(value, Sequence) else [value]
+    return ["-" if entry is None else str(entry) for entry in entries]
 
 
 def optional(value: Any) -> Any:
@@ -78,7 +84,7 @@ def numbers(value: Any, name: str) -> list[float]:
     for entry in as_list(value):
         try:
             found.append(float(entry))
-        except (TypeError, ValueError, OverflowError):
+        except ValueError:
             found.append(math.nan)
         if not math.isfinite(found[-1]):
             raise ValueError(f"{name}: a finite number is expected, got {short_repr(entry)}")
@@ -89,7 +95,7 @@ def whole_numbers(value: Any, name: str) -> list[int]:
     """A notebook parameter as positive whole numbers; ValueError, with the parameter's name, for anything else."""
     found = []
     for entry in as_list(value):
-        if not str(entry).isdecimal() or int(entry) < 1:
+        if not entry.isdecimal() or int(entry) < 1:
             raise ValueError(f"{name}: a positive whole number is expected, got {short_repr(entry)}")
         found.append(int(entry))
     return found
@@ -133,7 +139,10 @@ def targets(
         raise ValueError("benchmarks: each model needs one")
     rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
     start = None if start_token == "none" else start_token
-    made = [Target(model=model, start_token=start, **row) for model, row in zip(names, rows, strict=True)]
+    try:
+        made = [Target(model=model, start_token=start, **row) for model, row in zip(names, rows, strict=True)]
+    except ValidationError as error:
+        raise ValueError(one_line(error)) from None
     for i, target in enumerate(made):
         if target.column in [other.column for other in made[:i]]:
             raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")

@@ -64,10 +64,20 @@ def test_columns_are_loaded_of_each_target_and_scored_when_asked(monkeypatch, mo
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("a, b", ["a", "b"]), (["a"], ["a"]), (None, []), ("", []), (3, [3]), ((1, 2), [1, 2])],
+    [("a, b", ["a", "b"]), (["a"], ["a"]), (None, []), ("", []), (3, ["3"]), ((1, None), ["1", "-"])],
 )
 def test_a_parameter_is_a_list(value, expected):
     assert as_list(value) == expected
+
+
+def test_a_name_that_papermill_takes_for_a_number_is_a_name_again():
+    assert [t.column for t in targets(5, [6])] == ["5 on 6"]
+
+
+def test_a_value_that_no_target_can_have_is_said_in_one_line():
+    with pytest.raises(ValueError, match=r"^n_words: .*-3") as caught:
+        targets("a", "b", n_words=-3)
+    assert "\n" not in str(caught.value)
 
 
 def test_numbers_are_checked_by_name():
