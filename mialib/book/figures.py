@@ -177,7 +177,7 @@ def _draw_lines(
         else:
             shift = (j - (len(curves) - 1) / 2) * 0.012
             shifted = xs * (xs.max() / xs.min()) ** shift if log_x else xs + shift * np.ptp(xs)
-            ends = ys - low, high - ys
+            ends = np.maximum((ys - low, high - ys), 0)  # a mean may lie outside of the quantiles
             axes.errorbar(shifted, ys, yerr=ends, label=label, **style, markersize=6, linewidth=1.6, elinewidth=1)
     if log_x:
         axes.set_xscale("log")

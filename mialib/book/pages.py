@@ -152,8 +152,24 @@ def targets(
 def load_columns(
     models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any
 ) -> list[Inputs]:
-    """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
-    return [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+    """The inputs of each of `targets`; nothing is scored before a detector asks for it.
+
+    ValueError for a benchmark of fewer than two members or non-members: pages choose on some and judge on others.
+    """
+    columns = [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+    for inputs in columns:
+        check_enough(inputs.target.benchmark, inputs.labels)
+    return columns
+
+
+def check_enough(benchmark: str, labels: NDArray[np.integer], needed: int = 2) -> None:
+    """ValueError where a benchmark has fewer than `needed` members or non-members."""
+    n_members = int(labels.sum())
+    if min(n_members, len(labels) - n_members) < needed:
+        raise ValueError(
+            f"{benchmark} has {n_members} members and {len(labels) - n_members} non-members; this page needs at least "
+            f"{needed} of each"
+        )
 
 
 def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:

@@ -1,5 +1,8 @@
 """A page's parameters as lists and targets, as papermill's -p or a profile gives them."""
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import nbformat
 import papermill
 import pytest
@@ -78,6 +81,15 @@ def test_a_value_that_no_target_can_have_is_said_in_one_line():
     with pytest.raises(ValueError, match=r"^n_words: .*-3") as caught:
         targets("a", "b", n_words=-3)
     assert "\n" not in str(caught.value)
+
+
+def test_a_benchmark_too_small_to_choose_and_to_judge_on_says_how_many_texts_it_takes(model_folder, benchmark_file):
+    path = Path(benchmark_file)
+    lines = path.read_text().splitlines(keepends=True)  # non-members and members in turn
+    for n, is_enough in ((2, False), (3, False), (4, True)):
+        path.write_text("".join(lines[:n]))
+        with nullcontext() if is_enough else pytest.raises(ValueError, match=f"{path.name}.* 2 of each"):
+            assert len(load_columns(model_folder, benchmark_file)[0].texts) == n
 
 
 def test_numbers_are_checked_by_name():
