@@ -117,6 +117,14 @@ def test_source_notebook_is_clean_and_parameterized(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_page_checks_its_parameters_before_it_does_anything(path):
+    parameters, first, *_ = code_cells(path)
+    assert "parameters" in tags(parameters)
+    done = [node for node in ast.parse(first.source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    assert ast.unparse(done[0]) == "figures.use_style()"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_nothing_of_a_page_is_out_of_the_readers_reach(path):
     for cell in nbformat.read(path, as_version=4).cells:
         assert not {tag for tag in tags(cell) if tag.startswith("remove-")}, "what is not the point folds: hide-input"

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 
+from mialib.book import pages
 from mialib.book.results import NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
 from mialib.book.tables import use_html
 from mialib.detectors import DETECTORS
@@ -76,10 +77,11 @@ CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  #
 
 
 def use_style() -> None:
-    """The book's look, of figures and of tables: call once in a notebook."""
+    """The book's look, of figures, tables and errors (`pages.begin`): call once in a notebook."""
     import pandas as pd
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
+    pages.begin()
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
     use_html()
     sns.set_theme(context="notebook", style="ticks", palette=COLORS)
@@ -175,7 +177,7 @@ def _draw_lines(
         else:
             shift = (j - (len(curves) - 1) / 2) * 0.012
             shifted = xs * (xs.max() / xs.min()) ** shift if log_x else xs + shift * np.ptp(xs)
-            ends = ys - low, high - ys
+            ends = np.maximum((ys - low, high - ys), 0)  # a mean may lie outside of the quantiles
             axes.errorbar(shifted, ys, yerr=ends, label=label, **style, markersize=6, linewidth=1.6, elinewidth=1)
     if log_x:
         axes.set_xscale("log")

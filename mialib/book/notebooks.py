@@ -11,8 +11,9 @@ import signal
 import symtable
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,17 @@ def read_notebook(path: Path) -> Source:
     return Source(defaults, frozenset(strings), tuple(sorted(modules)), "judge_all" in names)
 
 
+def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:
+    """ValueError for names that are none of a page's parameters, with the one that may be meant."""
+    known = sorted(known)
+    unknown = []
+    for name in sorted(set(given) - set(known)):
+        alike = get_close_matches(name, known, n=1)
+        unknown.append(repr(name) + (f" ({alike[0]}?)" if alike else ""))
+    if unknown:
+        raise ValueError(f"{page} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}")
+
+
 def run_notebook(
     name: str,
     profile: Profile,
@@ -80,9 +92,8 @@ def run_notebook(
     """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
 
     Its results go to `results`; a page of the papers' tables finds its columns in `computed`. ValueError for a page
-    that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks (papermill itself
-    only warns). When a cell fails, nothing is written to `output`, the partial copy goes to `failed`, and the error
-    names both.
+    that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks. When a cell
+    fails, nothing is written to `output`, the partial copy goes to `failed`, and the error names both.
     """
     clone()
     if name not in profile.notebooks:
@@ -93,12 +104,7 @@ def run_notebook(
         raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
     given = {"out": results, "computed": computed}
     parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
-    known = read_notebook(source).defaults
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        raise ValueError(
-            f"{source.name} has no parameter {unknown[0]!r} (profile {profile.name}); it has: {', '.join(known)}"
-        )
+    check_parameters(parameters, read_notebook(source).defaults, f"{source.name}, run by profile {profile.name},")
     kernel = ForkedKernel(ROOT) if sys.platform == "linux" else None  # before papermill starts an event loop
 
     import papermill

@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
+import linecache
 import math
+import traceback
 from collections.abc import Sequence
 from reprlib import repr as short_repr  # of any value, however long
 from string import ascii_lowercase
+from types import TracebackType
 from typing import Any
 
 import numpy as np
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import Markdown
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from mialib.book import blind_tables
+from mialib.book.notebooks import check_parameters, names_given
 from mialib.catalog.recorded import recorded_times
 from mialib.catalog.registry import is_recorded
 from mialib.lab.models import by_group, lab_recipe, times_seen
 from mialib.lab.recipes import Training
 from mialib.passes.inputs import Inputs, Target, load_inputs
+from mialib.shared.schema import one_line
 
 
-def as_list(value: str | Sequence[Any] | float | None) -> list[Any]:
-    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`."""
+def begin() -> None:
+    """What a page does first: ValueError for a parameter that it lacks, and from now on a short error for a mistake of
+    its user's.
+
+    Outside IPython neither is done.
+    """
+    if shell := get_ipython():
+        shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
+        match shell.user_ns.get("In"):
+            # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
+            case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
+                check_parameters(names_given(injected), names_given(parameters), "this page")
+
+
+def _show_error(
+    shell: InteractiveShell,
+    kind: type[Exception],
+    error: Exception,
+    trace: TracebackType,
+    tb_offset: int | None = None,
+) -> None:
+    """Show an error without its traceback where mialib or the page raises it in words of their own.
+
+    A ValueError of Python's or another library's keeps it: it may be a bug.
+    """
+    *_, (frame, line) = traceback.walk_tb(trace)
+    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("mialib", "__main__")
+    is_worded = is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
+    is_short = is_worded or not isinstance(error, ValueError)
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset, exception_only=is_short)
+
+
+def as_list(value: Any) -> list[str]:
+    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`.
+
+    Papermill makes a number of a name such as 5: here it is a name again. An entry without a value is "-".
+    """
     if value is None or value == "":
         return []
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
-    return list(value) if isinstance(value, Sequence) else [value]
+    entries = value if isinstance(value, Sequence) else [value]
+    return ["-" if entry is None else str(entry) for entry in entries]
 
 
 def optional(value: Any) -> Any:
@@ -40,7 +84,7 @@ def numbers(value: Any, name: str) -> list[float]:
     for entry in as_list(value):
         try:
             found.append(float(entry))
-        except (TypeError, ValueError, OverflowError):
+        except ValueError:
             found.append(math.nan)
         if not math.isfinite(found[-1]):
             raise ValueError(f"{name}: a finite number is expected, got {short_repr(entry)}")
@@ -51,7 +95,7 @@ def whole_numbers(value: Any, name: str) -> list[int]:
     """A notebook parameter as positive whole numbers; ValueError, with the parameter's name, for anything else."""
     found = []
     for entry in as_list(value):
-        if not str(entry).isdecimal() or int(entry) < 1:
+        if not entry.isdecimal() or int(entry) < 1:
             raise ValueError(f"{name}: a positive whole number is expected, got {short_repr(entry)}")
         found.append(int(entry))
     return found
@@ -95,7 +139,10 @@ def targets(
         raise ValueError("benchmarks: each model needs one")
     rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
     start = None if start_token == "none" else start_token
-    made = [Target(model=model, start_token=start, **row) for model, row in zip(names, rows, strict=True)]
+    try:
+        made = [Target(model=model, start_token=start, **row) for model, row in zip(names, rows, strict=True)]
+    except ValidationError as error:
+        raise ValueError(one_line(error)) from None
     for i, target in enumerate(made):
         if target.column in [other.column for other in made[:i]]:
             raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")
@@ -105,8 +152,24 @@ def targets(
 def load_columns(
     models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any
 ) -> list[Inputs]:
-    """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
-    return [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+    """The inputs of each of `targets`; nothing is scored before a detector asks for it.
+
+    ValueError for a benchmark of fewer than two members or non-members: pages choose on some and judge on others.
+    """
+    columns = [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+    for inputs in columns:
+        check_enough(inputs.target.benchmark, inputs.labels)
+    return columns
+
+
+def check_enough(benchmark: str, labels: NDArray[np.integer], needed: int = 2) -> None:
+    """ValueError where a benchmark has fewer than `needed` members or non-members."""
+    n_members = int(labels.sum())
+    if min(n_members, len(labels) - n_members) < needed:
+        raise ValueError(
+            f"{benchmark} has {n_members} members and {len(labels) - n_members} non-members; this page needs at least "
+            f"{needed} of each"
+        )
 
 
 def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.book.pages import one_for_each, targets, whole_numbers
+from mialib.book.pages import check_enough, one_for_each, targets, whole_numbers
 from mialib.book.profile import load_profile
 from mialib.book.recorded import read_rows, scores_code
 from mialib.catalog.corpora import reference_texts
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
-from mialib.model_selection import Indices, folds
+from mialib.model_selection import HELD_OUT, Indices, folds
 from mialib.passes.inputs import Inputs, Target, cut_inputs, load_inputs, score_all, score_grid, split_lengths
 from mialib.store import DATA, hash_of, hash_texts
 
@@ -134,6 +134,7 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
     live, left_out, ran = {}, [], []
     for target, condition in of_page:
         inputs = load_inputs(target)
+        check_enough(target.benchmark, inputs.labels, round(1 / HELD_OUT))
         cuts, too_long = _cuts(inputs, lengths)
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(inputs.labels)} texts are shorter")

@@ -1,6 +1,14 @@
 """A page's parameters as lists and targets, as papermill's -p or a profile gives them."""
 
+from contextlib import nullcontext
+from pathlib import Path
+
+import nbformat
+import papermill
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
 
 from mialib.book import pages
 from mialib.book.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
@@ -59,10 +67,29 @@ def test_columns_are_loaded_of_each_target_and_scored_when_asked(monkeypatch, mo
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("a, b", ["a", "b"]), (["a"], ["a"]), (None, []), ("", []), (3, [3]), ((1, 2), [1, 2])],
+    [("a, b", ["a", "b"]), (["a"], ["a"]), (None, []), ("", []), (3, ["3"]), ((1, None), ["1", "-"])],
 )
 def test_a_parameter_is_a_list(value, expected):
     assert as_list(value) == expected
+
+
+def test_a_name_that_papermill_takes_for_a_number_is_a_name_again():
+    assert [t.column for t in targets(5, [6])] == ["5 on 6"]
+
+
+def test_a_value_that_no_target_can_have_is_said_in_one_line():
+    with pytest.raises(ValueError, match=r"^n_words: .*-3") as caught:
+        targets("a", "b", n_words=-3)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_benchmark_too_small_to_choose_and_to_judge_on_says_how_many_texts_it_takes(model_folder, benchmark_file):
+    path = Path(benchmark_file)
+    lines = path.read_text().splitlines(keepends=True)  # non-members and members in turn
+    for n, is_enough in ((2, False), (3, False), (4, True)):
+        path.write_text("".join(lines[:n]))
+        with nullcontext() if is_enough else pytest.raises(ValueError, match=f"{path.name}.* 2 of each"):
+            assert len(load_columns(model_folder, benchmark_file)[0].texts) == n
 
 
 def test_numbers_are_checked_by_name():
@@ -76,3 +103,74 @@ def test_one_entry_is_for_all_and_a_dash_is_none():
     assert one_for_each("-", 2, "corpora") == [None, None] == one_for_each("", 2, "corpora")
     assert one_for_each("a, -", 2, "corpora") == ["a", None]
     assert pages.optional("-") is None and pages.optional("a") == "a"
+
+
+# --- what a page does first ---
+
+PARAMETERS = 'models = "a"  # or several\nbenchmarks = ["b"]\nout = ""'
+
+
+BEGIN = "from mialib.book import figures, pages\nfigures.use_style()\n"
+
+
+def page_of(*sources):
+    """A page of parameters and these cells."""
+    cells = [new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    return new_notebook(cells=cells, metadata=kernel)
+
+
+def errors_of(page):
+    """What the errors that a page shows are called, and their lines."""
+    outputs = [output for cell in page.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+    return [(error.ename, "\n".join(error.traceback).strip().splitlines()) for error in outputs]
+
+
+def test_a_page_refuses_a_parameter_that_it_lacks_under_plain_papermill(tmp_path):
+    nbformat.write(page_of(BEGIN), tmp_path / "page.ipynb")
+    given = {"model": "c", "benchmarks": "d", "seed": 3}
+    with pytest.raises(papermill.PapermillExecutionError):
+        papermill.execute_notebook(tmp_path / "page.ipynb", tmp_path / "out.ipynb", given, progress_bar=False)
+    [(kind, lines)] = errors_of(nbformat.read(tmp_path / "out.ipynb", as_version=4))
+    assert kind == "ValueError" and "'model' (models?), 'seed'; it has: benchmarks, models, out" in lines[-1]
+    assert len(lines) <= 3
+
+
+def test_an_error_in_words_of_our_own_is_short_and_any_other_keeps_its_traceback():
+    expected = {
+        "pages.whole_numbers('x', 'k')": ("ValueError", True),
+        "pages.load_columns(models, '/nowhere/texts.jsonl')": ("FileNotFoundError", True),
+        "def check():\n    raise ValueError('of the page')\ncheck()": ("ValueError", True),
+        "import numpy as np\nnp.zeros(2) + np.zeros(3)": ("ValueError", False),
+        "int('x')": ("ValueError", False),
+        "assert models == 'b'": ("AssertionError", False),
+        "pages.targets(models, {}.popitem())": ("KeyError", False),
+    }
+    page = NotebookClient(page_of(BEGIN, *expected), allow_errors=True).execute()
+    found = dict(zip(expected, ((kind, len(lines) <= 3) for kind, lines in errors_of(page)), strict=True))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [],
+        ["models = 1"],
+        ["models = 1", "models = 2"],  # a reader's own
+        ["# Parameters\nmodel = 1"],  # its own parameters were not run
+        ["models = 1", "x = 2", "# Parameters\nmodel = 1"],
+        ["models = 1", "# Parameters\nmodels = 2"],
+        ["models = 1", "# Parameters\nmodel = 2", "pages.begin()", "# Parameters\nmodels = 2"],  # mended
+    ],
+)
+def test_cells_that_a_reader_runs_in_any_order_raise_no_false_alarm(cells, monkeypatch):
+    shell = InteractiveShell()
+    monkeypatch.setattr(pages, "get_ipython", lambda: shell)
+    shell.user_ns["In"] = ["", *cells, "pages.begin()"]
+    pages.begin()
+    pages.begin()
+
+
+def test_outside_ipython_nothing_is_checked(monkeypatch):
+    monkeypatch.setattr(pages, "get_ipython", lambda: None)
+    pages.begin()
