@@ -43,6 +43,11 @@ def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: in
     return beginning[:n_tokens], n_all
 
 
+def are_apart(n_tokens: int, other: int, borders: Sequence[int]) -> bool:
+    """Whether a border lies between two numbers of tokens."""
+    return any(min(n_tokens, other) <= border < max(n_tokens, other) for border in borders)
+
+
 def token_batches(
     token_ids: Sequence[Sequence[int]], budget: Callable[[], int], borders: Sequence[int] = ()
 ) -> Iterator[list[int]]:
@@ -54,7 +59,7 @@ def token_batches(
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
         n, longest = len(token_ids[i]), len(token_ids[batch[0]]) if batch else 0
-        is_apart = n < (1 - PADDING_SHARE) * longest or any(n <= border < longest for border in borders)
+        is_apart = n < (1 - PADDING_SHARE) * longest or are_apart(n, longest, borders)
         if batch and (longest * (len(batch) + 1) > budget() or is_apart):
             yield batch
             batch = []

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.plain import plain_array, plain_indices
 from mialib.text import check_texts, count_words, cut_to_words, excerpt, split_into_snippets
 
 PARTS = ("head", "middle", "tail")  # of a long document
@@ -34,20 +35,19 @@ class Benchmark:
     times: tuple[int, ...] = ()  #: how often each text was inserted into training, N of them; empty where not known
 
     def __post_init__(self) -> None:
-        labels = np.asarray(self.labels)
-        if len(self.texts) != len(labels):
-            raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(labels)} labels")
+        texts, labels = tuple(check_texts(self.texts, self.name)), plain_array(self.labels, f"{self.name}, labels")
+        if len(texts) != len(labels):
+            raise ValueError(f"{self.name}: {len(texts)} texts but {len(labels)} labels")
         for what, of_texts in (("domains", self.domains), ("sources", self.sources), ("times", self.times)):
             if of_texts and len(of_texts) != len(labels):
-                raise ValueError(f"{self.name}: {len(self.texts)} texts but {len(of_texts)} {what}")
-        check_texts(self.texts, self.name)
+                raise ValueError(f"{self.name}: {len(texts)} texts but {len(of_texts)} {what}")
         label_of: dict[str, int] = {}
-        for i, (text, label) in enumerate(zip(self.texts, labels.tolist(), strict=True)):
+        for i, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True)):
             if label not in (0, 1):
                 raise ValueError(f"{self.name}, text {i}: label {label!r} is neither 0 nor 1 (1 = member)")
             # Two different texts may well begin alike, so only whole texts must differ.
             if label_of.setdefault(text, label) != label and self.n_words is None:
-                first = self.texts.index(text)
+                first = texts.index(text)
                 raise ValueError(
                     f"{self.name}: texts {first} and {i} are the same text with labels "
                     f"{label_of[text]} and {label}: {excerpt(text)}"
@@ -55,7 +55,7 @@ class Benchmark:
         if len(set(labels.tolist())) < 2:
             only = "members" if 1 in labels else "non-members"
             raise ValueError(f"{self.name}: all {len(labels)} texts are {only}; a benchmark needs both")
-        object.__setattr__(self, "texts", tuple(self.texts))
+        object.__setattr__(self, "texts", texts)
         object.__setattr__(self, "labels", labels.astype(np.int8))
 
     def __len__(self) -> int:
@@ -75,13 +75,13 @@ class Benchmark:
         return None if members & non_members or min(len(members), len(non_members)) < 2 else document
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Benchmark:
-        """The texts with these numbers, in this order, as a benchmark of another name."""
-        validation = set(self.validation)
+        """The texts with these numbers, in this order, or those that a mask marks, as a benchmark of another name."""
+        indices, validation = plain_indices(indices, len(self), "texts to take"), set(self.validation)
         return replace(
             self,
             name=name,
             texts=tuple(self.texts[i] for i in indices),
-            labels=self.labels[np.asarray(indices)],
+            labels=self.labels[indices],
             domains=tuple(self.domains[i] for i in indices) if self.domains else (),
             sources=tuple(self.sources[i] for i in indices) if self.sources else (),
             times=tuple(self.times[i] for i in indices) if self.times else (),

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.model_selection import stratified_split
+from mialib.plain import plain_array, plain_list
+from mialib.text import check_texts
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -163,8 +165,12 @@ def blind_scores(
 
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
-    labels = np.asarray(labels)
-    groups = pd.factorize(np.array(texts, object), sort=True)[0] if groups is None else np.asarray(groups)
+    texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
+    groups = (
+        pd.factorize(np.array(texts, object), sort=True)[0]
+        if groups is None
+        else np.array(plain_list(groups, "groups"))
+    )
     if not len(texts) == len(labels) == len(groups):
         raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)

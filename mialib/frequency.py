@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.batches import encode
-from mialib.store import atomic_path
+from mialib.store import atomic_path, readable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,18 +55,21 @@ class TokenFrequency:
 
         metadata = {"mialib": json.dumps({"name": self.name, "tokenizer": self.tokenizer})}
         with atomic_path(path) as temporary:
-            pq.write_table(pa.table({"count": self.counts}).replace_schema_metadata(metadata), temporary)
+            pq.write_table(
+                pa.table({"count": self.counts}).replace_schema_metadata(metadata), temporary, write_page_checksum=True
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> TokenFrequency:
         """Read what `save` wrote; ValueError where the file is something else."""
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
-        metadata = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
-        if set(metadata) != {"name", "tokenizer"}:
-            raise ValueError(f"{path} holds no token frequencies")
-        return cls(counts=table.column("count").to_numpy(), **metadata)
+        with readable(path, "token frequencies"):
+            table = pq.read_table(path, page_checksum_verification=True)
+            metadata = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
+            if set(metadata) != {"name", "tokenizer"}:
+                raise ValueError(f"{path} holds no token frequencies")
+            return cls(counts=table.column("count").to_numpy(), **metadata)
 
 
 def count_tokens(
@@ -85,6 +88,8 @@ def count_tokens(
     many texts they are; `found` is what an earlier run saved last. ValueError for a token outside the vocabulary, and
     for no tokens.
     """
+    if isinstance(texts, str):
+        raise ValueError(f"{name}: texts are expected, got one string")
     counts, n_done, kept_at = np.zeros(vocab_size, np.int64), 0, time.monotonic()
     for last in found:
         counts, n_done = last["counts"], int(last["n_done"])

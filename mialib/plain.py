@@ -28,7 +28,7 @@ def plain_list(values: Iterable[Any], name: str) -> list[Any]:
 
 def plain_array(values: ArrayLike, name: str, dtype: DTypeLike = None) -> NDArray[Any]:
     """Numbers as an array of one dimension or more; ValueError, with the name, for what is none."""
-    if isinstance(values, np.ma.MaskedArray) or np.ndim(values) == 0:
+    if isinstance(values, np.ma.MaskedArray) or not hasattr(values, "__array__"):
         values = plain_list(values, name)
     try:
         array = np.asarray(values, dtype)
@@ -50,12 +50,17 @@ def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
         if given.shape != (n,):
             raise ValueError(f"{name}: a mask of {n} values is expected, got one of shape {given.shape}")
         return np.flatnonzero(given)
-    if not given.size:
-        return np.empty(0, np.int64)
-    if given.ndim != 1 or given.dtype.kind == "f":
-        raise ValueError(f"{name}: whole numbers are expected, got {given.dtype} of shape {given.shape}")
-    if len(wrong := given[(given >= n) | (given < -n)]):
+    numbers = plain_numbers(given, name)
+    if len(wrong := numbers[(numbers >= n) | (numbers < -n)]):
         raise IndexError(f"{name}: number {wrong[0]} of {n}")
+    return numbers
+
+
+def plain_numbers(values: ArrayLike, name: str) -> NDArray[np.int64]:
+    """A list of whole numbers, (N,); ValueError where one is not whole."""
+    given = plain_array(values, name)
+    if given.ndim != 1 or (given != np.floor(given)).any():
+        raise ValueError(f"{name}: a list of whole numbers is expected, got {given.dtype} of shape {given.shape}")
     return given.astype(np.int64)
 
 

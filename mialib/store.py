@@ -65,6 +65,20 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         del TEMPORARY[folder]
 
 
+@contextmanager
+def readable(path: str | Path, what: str) -> Iterator[None]:
+    """Reading a parquet file of ours: what its readers make of another or a damaged file is a ValueError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # pyarrow's are of many classes
+        if type(error) is ValueError:  # which says it already
+            raise
+        why = f"{type(error).__name__}: {' '.join(str(error).split()):.100}"
+        raise ValueError(f"{path} holds no {what}, or is damaged ({why}); make it anew") from None
+
+
 @atexit.register
 def remove_temporaries() -> None:
     """Remove what a signal kept `atomic_path` from removing."""

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.plain import plain_array, plain_indices
-from mialib.store import atomic_path, hash_texts
+from mialib.plain import plain_indices, plain_numbers
+from mialib.store import atomic_path, hash_texts, readable
 
 FORMAT_VERSION = 2  # 1 had no top_log_prob
 COLUMNS = {
@@ -183,7 +183,7 @@ class TokenStats(Sequence[TokenRow]):
         A causal model has not seen what follows a prefix, so the statistics of a prefix are a prefix of
         the statistics. Raises ValueError where a text has fewer scored tokens than asked for, or none are.
         """
-        wanted = plain_array(n_tokens, "tokens of a prefix")
+        wanted = plain_numbers(n_tokens, "tokens of a prefix")
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
             raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {wanted[i]} were asked for")
@@ -207,14 +207,19 @@ class TokenStats(Sequence[TokenRow]):
         table = pa.table(columns | {"n_cut": pa.array(self.n_cut)})
         table = table.replace_schema_metadata({"mialib": json.dumps(header, ensure_ascii=False)})
         with atomic_path(path) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     @classmethod
     def load(cls, path: str | Path) -> TokenStats:
-        """Read what `save` wrote; ValueError where the file is something else."""
+        """Read what `save` wrote; ValueError where the file is something else, or damaged."""
+        with readable(path, "token statistics"):
+            return cls._load(path)
+
+    @classmethod
+    def _load(cls, path: str | Path) -> TokenStats:
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = json.loads((file.schema_arrow.metadata or {}).get(b"mialib", b"{}"))
             lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
             if lacks is None:

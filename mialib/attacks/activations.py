@@ -114,7 +114,7 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
 
     A text is cut to the longest beginning whose whole prompt fits the context. ValueError where none does.
     """
-    check_texts(texts, "texts to probe")
+    texts = check_texts(texts, "texts to probe")
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     room = loaded.max_tokens - len(start)
 

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.batches import encode, in_parts, right_padded, token_batches
+from mialib.batches import are_apart, encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import load_masked_model
+from mialib.models import rope_borders
 from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, word_spans, words
 
@@ -87,7 +88,7 @@ def make_neighbors(
     """
     from tqdm import tqdm
 
-    check_texts(texts, "texts to make neighbors of")
+    texts = check_texts(texts, "texts to make neighbors of")
     if n_neighbors < 1:
         raise ValueError(f"n_neighbors is a positive number, got {n_neighbors}")
     model, tokenizer = load_masked_model(masked_lm)
@@ -170,14 +171,15 @@ def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]
 
     A causal model has not seen where a variant parts from its text before it does, so up to there its log-probs are
     the text's, and the output head runs on the rest alone. Without a start token the first token is in no row of
-    statistics, so nothing is known to be shared.
+    statistics, so nothing is known to be shared; nor is it of a variant that the model reads otherwise, being longer or
+    shorter (`mialib.models.rope_borders`).
     """
-    check_texts(variants, "texts to score")
+    variants, borders = check_texts(variants, "texts to score"), rope_borders(scorer.loaded.model.config)
     token_ids, n_cut = scorer.encode(variants, range(len(variants)))
     scorer.warn_of_cut(n_cut)
     begins = []
     for ids in token_ids:
-        if scorer.loaded.start_token_id is None:
+        if scorer.loaded.start_token_id is None or are_apart(len(ids) - 1, len(own.token_ids), borders):
             begins.append(0)
             continue
         n_shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored

@@ -111,7 +111,7 @@ def collect(
     Training texts that stand in the benchmark word for word are left out, with a warning. ValueError for fewer than 4
     training texts, and as in `activations` and `train_proxy`.
     """
-    check_texts(texts, "texts to probe")
+    texts, training_texts = check_texts(texts, "texts to probe"), check_texts(training_texts, "texts to train on")
     known, given = set(texts), {"device": device, "dtype": dtype}
     unseen = [text for text in training_texts if text not in known]
     if n_known := len(training_texts) - len(unseen):

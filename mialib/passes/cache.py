@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.batches import encode
+from mialib.batches import are_apart, encode
 from mialib.catalog import api
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import (
@@ -223,7 +223,7 @@ def score_cut_texts(
     cut_ids = encode(tokenizer, cut_texts)
     borders = () if is_api(model) else rope_borders(load_config(model))
     is_prefix = [
-        ids == row.token_ids[: len(ids)].tolist() and not any(len(ids) <= n < len(row.token_ids) for n in borders)
+        ids == row.token_ids[: len(ids)].tolist() and not are_apart(len(ids), len(row.token_ids), borders)
         for ids, row in zip(cut_ids, stats, strict=True)
     ]
     n_tokens = [len(ids) if ok else 1 for ids, ok in zip(cut_ids, is_prefix, strict=True)]

@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS, make_tokenizer, save_tiny_model
 from oracles import assert_agree, assert_rows_agree, naive_statistics
-from tokenizers import processors
+from tokenizers import pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mialib
@@ -754,3 +755,73 @@ def test_a_text_that_leaves_nothing_to_score_after_another_is_named(model_folder
     assert len(scorer.token_ids(["a"])[0]) == 1
     with pytest.raises(ValueError, match="text 1 has 1 token and no start token"):
         scorer.score([TEXTS[0], "a"], after="The old mill.\n", progress=False)
+
+
+# --- what else could change a text's scores ---
+
+LONGROPE = {
+    "config": "Phi3Config",
+    "initializer_range": 0.3,
+    "intermediate_size": 64,
+    "max_position_embeddings": CONTEXT,
+    "original_max_position_embeddings": 24,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [8.0] * 4,
+        "original_max_position_embeddings": 24,
+    },
+}
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *AFTER_THE_HEAD, "longrope"])
+def test_a_text_scores_the_same_alone_and_beside_a_longer_one(family, tmp_path, monkeypatch):
+    """A model with LongRoPE turns all positions by other angles where the batch's longest text is long."""
+    folder = save_tiny_model(tmp_path, **(FAMILIES | AFTER_THE_HEAD | {"longrope": LONGROPE})[family])
+    monkeypatch.setattr(batches, "PADDING_SHARE", 1.0)  # any two texts may share a batch
+    scorer, texts = mialib.Scorer(folder), ["q" * n for n in (3, 22, 23, 24, 25, 26, 60)]
+    alone = [score(scorer, [text])[0] for text in texts]
+    assert {len(row.log_prob) for row in alone} >= {24, 25}, "both sides of the border"
+    for row, its_own in zip(score(scorer, texts), alone, strict=True):
+        np.testing.assert_allclose(np.array(row), np.array(its_own), atol=1e-4)
+
+
+def test_threads_that_share_a_scorer_take_turns(model_folder):
+    scorer = mialib.Scorer(model_folder)
+    lists = [TEXTS[i:] + TEXTS[:i] for i in range(len(TEXTS))]
+    expected = [score(scorer, texts) for texts in lists]
+    with ThreadPoolExecutor(4) as pool:
+        for ours, theirs in zip(pool.map(lambda texts: score(scorer, texts), 3 * lists), 3 * expected, strict=True):
+            np.testing.assert_array_equal(ours.log_prob, theirs.log_prob)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "one word", "sentencepiece"])
+@pytest.mark.parametrize("text", ["week ", "aé河🙂", "  \n\n", "the river rises. "])
+def test_a_text_that_is_tokenized_in_pieces_has_the_tokens_of_the_whole(kind, text, monkeypatch):
+    tokenizer = make_tokenizer()
+    if kind == "one word":  # a merge may reach over a space
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if kind == "sentencepiece":  # each piece begins with a sign of its own
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    whole = batches.encode(tokenizer, [text := text * 700])[0]
+    for n_characters in (37, 64, 1000):
+        monkeypatch.setattr(batches, "PIECE_CHARACTERS", n_characters)
+        monkeypatch.setattr(batches, "SEAM_CHARACTERS", 30)
+        assert batches.encode_beginning(tokenizer, text, 20) == (whole[:20], len(whole))
+
+
+def test_a_long_text_is_cut_and_counted_in_little_memory(model_folder):
+    """A text of 20 million characters took 4 GB, and a hundred of 200,000 as much at once."""
+    script = f"""
+        import logging, resource, mialib
+        scorer = mialib.Scorer({str(model_folder)!r})
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        stats = scorer.score(["week" * 2_000_000, *["the mill " * 10_000] * 40], progress=False)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, stats.n_cut[0], stats.n_cut[1])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    grown_kb, n_cut, n_cut_of_others = map(int, done.stdout.split())
+    assert grown_kb < 900_000
+    n_tokens = [len(ids) for ids in batches.encode(make_tokenizer(), ["week" * 2000, "the mill " * 10_000])]
+    assert n_cut == 1000 * n_tokens[0] - CONTEXT and n_cut_of_others == n_tokens[1] - CONTEXT
