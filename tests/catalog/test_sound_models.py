@@ -4,12 +4,14 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision
+from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
 from mialib.commands import main
 from mialib.passes import cache
 from mialib.scoring import Scorer as CoreScorer
@@ -37,7 +39,7 @@ def rename(weights, old, new):
     weights[new] = weights.pop(old)
 
 
-HEAD, INNER = "lm_head.weight", "gpt_neox.layers.1.attention.dense.weight"
+HEAD, HEAD_IN_FILE, INNER = "lm_head.weight", "embed_out.weight", "gpt_neox.layers.1.attention.dense.weight"
 
 
 @pytest.mark.parametrize(
@@ -184,3 +186,107 @@ def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folde
     monkeypatch.setattr(cache, "load_scorer", load_others)
     with pytest.raises(ValueError, match="its files changed after it was asked for"):
         cache.score_or_load(str(folder), TEXTS)
+
+
+def test_weights_that_are_overwritten_while_they_score_change_nothing(folder, monkeypatch):
+    texts, file = TEXTS * 3, folder / "model.safetensors"
+    expected, original = cache.score_or_load(str(folder), texts), file.read_bytes()
+    score_batch = CoreScorer.score_batch
+
+    def score_and_overwrite(self, *given):
+        with file.open("r+b") as opened:  # in place, as rsync --inplace does: what is mapped into memory changes
+            opened.seek(len(original) // 2)
+            opened.write(bytes(len(original) // 2))
+        return score_batch(self, *given)
+
+    unload()
+    scorer = load_scorer(str(folder))
+    monkeypatch.setattr(CoreScorer, "score_batch", score_and_overwrite)
+    np.testing.assert_array_equal(scorer.score(texts, progress=False).log_prob, expected.log_prob)
+
+
+def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, monkeypatch):
+    texts, file = TEXTS * 3, folder / "model.safetensors"
+    original = file.read_bytes()
+    load = AutoModelForCausalLM.from_pretrained
+
+    def load_replaced(*given, **options):
+        edit_weights(folder, lambda weights: weights.update({INNER: 2 * weights[INNER]}))
+        return load(*given, **options)
+
+    unload()
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoModelForCausalLM, "from_pretrained", load_replaced)
+        patch.setattr("mialib.batches.SECONDS_A_PART", 0)
+        with pytest.raises(ValueError, match="its files changed after it was asked for"):
+            cache.score_or_load(str(folder), texts)
+    file.write_bytes(original)
+    unload()
+    expected = Scorer(str(folder)).score(texts, progress=False)
+    np.testing.assert_array_equal(cache.score_or_load(str(folder), texts).log_prob, expected.log_prob)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "named"),
+    [
+        ("gpt_neox", {"attention_bias": False}, r"does not take: .*attention\.dense\.bias"),
+        ("gpt_neox", {"num_hidden_layers": 0}, r"does not take: .*layers\.0\."),
+        ("gpt_neox", {"num_hidden_layers": 10_000_000}, "asks for 10000000 layers"),
+        ("qwen2", {"tie_word_embeddings": False}, f" 1 are not in its files.*{HEAD}"),
+    ],
+)
+def test_a_config_that_leaves_out_what_the_files_hold_is_refused(family, settings, named, tmp_path):
+    folder = Path(save_tiny_model(tmp_path / "model", **FAMILIES[family]))
+    edit_config(folder, **settings)
+    with pytest.raises(ValueError, match=named):
+        load_scorer(str(folder))
+
+
+def test_a_head_beside_tied_embeddings_is_the_one_that_is_used(tmp_path):
+    folder = Path(save_tiny_model(tmp_path / "model", **FAMILIES["llama"]))
+    expected = Scorer(str(folder)).score(TEXTS, progress=False)
+    edit_config(folder, tie_word_embeddings=True)
+    np.testing.assert_array_equal(Scorer(str(folder)).score(TEXTS, progress=False).log_prob, expected.log_prob)
+
+
+@pytest.mark.parametrize(
+    "broken", [lambda w: (1000 * w).round(), lambda w: 1e15 * w], ids=["integers without scales", "large"]
+)
+def test_weights_that_can_not_be_meant_are_refused(broken, folder):
+    edit_weights(folder, lambda weights: weights.update({HEAD_IN_FILE: broken(weights[HEAD_IN_FILE])}))
+    with pytest.raises(ValueError, match=r"ordinary text a mean log-prob of -.*guessing among .* gives -5\."):
+        load_scorer(str(folder))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "more.json"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to("-")]
+)
+def test_what_would_be_read_without_end_is_refused(make, name, folder):
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(ValueError, match=f"{name} is no regular file"):
+        load_scorer(str(folder))
+
+
+def test_a_path_and_a_loaded_model_are_taken(folder):
+    expected = Scorer(str(folder)).score(TEXTS, progress=False)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
+    for scorer in (Scorer(folder), Scorer(*loaded)):
+        np.testing.assert_array_equal(scorer.score(TEXTS, progress=False).log_prob, expected.log_prob)
+    for wrong in ((loaded[0],), (loaded[1],), (str(folder), loaded[1]), (None,)):
+        with pytest.raises(ValueError, match=r"a model's name or folder, or a loaded model and its tokenizer"):
+            Scorer(*wrong)
+
+
+@pytest.mark.parametrize("device", ["xyz", "cuda", "cuda:77", ""])
+def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=f"device '{device}' can't be used here"):
+        Scorer(folder, device=device)
+
+
+@pytest.mark.parametrize("spelled", ["none", "None", "NONE"])
+def test_any_spelling_of_none_prepends_nothing(spelled, folder):
+    assert Scorer(folder, start_token=spelled).loaded.start_token_id is None

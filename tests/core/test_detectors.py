@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -738,3 +739,70 @@ def test_the_grids_are_the_papers():
     assert of_papers == {"surp", "min_k", "min_k++"}
     assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
     assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]
+
+
+# --- of the same texts ---
+
+
+@pytest.fixture(scope="module")
+def passes(tiny_model):
+    """The passes of two models over texts and over the same texts lowercased."""
+    own, other = (mialib.Scorer(tiny_model("gpt_neox", seed=seed)) for seed in (0, 1))
+    lowered = [text.lower() for text in TEXTS]
+    return {
+        "stats": own.score(TEXTS, progress=False),
+        "texts": TEXTS,
+        "lowercase": own.score(lowered, progress=False),
+        "reference": other.score(TEXTS, progress=False),
+        "after_non_members": own.score(TEXTS, after=SENTENCES[0], progress=False),
+        "tempered": own.score(TEXTS, temperature=2, progress=False),
+        "other order": own.score(TEXTS[::-1], progress=False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "need"),
+    [
+        ("zlib", "texts"),
+        ("lowercase", "lowercase"),
+        ("ref", "reference"),
+        ("acmia_ac", "tempered"),
+        ("recall", "after_non_members"),
+    ],
+)
+def test_what_is_given_is_of_the_texts_that_the_statistics_are_of(name, need, passes):
+    scores = detect(name, passes["stats"], **{need: passes[need]})
+    with pytest.raises(ValueError, match=rf"{need} is of other texts"):
+        detect(name, passes["other order"], **{need: passes[need]})
+    taken = passes["other order"].take(np.arange(len(TEXTS))[::-1])  # which no longer says of which texts it is
+    np.testing.assert_allclose(detect(name, taken, **{need: passes[need]}), scores, atol=1e-5)
+
+
+def test_a_pass_over_the_texts_as_they_are_is_no_lowercase_pass(passes):
+    with pytest.raises(ValueError, match="lowercase is of other texts"):
+        detect("lowercase", passes["stats"], lowercase=passes["stats"])
+
+
+def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, tmp_path):
+    shutil.copytree(model_folder, tmp_path / "by another path")
+    copy = mialib.Scorer(tmp_path / "by another path").score(TEXTS, progress=False)
+    for name in ("ref", "wbc", "ez_mia"):
+        with pytest.raises(ValueError, match="the reference is the model itself"):
+            detect(name, passes["stats"], reference=copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("zlib", {"texts": "four letters for nine texts"}),
+        ("ref", {"reference": np.zeros(9)}),
+        ("lowercase", {"lowercase": TEXTS}),
+        ("dc_pdd", {"frequency": np.ones(320)}),
+        ("neighbor", {"neighbors": "many"}),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_its_name(name, given, passes):
+    with pytest.raises(ValueError, match=f"{next(iter(given))}.* expected"):
+        detect(name, passes["stats"], **given)
+    with pytest.raises(ValueError, match="TokenStats, which Scorer.score gives, are expected; got ndarray"):
+        detect(name, np.zeros((9, 3)), **given)

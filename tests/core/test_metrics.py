@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binom, bootstrap, norm, rankdata, t
 from sklearn.metrics import roc_auc_score
 
-from mialib import auc, auc_interval, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
+from mialib import auc, auc_interval, calibration, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.metrics import (
     Interval,
     aucs,
@@ -656,3 +656,17 @@ def test_intervals_of_the_mean_tpr_difference_over_seeds_hold_the_truth(of_seed)
         interval = compare_tpr_at_fpr_over_seeds(labels, *sides).difference
         n_inside += interval.low <= 0 <= interval.high
     assert n_inside / n_draws >= 0.90
+
+
+@pytest.mark.parametrize("level", [95, 1, 0, -0.5, float("nan")])
+def test_a_level_of_confidence_is_a_share(level):
+    labels, scores, others = [0, 1, 0, 1], [1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0]
+    for call in (
+        lambda: metrics.auc_interval(labels, scores, level),
+        lambda: metrics.compare_auc(labels, scores, others, level=level),
+        lambda: metrics.tpr_at_fpr_interval(labels, scores, 0.5, level),
+        lambda: metrics.clopper_pearson(1, 4, level),
+        lambda: calibration.decide(scores, 0.5, is_confident=True, level=level),
+    ):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            call()

@@ -77,7 +77,7 @@ def test_snippets_are_the_texts_words_in_order(text, n_words, language):
         assert [word for snippet in snippets for word in words(snippet)] == words(text)[: len(snippets) * n_words]
 
 
-@given(st.integers(-5, 0), texts, languages)
+@given(st.integers(-5, 0) | st.floats(), texts, languages)
 def test_no_words_are_an_error(n_words, text, language):
     for cut in (cut_to_words, split_into_snippets):
         with pytest.raises(ValueError, match="at least 1"):
