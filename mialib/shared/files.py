@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
@@ -165,17 +165,24 @@ def check_labels(labels: Sequence[Any], name: str) -> list[int]:
 
 def _lines(file: BinaryIO, name: str, newline: str | None = None) -> Iterator[str]:
     """A file's lines; ValueError for a NUL, of which UTF-16 that lacks its byte-order mark is full."""
-    for number, line in enumerate(TextIOWrapper(file, encoding="utf-8-sig", newline=newline), start=1):
-        if "\0" in line:
-            raise ValueError(
-                f"{name}, line {number}: a NUL character, which no text holds; if the file is UTF-16, save it as UTF-8"
-            )
-        yield line
+    with TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as lines:
+        for number, line in enumerate(lines, start=1):
+            if "\0" in line:
+                raise ValueError(
+                    f"{name}, line {number}: a NUL character, which no text holds; if the file is UTF-16, save it as "
+                    "UTF-8"
+                )
+            yield line
 
 
 def _read_jsonl(file: BinaryIO, name: str) -> list[dict[str, Any]]:
-    lines = ((f"{name}, line {number}", line) for number, line in enumerate(_lines(file, name), start=1))
-    return [_object(_parse(line, where), where) for where, line in lines if not line.isspace()]
+    rows = []
+    for number, line in enumerate(_lines(file, name), start=1):
+        if line.isspace():
+            continue
+        row = _parse(line, name, number)
+        rows.append(row if isinstance(row, dict) else _no_object(row, f"{name}, line {number}"))
+    return rows
 
 
 def _read_json(file: BinaryIO, name: str) -> list[dict[str, Any]]:
@@ -183,28 +190,25 @@ def _read_json(file: BinaryIO, name: str) -> list[dict[str, Any]]:
     items = _parse("".join(_lines(file, name, newline="")), name)
     if not isinstance(items, list):
         raise ValueError(f"{name}: a list is expected, got {type(items).__name__}; one object a line is .jsonl")
-    return [
-        {"text": item} if isinstance(item, str) else _object(item, f"{name}, row {number}")
-        for number, item in enumerate(items, start=1)
-    ]
+    rows = [{"text": item} if isinstance(item, str) else item for item in items]
+    return [row if isinstance(row, dict) else _no_object(row, f"{name}, row {i}") for i, row in enumerate(rows, 1)]
 
 
-def _parse(content: str, where: str) -> Any:
+def _parse(content: str, name: str, line: int | None = None) -> Any:
+    """The value of a file's line, or of the whole file."""
     try:
         return json.loads(content, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
-        at = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise ValueError(f"{where}: not JSON ({error.msg} at {at})") from None
+        said = f"not JSON ({error.msg} at {f'line {error.lineno}, ' * (line is None)}column {error.colno})"
     except RecursionError:
-        raise ValueError(f"{where}: nested too deeply to be read") from None
+        said = "nested too deeply to be read"
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        said = str(error)
+    raise ValueError(f"{name}{f', line {line}' if line else ''}: {said}")
 
 
-def _object(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: an object is expected, got {type(value).__name__}")
-    return value
+def _no_object(value: Any, where: str) -> NoReturn:
+    raise ValueError(f"{where}: an object is expected, got {type(value).__name__}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
