@@ -14,8 +14,9 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -49,17 +50,27 @@ def mialib_version() -> str:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error."""
+    """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error.
+
+    Of a symbolic link, the place of what it points at. A pipe, a device or standard output is written to at the end.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    stream = _stream_at(path)
+    place = path if stream is None else Path(tempfile.gettempdir(), path.name)
+    place = Path(os.path.realpath(place))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder = place.parent / f".{path.name}.{secrets.token_hex(4)}"
     TEMPORARY[folder] = os.getpid()
     try:
         folder.mkdir(mode=0o700)
         yield folder / path.name
-        if path.is_dir():
-            shutil.rmtree(path)
-        (folder / path.name).replace(path)
+        if stream is not None:
+            with (folder / path.name).open("rb") as written, open(stream, "wb", closefd=stream != 1) as file:
+                shutil.copyfileobj(written, file)
+            return
+        if place.is_dir():
+            shutil.rmtree(place)
+        (folder / path.name).replace(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         del TEMPORARY[folder]
@@ -77,6 +88,18 @@ def readable(path: str | Path, what: str) -> Iterator[None]:
             raise
         why = f"{type(error).__name__}: {' '.join(str(error).split()):.100}"
         raise ValueError(f"{path} holds no {what}, or is damaged ({why}); make it anew") from None
+
+
+def _stream_at(path: Path) -> Path | int | None:
+    """What to open where a path is no file to replace: a pipe or a device, or standard output, which others write."""
+    try:
+        found = path.stat()
+    except OSError:  # nothing is there
+        return None
+    with suppress(OSError):  # it is closed
+        if os.path.samestat(found, os.fstat(1)):
+            return 1
+    return None if path.is_file() or path.is_dir() else path
 
 
 @atexit.register

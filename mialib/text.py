@@ -39,6 +39,16 @@ def excerpt(text: str, n_characters: int = 60) -> str:
     return repr(text if len(text) <= n_characters else text[: n_characters - 1] + "…")
 
 
+def bare(text: str) -> str:
+    """A text without white space: two that differ in that alone are copies, such as one with an end of line more."""
+    return "".join(text.split())
+
+
+def count_copies(texts: Sequence[str]) -> int:
+    """How many texts repeat an earlier one, but for white space."""
+    return len(texts) - len({bare(text) for text in texts})
+
+
 def chinese_share(texts: Iterable[str]) -> float:
     """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
     sample = " ".join(texts)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.registry import known_benchmarks
 from mialib.lab.corpora import lab_texts
-from mialib.shared.files import READERS, load_texts
+from mialib.shared.files import READERS, is_file_of_texts, load_texts
 from mialib.text import count_words, cut_to_words
 
 logger = logging.getLogger(__name__)
@@ -96,9 +95,9 @@ def _texts_of(source: str) -> list[str]:
             where = f"set MIALIB_BENCHMARKS to a folder that holds {path}" if path else "it comes with none"
             raise Unavailable(f"unseen texts of {source}: {where}")
         return load_texts(copy)
-    if Path(source).suffix in (*READERS, ".txt"):
+    if is_file_of_texts(source):
         return load_texts(source)
     raise ValueError(
-        f"no unseen texts {source!r}; known: a file ({', '.join(READERS)} or .txt), lab/en:reference, "
+        f"no unseen texts {source!r}; known: a file ({', '.join(READERS)}), lab/en:reference, "
         f"{SAMPLED}MODEL, {APART}, or {', '.join(n for n, b in known_benchmarks().items() if b.unseen)}"
     )

@@ -30,6 +30,7 @@ from mialib.catalog.registry import is_recorded
 from mialib.metrics import Interval
 from mialib.passes.cache import blind_or_load
 from mialib.store import DATA, code_hash, version
+from mialib.text import count_copies
 
 LEAKS = "†"
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
@@ -145,7 +146,8 @@ def leak_note(names: Iterable[str]) -> str:
     """
     lines = []
     for name in dict.fromkeys(names):
-        baselines = measure(load_benchmark(name), name, ["auc"])
+        benchmark = load_benchmark(name)
+        baselines = measure(benchmark, name, ["auc"])
         if (best := highest(baselines)) is None:
             said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
         elif blind := highest(filter(is_sure, baselines)):
@@ -158,6 +160,8 @@ def leak_note(names: Iterable[str]) -> str:
                 f"`{name}`: none of {len(baselines)} baselines that see the texts and no model tells its members "
                 f"surely; the highest AUC is {best.interval} ({name_of(best)})."
             )
+        if copies := count_copies(benchmark.texts):
+            said += f" Copies of others among its {len(benchmark)} texts: {copies}, so all intervals are too narrow."
         lines.append(f"- {said}")
     return "\n".join(lines)
 

@@ -18,7 +18,15 @@ from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revi
 from mialib.catalog.recorded import recorded_benchmark
 from mialib.catalog.registry import HubPart, KnownBenchmark, is_recorded, known_benchmarks
 from mialib.lab.corpora import lab_benchmark
-from mialib.shared.files import LABEL_COLUMN, READERS, SPLIT_COLUMN, benchmark_of_rows, read_benchmark, read_rows
+from mialib.shared.files import (
+    LABEL_COLUMN,
+    READERS,
+    SPLIT_COLUMN,
+    benchmark_of_rows,
+    is_file_of_texts,
+    read_benchmark,
+    read_rows,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -80,7 +88,7 @@ def load_benchmark(
     label_column: str = LABEL_COLUMN,
     language: str | None = None,
 ) -> Benchmark:
-    """Load a benchmark by name (`lab/en`, `wikimia-64`) or from a file (.jsonl, .parquet, .csv).
+    """Load a benchmark by name (`lab/en`, `wikimia-64`) or from a file with columns.
 
     `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
     the texts of any other. `text_column`, `label_column` and `language` (by default `language_of` the texts) matter for
@@ -91,7 +99,7 @@ def load_benchmark(
         benchmark = lab_benchmark(name)
     elif is_recorded(name):
         benchmark = recorded_benchmark(name)
-    elif Path(name).suffix in READERS:
+    elif is_file_of_texts(name):
         benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):
         return load_published_benchmark(name, length)

@@ -33,7 +33,16 @@ def main() -> None:
         _end(*stopped.args)
 
 
+def _open_what_is_closed() -> None:
+    """Let closed standard streams lead nowhere: libraries expect them, and else files that are opened later take their
+    numbers and get what is meant to be printed."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+
+
 def _run() -> None:
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):  # of a terminal or a file that can't take all characters
         stream.reconfigure(errors="backslashreplace")
     try:

@@ -12,9 +12,11 @@ how often a set of this size would be found.
 from __future__ import annotations
 
 import csv
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
@@ -35,8 +37,8 @@ from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
 from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
 from mialib.shared.near_duplicates import ngrams
-from mialib.store import atomic_path, code_hash, hash_texts, mialib_version, write_json
-from mialib.text import excerpt, language_of, words
+from mialib.store import atomic_path, code_hash, hash_files, hash_texts, mialib_version, write_json
+from mialib.text import bare, excerpt, language_of, words
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ DOES_NOT_PROVE = (
     "Whether a right was broken is no question of statistics.",
 )
 FILES = ("report.html", "report.json", "scores.csv")  # that a report is written to
+OF_SCORES = "hash of scores.csv"  # in report.json: tells an audit's files from others of these names
 SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots")  # of a target, in the report
 
 
@@ -214,8 +217,9 @@ def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts],
 def near_copies(texts: Sequence[str], language: str = "en") -> dict[int, int]:
     """The texts that repeat an earlier one, by their number, and the number of that one.
 
-    Equal texts, and texts of which over half of the shorter one's seven-word sequences stand in the other. Sequences
-    that over a hundred texts share, such as a licence's, do not count. Texts of under seven words are compared whole.
+    Texts that are equal but for white space, and texts of which over half of the shorter one's seven-word sequences
+    stand in the other. Sequences that over a hundred texts share, such as a licence's, do not count. Texts of under
+    seven words are compared whole.
     """
     copies: dict[int, int] = {}
     equal: dict[str, int] = {}
@@ -225,8 +229,8 @@ def near_copies(texts: Sequence[str], language: str = "en") -> dict[int, int]:
         held = [holders[ngram] for ngram in own if len(holders.get(ngram, ())) in range(1, MOST_HOLDERS + 1)]
         shared = Counter(j for numbers in held for j in numbers)
         near = [j for j, n in shared.items() if n > NEAR_COPY * min(len(own), len(of_texts[j]))]
-        if equal.setdefault(text, i) != i:
-            copies[i] = equal[text]
+        if equal.setdefault(bare(text), i) != i:
+            copies[i] = equal[bare(text)]
         elif near:
             copies[i] = min(near)
         for ngram in own:
@@ -471,28 +475,52 @@ def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
     return {"concludes": True, "said": said}
 
 
+def check_folder(folder: Path) -> None:
+    """ValueError where a folder holds a file of a report's name that no earlier audit wrote, as its report.json tells:
+    this one would replace it, or leave it beside a report that it is not of."""
+    page, data, scores = (folder / name for name in FILES)
+    others = [path for path in (page, data, scores) if path.exists()]
+    with suppress(OSError, ValueError, LookupError, TypeError):  # no report.json, or not an audit's
+        written = json.loads(data.read_text(encoding="utf-8"))[OF_SCORES]
+        others = [scores] if scores.exists() and written != hash_files([scores]) else []
+    if others:
+        named = ", ".join(map(str, others))
+        raise ValueError(f"{named}: not written by an audit, or changed since, and stays; give another --output")
+
+
 def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The report as a page, as JSON and, where it concludes, its scores as CSV, in a folder; the paths."""
+    """The report as a page, as JSON and, where it concludes, its scores as CSV, in a folder; the paths.
+
+    They take the place of an earlier audit's. ValueError as for `check_folder`.
+    """
     from jinja2 import Environment, FileSystemLoader
 
     folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     html = environment.get_template("audit.html").render(
         report=report, labels={n: d.label for n, d in DETECTORS.items()}, count=_count
     )
     page, data, scores = (folder / name for name in FILES)
+    scores.unlink(missing_ok=True)  # an earlier audit's
+    written = [page, data]
+    if report["verdict"]["concludes"]:
+        with atomic_path(scores) as temporary:
+            _write_scores(report, temporary)
+            write_json(data, report | {OF_SCORES: hash_files([temporary])})
+        written.append(scores)
+    else:
+        write_json(data, report | {OF_SCORES: None})
     with atomic_path(page) as temporary:
         temporary.write_text(html, encoding="utf-8")
-    write_json(data, report)
-    if not report["verdict"]["concludes"]:
-        scores.unlink(missing_ok=True)  # of an earlier audit
-        return [page, data]
-    with atomic_path(scores) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        names = list(report["detectors"])
+    return written
+
+
+def _write_scores(report: Mapping[str, Any], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows, names = csv.writer(file), list(report["detectors"])
         rows.writerow(
             ["number", "text", "copy_of", *(f"{name} {what}" for name in names for what in ("score", "p", "is_called"))]
         )
         for number, row in enumerate(report["scores"]):
             rows.writerow([number, row["text"], row["copy_of"], *(v for name in names for v in row[name].values())])
-    return [page, data, scores]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,13 @@ MODEL_HELP = (
     "a Hugging Face name, a folder, a lab model such as lab/en-25k, api:NAME, or logprobs:FILE.jsonl, a file of "
     "log-probs that were computed elsewhere"
 )
+TextsArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="a file of texts: .jsonl, .json, .parquet, .csv, .tsv, or .txt with one a line, each as .gz too; - for "
+        "standard input, as JSONL where it begins with {, else one text a line"
+    ),
+]
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
 Reference = Annotated[str | None, typer.Option(help="a smaller model, for ref, wbc and ez_mia")]
 CorpusOption = Annotated[
@@ -108,11 +116,15 @@ def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
         raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
 
 
+def _check_is_read() -> None:
+    """ValueError where standard output is closed, before anything is computed that would only be printed."""
+    if sys.__stdout__ is None:
+        raise ValueError("standard output is closed, so there is nowhere to print; write to a file or another command")
+
+
 @app.command()
 def detect(
-    texts: Annotated[
-        Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
-    ],
+    texts: TextsArgument,
     model: ModelOption,
     detector: Detectors = None,
     option: Hyperparameters = None,
@@ -147,11 +159,10 @@ def detect(
         as_json_lines,
         as_table,
         detect_texts,
-        load_labels,
+        load_labelled,
         parse_options,
         split_names,
     )
-    from mialib.shared.files import load_texts
     from mialib.store import atomic_path
 
     prefixes = non_member_prefix, member_prefix, shots
@@ -160,12 +171,9 @@ def detect(
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
         _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
-    loaded, names, options = load_texts(texts), split_names(detector or []), parse_options(option or [])
-    try:
-        labels = load_labels(texts)
-    except ValueError as error:  # a column of that name with another meaning
-        logging.info("no AUC is computed: %s", error)
-        labels = None
+    else:
+        _check_is_read()
+    (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
     detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels)
     suffix = output.suffix if output else ""
     if as_json or suffix in (".json", ".jsonl"):
@@ -217,6 +225,7 @@ def audit(
         _refuse_to_overwrite(
             output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference
         )
+    auditing.check_folder(output)
     target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
     report = auditing.audit(
         auditing.Texts.read(texts),
@@ -244,6 +253,7 @@ def blind(
     from mialib.book.notebooks import clone
     from mialib.book.tables import printed, turned
 
+    _check_is_read()
     if keep:
         clone()
         blind_tables.record(benchmarks)
@@ -260,9 +270,7 @@ def blind(
 
 @app.command()
 def view(
-    texts: Annotated[
-        Path, typer.Argument(help="a .jsonl, .parquet, .csv or .txt file of texts; of a .txt, one a line")
-    ],
+    texts: TextsArgument,
     model: ModelOption,
     output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="the .html file to write")],
     by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
@@ -457,6 +465,7 @@ def plan(
     from mialib.book.plan import describe, plan_columns, plan_downloads
     from mialib.book.profile import load_profile
 
+    _check_is_read()
     profile = load_profile()
     columns = plan_columns(profile, only or [])
     if not columns:
@@ -650,6 +659,8 @@ def bench(
     from mialib.models import pick_device
     from mialib.store import write_json
 
+    if not json_file:
+        _check_is_read()
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
@@ -673,6 +684,8 @@ def coverage(
 
     if keep:
         clone()
+    else:
+        _check_is_read()
     n, results = simulations or simulated.SIMULATIONS, []
     for family, (title, _) in simulated.FAMILIES.items():
         found = simulated.simulate(family, n, seed)

@@ -25,7 +25,7 @@ from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, unavailable_reason
 from mialib.shared.files import labels_of, read_rows, texts_of
-from mialib.text import excerpt, language_of
+from mialib.text import bare, excerpt, language_of
 from mialib.token_stats import check_known
 
 ALL = "all"  # detectors
@@ -99,20 +99,25 @@ def detect_texts(
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
     if not asked or ALL in asked:
         _say_what_lacks(asked, target)
-    once = sorted({text: i for i, text in reversed(list(enumerate(texts)))}.values())
-    if known and (n_copies := len(texts) - len(once)):
+    once = sorted({bare(text): i for i, text in reversed(list(enumerate(texts)))}.values())
+    n_copies = len(texts) - len(once)
+    if known and n_copies:
         logger.info(
             "%d of the %d texts are copies of others: the p-value of the set counts each once", n_copies, len(texts)
         )
     of_texts = {name: values[: len(texts)] for name, values in scores.items()}
     of_known = {name: values[len(texts) :] for name, values in scores.items() if known}
-    return Detection(
+    detection = Detection(
         of_texts,
         p={name: p_values(of_texts[name], values) for name, values in of_known.items()},
         decisions={name: decide(values, fpr) for name, values in of_known.items()},
         set_p={name: set_p_value(of_texts[name][once], values) for name, values in of_known.items()},
         labels=labels,
     )
+    if detection.auc and n_copies:
+        said = "%d of the %d texts are copies of others: intervals of AUCs take all for independent and are too narrow"
+        logger.warning(said, n_copies, len(texts))
+    return detection
 
 
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
@@ -165,8 +170,8 @@ def check_target(target: Target, texts: Sequence[str]) -> None:
     if target.reference == target.model:
         raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
-        scored = set(texts)
-        if same := next((text for text in reference_texts(target.corpus) if text in scored), None):
+        scored = set(map(bare, texts))
+        if same := next((text for text in reference_texts(target.corpus) if bare(text) in scored), None):
             raise ValueError(f"--corpus {target.corpus}: {excerpt(same)} is among the texts to score; give others")
 
 
@@ -180,8 +185,8 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
 
 
 def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
-    known, judged = list(load_known(path)), set(texts)
-    if same := [text for text in known if text in judged]:
+    known, judged = list(load_known(path)), set(map(bare, texts))
+    if same := [text for text in known if bare(text) in judged]:
         raise ValueError(
             f"{path}: {len(same)} of its texts are among those to score, the first {excerpt(same[0])}; give others"
         )
@@ -320,14 +325,20 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
     )
 
 
-def load_labels(path: Path) -> NDArray[np.int8] | None:
-    """The labels of a file's texts, (N,), 1 = member; None where it has none."""
-    labels = labels_of(read_rows(path), str(path))
-    return None if labels is None else np.array(labels, np.int8)
+def load_labelled(path: Path) -> tuple[list[str], NDArray[np.int8] | None]:
+    """A file's texts and their labels, (N,), 1 = member; None, and a line in the log, where it has no such labels."""
+    rows = read_rows(path)
+    texts = texts_of(rows, str(path))
+    try:
+        labels = labels_of(rows, str(path))
+    except ValueError as error:  # a column of that name with another meaning
+        logger.info("no AUC is computed: %s", error)
+        return texts, None
+    return texts, None if labels is None else np.array(labels, np.int8)
 
 
 def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
-    """The rows of a file of known non-members (0), or members (1), by their texts, so that copies count once.
+    """The rows of a file of known non-members (0), or members (1), by their texts; copies, as `bare` has it, once.
 
     Of a file with labels those labelled so alone; lines in the log say what was left out. ValueError where a label is
     neither 0 nor 1, where some texts have none, and where no text is labelled so.
@@ -343,9 +354,7 @@ def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
     if len(kept) < len(texts):
         said = "%s: its %d texts labelled %d are the known %s; the others are left out"
         logger.info(said, path, len(kept), label, wanted)
-    known: dict[str, dict[str, Any]] = {}
-    for i in kept:
-        known.setdefault(texts[i], rows[i])
-    if len(known) < len(kept):
-        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(known))
-    return known
+    first = {bare(texts[i]): i for i in reversed(kept)}
+    if len(first) < len(kept):
+        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(first))
+    return {texts[i]: rows[i] for i in sorted(first.values())}

@@ -25,7 +25,7 @@ from mialib.benchmarks import Benchmark
 from mialib.lab.docstrings import Docstring, is_later, read_code, read_docstrings
 from mialib.lab.questions import choice_questions, context_questions
 from mialib.lab.recipes import Corpus, load_recipes
-from mialib.shared.files import DOMAIN_COLUMNS, load_texts, read_rows
+from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of
 from mialib.shared.kept import once
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, version, write_json
@@ -246,8 +246,8 @@ def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
 
 def _read_file(path: Path) -> list[Docstring]:
     """A file's texts, each with its domain, or the file's name where no column says one, as the package it is from."""
-    texts = load_texts(path)
-    rows = read_rows(path) if path.suffix != ".txt" else [{}] * len(texts)
+    rows = read_rows(path)
+    texts = texts_of(rows, str(path))
     column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
     return [Docstring(str(row[column]) if column else path.stem, t) for row, t in zip(rows, texts, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Files of texts, and of texts with labels: JSONL, parquet, CSV, or plain text, one a line.
+"""Files of texts, and of texts with labels: JSONL, JSON, parquet, CSV, TSV, or plain text, one a line; each as .gz too.
 
 Each is read as it is written or refused with its line and column. Blank lines and columns without a name hold no text.
 """
@@ -6,18 +6,25 @@ Each is read as it is written or refused with its line and column. Blank lines a
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import logging
+import re
+import sys
 import warnings
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
 from mialib.benchmarks import Benchmark
 from mialib.store import hash_texts
-from mialib.text import check_texts, excerpt, language_of
+from mialib.text import check_texts, count_copies, excerpt, language_of
 
 TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchmarks use
 LABEL_COLUMN = "label"
@@ -26,20 +33,24 @@ SOURCE_COLUMN = "source"
 TIMES_COLUMN = "duplicates"  # how often a text was inserted into training, as Hubble calls it; 0 for a non-member
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
+KNOWN_COLUMNS = {*TEXT_COLUMNS, LABEL_COLUMN, *DOMAIN_COLUMNS, SOURCE_COLUMN, TIMES_COLUMN, SPLIT_COLUMN}
 MOST_NAMED = 20  # columns in an error message
+STANDARD_INPUT = "-"  # instead of a file's name
+
+logger = logging.getLogger(__name__)
 
 
 def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
-    """The texts of a JSONL, parquet, CSV or plain text file (one text a line), without labels."""
-    path = Path(path)
-    return texts_of(read_rows(path), str(path), None if path.suffix == ".txt" else text_column)
+    """The texts of a file of any form that `read_rows` reads, without labels; plain text has no columns to name."""
+    text_column = None if form_of(path) == ".txt" else text_column
+    return texts_of(read_rows(path, text_column), str(path), text_column)
 
 
 def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = None) -> list[str]:
     """The texts of a file's rows: of the wanted column, or of the first known name that is there."""
     if not rows:
         raise ValueError(f"{name} holds no rows")
-    columns = (text_column,) if text_column else TEXT_COLUMNS
+    columns = (plain_name(text_column),) if text_column else TEXT_COLUMNS
     column = next((column for column in columns if column in rows[0]), None)
     if column is None:
         raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}. Rename one")
@@ -69,11 +80,11 @@ def read_benchmark(
     label_column: str = LABEL_COLUMN,
     language: str | None = None,
 ) -> Benchmark:
-    """The benchmark in a file (.jsonl, .parquet, .csv), one text a row; `language` by default `language_of` the texts.
+    """The benchmark in a file with columns, one text a row; `language` by default `language_of` the texts.
 
     FileNotFoundError or ValueError say which file, line or column is wrong, and what is expected.
     """
-    rows = read_rows(Path(path))
+    rows = read_rows(path, text_column, label_column)
     return benchmark_of_rows(rows, str(path), text_column=text_column, label_column=label_column, language=language)
 
 
@@ -87,7 +98,7 @@ def benchmark_of_rows(
     revision: str | None = None,
 ) -> Benchmark:
     """The benchmark that a file's rows hold; without labels, a text is a member where it was inserted once or more."""
-    texts = texts_of(rows, name, text_column)
+    texts, label_column = texts_of(rows, name, text_column), plain_name(label_column)
     times = _read_times(rows, name)
     if times and not any(label_column in row for row in rows):
         rows = [row | {label_column: int(n > 0)} for row, n in zip(rows, times, strict=True)]
@@ -101,6 +112,12 @@ def benchmark_of_rows(
     for i, n in enumerate(times):
         if (n > 0) != labels[i]:
             raise ValueError(f"{name}, row {i + 1}: label {labels[i]}, and {TIMES_COLUMN} says {n}")
+    if copies := count_copies(texts):
+        warnings.warn(
+            f"{name}: copies of others among its {len(texts)} texts: {copies}; intervals take all for independent, and "
+            "are too narrow. Leave the copies out",
+            stacklevel=4,
+        )
     domain_column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
     return Benchmark(
         name=name,
@@ -146,24 +163,52 @@ def check_labels(labels: Sequence[Any], name: str) -> list[int]:
     return [int(label) for label in labels]
 
 
-def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+def _lines(file: BinaryIO, name: str, newline: str | None = None) -> Iterator[str]:
+    """A file's lines; ValueError for a NUL, of which UTF-16 that lacks its byte-order mark is full."""
+    with TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as lines:
+        for number, line in enumerate(lines, start=1):
+            if "\0" in line:
+                raise ValueError(
+                    f"{name}, line {number}: a NUL character, which no text holds; if the file is UTF-16, save it as "
+                    "UTF-8"
+                )
+            yield line
+
+
+def _read_jsonl(file: BinaryIO, name: str) -> list[dict[str, Any]]:
     rows = []
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line, object_pairs_hook=_without_repeats)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
-            except RecursionError:
-                raise ValueError(f"{path}, line {number}: nested too deeply to be read") from None
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}: an object is expected, got {type(row).__name__}")
-            rows.append(row)
+    for number, line in enumerate(_lines(file, name), start=1):
+        if line.isspace():
+            continue
+        row = _parse(line, name, number)
+        rows.append(row if isinstance(row, dict) else _no_object(row, f"{name}, line {number}"))
     return rows
+
+
+def _read_json(file: BinaryIO, name: str) -> list[dict[str, Any]]:
+    """A list of objects, or of texts."""
+    items = _parse("".join(_lines(file, name, newline="")), name)
+    if not isinstance(items, list):
+        raise ValueError(f"{name}: a list is expected, got {type(items).__name__}; one object a line is .jsonl")
+    rows = [{"text": item} if isinstance(item, str) else item for item in items]
+    return [row if isinstance(row, dict) else _no_object(row, f"{name}, row {i}") for i, row in enumerate(rows, 1)]
+
+
+def _parse(content: str, name: str, line: int | None = None) -> Any:
+    """The value of a file's line, or of the whole file."""
+    try:
+        return json.loads(content, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        said = f"not JSON ({error.msg} at {f'line {error.lineno}, ' * (line is None)}column {error.colno})"
+    except RecursionError:
+        said = "nested too deeply to be read"
+    except ValueError as error:
+        said = str(error)
+    raise ValueError(f"{name}{f', line {line}' if line else ''}: {said}")
+
+
+def _no_object(value: Any, where: str) -> NoReturn:
+    raise ValueError(f"{where}: an object is expected, got {type(value).__name__}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -175,25 +220,26 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _read_parquet(path: Path) -> list[dict[str, Any]]:
+def _read_parquet(file: BinaryIO, name: str) -> list[dict[str, Any]]:
     """Without the columns that hold what Python can't, such as a time in the year 300,000: a warning names them."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("rb") as file:
-        try:
-            table = pq.ParquetFile(file).read()
-        except Exception as error:  # a broken file's are of many classes
-            raise ValueError(f"{path}: not a readable .parquet file ({_plain(error)})") from None
-    _check_names(table.column_names, str(path))
+    content = pa.BufferReader(file.read())
+    try:  # without threads: where they are still starting while a command ends, they end it by a crash
+        table = pq.ParquetFile(content, pre_buffer=False).read(use_threads=False)
+    except Exception as error:  # a broken file's are of many classes
+        raise ValueError(f"{name}: not a readable .parquet file ({_plain(error)})") from None
+    _check_names(table.column_names, name)
     columns = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
+    for column, values in zip(table.column_names, table.columns, strict=True):
         try:
-            columns[name] = column.to_pylist()
+            columns[column] = values.to_pylist()
         except UnicodeDecodeError:
-            raise ValueError(f"{path}, column {excerpt(name)}: not UTF-8 text; write it anew as UTF-8") from None
+            raise ValueError(f"{name}, column {excerpt(column)}: not UTF-8 text; write it anew as UTF-8") from None
         except (ArithmeticError, NotImplementedError, ValueError) as error:
             why = f"{type(error).__name__}: {_plain(error)}"
-            warnings.warn(f"{path}: column {excerpt(name)} can't be read and is left out ({why})", stacklevel=4)
+            warnings.warn(f"{name}: column {excerpt(column)} can't be read and is left out ({why})", stacklevel=4)
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
@@ -208,13 +254,15 @@ def _check_names(names: Sequence[str], where: str) -> None:
         raise ValueError(f"{where}, column {wrong[0] + 1}: another column is named {name} too")
 
 
-def _read_csv(path: Path) -> list[dict[str, Any]]:
+def _read_csv(file: BinaryIO, name: str, delimiter: str | None = None) -> list[dict[str, Any]]:
     """Every row has as many cells as the header and ends as it does, so no comma and no end of line of an unquoted text
-    is taken for the file's."""
+    is taken for the file's. Semicolons divide the cells where the header has them and no comma."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        raw = list(file)
-    reader, lines, first = csv.reader(raw, strict=True), [], None
+    raw = list(_lines(file, name, newline=""))
+    n_cells = {sign: len(next(filter(None, csv.reader(raw, delimiter=sign)), ())) for sign in delimiter or ",;"}
+    delimiter = next((sign for sign, n in n_cells.items() if n > 1), delimiter or ",")
+    reader, lines, first = csv.reader(raw, delimiter=delimiter, strict=True), [], None
+    unquoted = f'is a text that holds a {delimiter!r} without its "quotes"?'
     try:
         for cells in reader:
             last = raw[reader.line_num - 1]
@@ -222,57 +270,125 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
             first = end if first is None else first
             if end and end != first:
                 raise ValueError(
-                    f"{path}, line {reader.line_num}: it ends in {end!r}, and the header in {first!r}; give all lines "
+                    f"{name}, line {reader.line_num}: it ends in {end!r}, and the header in {first!r}; give all lines "
                     'the same end, and a text that holds one its "quotes"'
                 )
             if cells:  # no blank line
                 lines.append((reader.line_num, cells))
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+        raise ValueError(f"{name}, line {reader.line_num}: not CSV ({error})") from None
     names = lines[0][1] if lines else []
-    _check_names(names, f"{path}, line 1")
+    _check_names(names, f"{name}, line 1")
     for number, cells in lines:
         if len(cells) != len(names):
             raise ValueError(
-                f"{path}, line {number}: {len(cells)} cells under a header of {len(names)}; is a text that holds a "
-                f'comma without its "quotes"? {excerpt(",".join(cells))}'
+                f"{name}, line {number}: {len(cells)} cells under a header of {len(names)}; {unquoted} "
+                f"{excerpt(delimiter.join(cells))}"
             )
-        if beyond := [cell for name, cell in zip(names[1:], cells[1:], strict=True) if not name and cell]:
+        if beyond := [cell for column, cell in zip(names[1:], cells[1:], strict=True) if not column and cell]:
             raise ValueError(
-                f"{path}, line {number}: {excerpt(beyond[0])} stands in a column without a name; is a text that holds "
-                'a comma without its "quotes"?'
+                f"{name}, line {number}: {excerpt(beyond[0])} stands in a column without a name; {unquoted}"
             )
-    return [{name: cell for name, cell in zip(names, cells, strict=True) if name} for _, cells in lines[1:]]
+    return [{column: cell for column, cell in zip(names, cells, strict=True) if column} for _, cells in lines[1:]]
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8-sig") as file:
-        return [{"text": line.rstrip("\n")} for line in file]
+def _read_lines(file: BinaryIO, name: str) -> list[dict[str, Any]]:
+    return [{"text": line.rstrip("\n")} for line in _lines(file, name)]
 
 
-READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".csv": _read_csv, ".txt": _read_lines}
+READERS: dict[str, Callable[[BinaryIO, str], list[dict[str, Any]]]] = {
+    ".jsonl": _read_jsonl,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+    ".tsv": partial(_read_csv, delimiter="\t"),
+    ".txt": _read_lines,
+}
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL, parquet or CSV file; of a plain text file each line, as `text`."""
-    if path.is_dir():
+def form_of(path: str | Path) -> str:
+    """What a file's name says of its form: its ending in small letters, without a .gz behind it."""
+    return Path(re.sub(r"\.gz$", "", str(path).lower())).suffix
+
+
+def is_file_of_texts(name: str) -> bool:
+    """Whether a name is that of a file that `read_rows` reads, or of standard input."""
+    return name == STANDARD_INPUT or form_of(name) in READERS
+
+
+def read_rows(path: str | Path, *columns: str | None) -> list[dict[str, Any]]:
+    """The rows of a file, or of standard input where the path is `-`; of plain text each line, as `text`.
+
+    A column that mialib knows, or one of `columns`, has its `plain_name` in each row, however the file spells it.
+    FileNotFoundError or ValueError say which file, line or column is wrong.
+    """
+    path, form, name = Path(path), form_of(path), str(path)
+    if name == STANDARD_INPUT:
+        content, form = _standard_input(sys.stdin.buffer)
+        name, opened = f"{name} (standard input)", partial(BytesIO, content)
+    elif path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; a file is expected")
-    if path.suffix not in READERS:
-        raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(READERS)}")
-    if not path.is_file():
+    elif path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a pipe or a device; a file is expected, or `-` for what comes on standard input")
+    elif form not in READERS:
+        raise ValueError(f"{path}: cannot read {form or 'a file without suffix'}; use {', '.join(READERS)}, or one .gz")
+    elif not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
+    else:
+        opened = partial(gzip.open if path.suffix.lower() == ".gz" else open, path, "rb")
+    return _plainly_named(_read(opened, form, name), name, columns)
+
+
+@lru_cache(maxsize=1)  # it can be read once only, and what reads a file may do so again
+def _standard_input(stream: BinaryIO) -> tuple[bytes, str]:
+    """All of standard input and its form, JSONL where it begins with a brace and else a text a line."""
+    content = stream.read()
+    form = ".jsonl" if re.match(rb"(\xef\xbb\xbf)?\s*\{", content) else ".txt"
+    logger.info("standard input: read as %s", "JSONL" if form == ".jsonl" else "plain text, one text a line")
+    return content, form
+
+
+def _read(opened: Callable[[], BinaryIO], form: str, name: str) -> list[dict[str, Any]]:
     try:
-        return READERS[path.suffix](path)
-    except UnicodeDecodeError:
-        raise ValueError(_where_not_utf_8(path)) from None
+        try:
+            with opened() as file:
+                return READERS[form](file, name)
+        except UnicodeDecodeError:
+            with opened() as file:
+                raise ValueError(_where_not_utf_8(file.read(), name)) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name}: not a readable .gz file ({error}); make or fetch it again") from None
 
 
-def _where_not_utf_8(path: Path) -> str:
+def plain_name(column: str) -> str:
+    """A column's name in small letters and without spaces around it."""
+    return column.strip().casefold()
+
+
+def _plainly_named(rows: list[dict[str, Any]], name: str, columns: Iterable[str | None]) -> list[dict[str, Any]]:
+    """The rows, known columns and these under their plain names; ValueError for two of a row that then are one."""
+    known = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
+    plain: set[str] = set()  # names that stay as they are
+    for i, row in enumerate(rows):
+        if row.keys() <= plain:
+            continue
+        names: dict[str, str] = {}  # as they are wanted, and as the file spells them
+        for column in row:
+            wanted = plain_name(column) if plain_name(column) in known else column
+            if wanted in names:
+                both = f"{excerpt(names[wanted])} and {excerpt(column)}"
+                raise ValueError(f"{name}, row {i + 1}: columns {both} differ in case or spaces alone; rename one")
+            names[wanted] = column
+        plain |= {column for wanted, column in names.items() if wanted == column}
+        rows[i] = {wanted: row[column] for wanted, column in names.items()}
+    return rows
+
+
+def _where_not_utf_8(data: bytes, name: str) -> str:
     """Which byte is no UTF-8: readers of lines know its place in what they have read last alone."""
     try:
-        data = path.read_bytes()
         data.decode()
     except UnicodeDecodeError as error:
         line, byte = data[: error.start].count(b"\n") + 1, data[error.start]
-        return f"{path}, line {line}: not UTF-8 text (byte {error.start} of the file is {byte:#04x}); save it as UTF-8"
-    return f"{path}: changed while it was read"
+        return f"{name}, line {line}: not UTF-8 text (byte {error.start} of the file is {byte:#04x}); save it as UTF-8"
+    return f"{name}: changed while it was read"

@@ -109,6 +109,26 @@ def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(m
     assert "What this does not prove" in page and "Each text" not in page
 
 
+@cheap
+def test_no_file_is_replaced_or_removed_that_no_audit_wrote(model_folder, files, tmp_path, monkeypatch):
+    mine, unseen = files
+    out = tmp_path / "out"
+    given = [mine, "--model", model_folder, "--non-members", unseen, "--detector", "min_k", "--output", out]
+    run(*given)
+    run(*given)
+    later = write(tmp_path / "later.jsonl", sentences(30, 3, more=" in 2031"))
+    monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
+    (out / "scores.csv").write_text("text,min_k\n0,-1.0\n")  # of `mialib detect`
+    for command in (given, [later, *given[1:]]):
+        assert f"{out / 'scores.csv'}: not written by an audit" in error(*command)
+    assert (out / "scores.csv").read_text() == "text,min_k\n0,-1.0\n"
+    for name in ("report.html", "report.json", "scores.csv"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("{}")
+        assert f"{tmp_path / name / name}: not written" in error(*given[:-1], tmp_path / name)
+        assert (tmp_path / name / name).read_text() == "{}"
+
+
 @pytest.mark.parametrize("change", [lambda text: text.replace(" ", "  ", 2), lambda text: text.replace(" ", "\n", 1)])
 def test_a_difference_of_format_alone_is_refused(change, model_folder, files, tmp_path):
     _, unseen = files
@@ -160,6 +180,7 @@ def test_near_copies_by_hand():
     text = "one two three four five six seven eight nine ten"  # four sequences of seven words
     texts = [text, "short text", "short text", f"{text} and a long end that makes it twice as long as it was", "short"]
     assert auditing.near_copies(texts) == {2: 1, 3: 0}
+    assert auditing.near_copies(["short text", " short\ntext ", "中文", "中 文"]) == {1: 0, 3: 2}, "but for white space"
     half = "zero zero two three four five six seven eight nine ten zero"  # three of its six, and of the other's four
     assert auditing.near_copies([text, half]) == {1: 0}
     far_longer = " ".join([*(f"before{i}" for i in range(500)), text, *(f"after{i}" for i in range(500))])

@@ -9,8 +9,11 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import transformers
 from typer.testing import CliRunner
@@ -180,6 +183,38 @@ def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts
     assert f"{path}, row 2: no 'label', which other rows have" in str(CliRunner().invoke(app, command).exception)
     path.write_text('{"text": "a", "label": 1}\n')
     assert "all 1 texts are labelled 1" in str(CliRunner().invoke(app, command).exception)
+
+
+def test_texts_that_differ_in_white_space_alone_are_the_same(model_folder, texts_file, non_members_file, caplog):
+    spaced, known = " The river\truns ", non_members_file.read_text()
+    command = ["detect", str(texts_file), "--model", model_folder]
+    for text in (spaced, "The riverruns"):
+        non_members_file.write_text(known + text + "\n")
+        for option in ("--calibrate", "--corpus"):
+            said = str(CliRunner().invoke(app, [*command, option, str(non_members_file)]).exception)
+            assert repr(text) in said and "among" in said
+    non_members_file.write_text(known + known.replace("stone", "stone "))
+    assert "with these 19 known" in CliRunner().invoke(app, [*command, "--calibrate", str(non_members_file)]).stdout
+
+
+def test_copies_beside_an_auc_are_told(model_folder, benchmark_file, tmp_path, caplog):
+    (tmp_path / "twice.jsonl").write_text(2 * Path(benchmark_file).read_text())
+    command = ["--model", model_folder, "--detector", "min_k"]
+    for path, is_told in ((benchmark_file, False), (tmp_path / "twice.jsonl", True)):
+        assert "AUC" in CliRunner().invoke(app, ["detect", str(path), *command]).stdout
+        assert ("16 of the 32 texts are copies of others: intervals of AUCs" in caplog.text) == is_told
+
+
+def test_what_comes_on_standard_input_is_scored_as_its_file_is(model_folder, benchmark_file, non_members_file):
+    content, more = Path(benchmark_file).read_text(), ["--model", model_folder, "--detector", "min_k", "--json"]
+    of_file = CliRunner().invoke(app, ["detect", benchmark_file, *more]).stdout
+    assert CliRunner().invoke(app, ["detect", "-", *more], input=content).stdout == of_file
+    known = ["--calibrate", str(non_members_file)]
+    of_file = CliRunner().invoke(app, ["detect", benchmark_file, *more, *known]).stdout
+    piped = CliRunner().invoke(app, ["detect", benchmark_file, *more, known[0], "-"], input=Path(known[1]).read_text())
+    assert piped.stdout == of_file and "p_values" in of_file
+    score = ["score", model_folder, "-"]
+    assert "original: 16 texts" in CliRunner().invoke(app, score, input=content).stdout
 
 
 def test_an_fpr_that_calls_all_or_none_is_an_error(texts_file, non_members_file):
@@ -366,6 +401,36 @@ def test_a_signal_to_stop_ends_in_one_sentence_and_leaves_nothing_half(number, t
     assert errors.splitlines()[-1] == ("mialib: stopped; what was kept so far is used the next time"), errors
     assert "Traceback" not in errors
     assert not [path for path in (tmp_path / "home").rglob(".*") if path.suffix != ".lock"]
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)], ids=str)
+def test_closed_streams_keep_no_file_from_being_written(closed, texts_file, model_folder, tmp_path):
+    def run_closed(*more):
+        shell = " ".join(f"{number}>&-" for number in closed)
+        code = f"exec {sys.executable} -c 'from mialib.commands import main; main()' \"$@\" {shell}"
+        command = ["detect", str(texts_file), "--model", model_folder, "--detector", "ppl", *more]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(["bash", "-c", code, "-", *command], env=environ, capture_output=True, text=True)
+
+    done = run_closed("--output", str(tmp_path / "out.csv"))
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert (tmp_path / "out.csv").read_text().startswith("text,ppl\n0,")
+    printed = run_closed()
+    assert printed.returncode == (1 if 1 in closed else 0)
+    assert ("standard output is closed" in printed.stderr) == (closed == (1,))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in Linux's way")
+def test_reading_parquet_starts_no_thread_that_could_crash_a_command_which_ends_at_once(tmp_path):
+    pq.write_table(pa.table({"text": ["a"] * 30, "n": range(30)}), tmp_path / "texts.parquet")
+    code = (
+        "import os, pyarrow.parquet\n"
+        "from mialib.shared.files import load_texts\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        f"load_texts({str(tmp_path / 'texts.parquet')!r})\n"
+        "assert len(os.listdir('/proc/self/task')) == before\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
 
 
 @pytest.mark.parametrize(("given", "results"), [([], "out.json"), (["--results", "r.json"], "r.json")])

@@ -244,6 +244,15 @@ def test_one_text_twice_with_one_label_is_allowed():
     assert len(benchmark(["mill", "mill", "river"], [1, 1, 0])) == 3
 
 
+def test_copies_in_a_file_are_counted_in_a_warning(tmp_path):
+    copies = [{"text": text, "label": 1} for text in ("mill", "mill\n", " mi ll")]
+    with pytest.warns(UserWarning, match=r"b\.jsonl: copies of others among its 7 texts: 2; intervals .* too narrow"):
+        assert len(read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, *copies]))) == 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, copies[0]]))
+
+
 @pytest.mark.parametrize("empty", ["", " \n\t"])
 def test_an_empty_text_is_an_error_that_names_it(empty, tmp_path):
     with pytest.raises(ValueError, match="text 1 is empty"):

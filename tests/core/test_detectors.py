@@ -804,5 +804,5 @@ def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, t
 def test_what_is_of_another_kind_is_refused_by_its_name(name, given, passes):
     with pytest.raises(ValueError, match=f"{next(iter(given))}.* expected"):
         detect(name, passes["stats"], **given)
-    with pytest.raises(ValueError, match="TokenStats, which Scorer.score gives, are expected; got ndarray"):
+    with pytest.raises(ValueError, match=r"TokenStats, .* are expected; got ndarray"):
         detect(name, np.zeros((9, 3)), **given)

@@ -1,6 +1,7 @@
 """Files are whole or not there, and hashes tell apart what has to be told apart."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -16,6 +17,29 @@ def test_a_new_folder_takes_the_place_of_an_old_one(tmp_path):
             temporary.mkdir()
             (temporary / content).write_text(content)
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["new"]
+
+
+def test_a_link_is_written_through_and_a_pipe_is_written_to(tmp_path):
+    target, link, pipe = tmp_path / "there" / "target", tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(target)
+    for content in ("new", "newer"):  # its target is not there, and is there
+        store.write_json(link, content)
+        assert link.is_symlink() and json.loads(target.read_text()) == content
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+    store.write_json(pipe, "new")
+    assert reader.communicate()[0] == b'"new"\n' and pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir() if path.name[0] == "."} == set()
+
+
+def test_standard_output_is_written_to_whatever_it_is(tmp_path):
+    program = "from mialib import store; store.write_json('/dev/stdout', 1); print('after')"
+    (tmp_path / "out").write_text("before\n")
+    with (tmp_path / "out").open("a") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "before\n1\nafter\n"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "1\nafter\n"
 
 
 # --- hashes of content ---

@@ -2,7 +2,9 @@
 
 import csv
 import gzip
+import io
 import json
+import os
 import warnings
 from typing import Any
 
@@ -94,7 +96,7 @@ def test_csv_gives_back_its_texts_or_refuses_what_its_writer_did_not_quote(
         csv.writer(file, lineterminator=end_of_line, quoting=quoting).writerows([[column], *([t] for t in written)])
     found, said = loaded_or_said(load_texts, path)
     unquoted = quoting == csv.QUOTE_MINIMAL and any(set(text) & (set("\r\n") - set(end_of_line)) for text in written)
-    assert found == written or (unquoted and "quotes" in said)
+    assert found == written or (unquoted and "quotes" in said) or ("\0" in "".join(written) and "NUL" in said)
 
 
 @given(lists_of_texts, columns, st.sampled_from(["none", "snappy", "zstd"]), st.booleans())
@@ -114,7 +116,77 @@ def test_txt_gives_back_its_lines(tmp_path, written, end_of_line, ends_with_one,
         content = "x" + content
         lines[0] = "x" + lines[0]
     path.write_bytes(bom * begins_with_bom + content.encode())
-    assert load_texts(path) == lines
+    found, said = loaded_or_said(load_texts, path)
+    assert "NUL" in said if "\0" in content else found == lines
+
+
+def write_delimited(path, rows, delimiter):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([rows[0], *(r.values() for r in rows)])
+
+
+WRITERS = {
+    "t.jsonl": write_jsonl,
+    "t.JSONL": write_jsonl,
+    "t.json": lambda path, rows: path.write_text(json.dumps(rows)),
+    "strings.json": lambda path, rows: path.write_text(json.dumps([next(iter(r.values())) for r in rows], indent=1)),
+    "t.csv": lambda path, rows: write_delimited(path, rows, ","),
+    "semicolons.csv": lambda path, rows: write_delimited(path, [{"id": 1} | row for row in rows], ";"),
+    "t.tsv": lambda path, rows: write_delimited(path, rows, "\t"),
+    "t.Parquet": write_parquet,
+}
+spelled = st.tuples(st.sampled_from([str.upper, str.title, str.lower]), st.sampled_from(["{}", " {}", "{}  ", "\t{} "]))
+
+
+def spell(name, spelling):
+    case, around = spelling
+    return around.format(case(name))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@given(lists_of_texts, columns, spelled, st.booleans())
+def test_every_form_gives_back_its_texts_packed_or_not_however_its_column_is_spelled(
+    tmp_path, name, written, column, spelling, is_packed
+):
+    written, path = [text.replace("\0", "|") for text in written], tmp_path / name
+    WRITERS[name](path, [{spell(column, spelling): text} for text in written])
+    if is_packed:
+        plain, path = path, path.with_name(name + ".gz")
+        path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+    assert load_texts(path) == written
+    if name != "strings.json":
+        assert load_texts(path, spell(column, (str.upper, "{} "))) == written
+
+
+@given(st.lists(texts, min_size=2, max_size=5, unique=True), st.booleans())
+def test_standard_input_is_read_once_and_gives_back_its_texts(tmp_path, written, is_jsonl):
+    written = (
+        written if is_jsonl else ["x" + text.translate(dict.fromkeys(map(ord, "\r\n\0"), "|")) for text in written]
+    )
+    lines = [json.dumps({"text": text}) for text in written] if is_jsonl else written
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+        assert load_texts("-") == load_texts("-") == written
+
+
+@given(spelled, spelled, st.sampled_from(["text", "label", "source", "body"]), st.sampled_from(list(WRITERS)))
+def test_two_spellings_of_a_column_are_an_error_that_names_both(tmp_path, one, other, column, name):
+    both = spell(column, one), spell(column, other)
+    if both[0] == both[1] or name == "strings.json":
+        return
+    WRITERS[name](tmp_path / name, [{"snippet": "a"} | {spelled: "b" for spelled in both}])
+    text_column = "Body" if column == "body" else None
+    _, said = loaded_or_said(lambda path: read_benchmark(path, text_column=text_column), tmp_path / name)
+    assert all(repr(spelled) in said for spelled in both)
+
+
+@given(spelled, st.sampled_from(["t.jsonl", "t.csv", "t.tsv", "t.Parquet", "t.json"]))
+def test_labels_count_however_their_column_is_spelled(tmp_path, spelling, name):
+    rows = [{"text": f"text {i}", spell("label", spelling): i % 2, spell("domain", spelling): "d"} for i in range(4)]
+    WRITERS[name](tmp_path / name, rows)
+    bench = read_benchmark(tmp_path / name)
+    assert (bench.labels.tolist(), bench.domains) == ([0, 1, 0, 1], ("d",) * 4)
+    assert read_benchmark(tmp_path / name, label_column="LABEL").revision == bench.revision
 
 
 TYPES = [
@@ -172,7 +244,7 @@ def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data)
 # --- what can't be read is said ---
 
 
-@given(st.sampled_from(list(READERS)), st.binary(max_size=200))
+@given(st.sampled_from([*READERS, ".jsonl.gz", ".parquet.gz"]), st.binary(max_size=200))
 @example(".jsonl", b'{"text": ' + b"[" * 100_000)
 @example(".jsonl", b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}")
 @example(".jsonl", b'{"text": ' + b"9" * 5000 + b"}")
@@ -183,11 +255,30 @@ def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data)
 @example(".csv", b'text\n"a')
 @example(".parquet", b"PAR1" + bytes(20) + b"PAR1")
 @example(".txt", "text\n".encode("utf-16"))
+@example(".json", b"[" * 100_000)
+@example(".json", b'{"text": "a"}\n{"text": "b"}')
+@example(".json", b'["a", 5]')
 def test_any_bytes_are_texts_or_one_sentence(tmp_path, suffix, content):
     path = tmp_path / f"t{suffix}"
     path.write_bytes(content)
     for load in (load_texts, read_benchmark):
         loaded_or_said(load, path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("suffix", [suffix for suffix in READERS if suffix != ".parquet"])
+def test_utf_16_without_its_mark_is_no_text(tmp_path, suffix, encoding):
+    (tmp_path / f"t{suffix}").write_bytes('["text"]\nmill\n'.encode(encoding))
+    _, said = loaded_or_said(load_texts, tmp_path / f"t{suffix}")
+    assert "line 1: a NUL" in said and "UTF-16" in said
+
+
+def test_a_pipe_and_a_device_are_a_sentence_and_no_hang(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "endless.csv").symlink_to("/dev/zero")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "pipe.jsonl")
+    for name in ("pipe.jsonl", "endless.csv", "link.txt"):
+        assert "is a pipe or a device" in loaded_or_said(load_texts, tmp_path / name)[1]
 
 
 def mutated(data, content):
@@ -201,13 +292,14 @@ def mutated(data, content):
 
 
 @given(
-    lists_of_texts.filter(lambda t: sum(map(len, t)) < 1000), st.sampled_from([".jsonl", ".csv", ".parquet"]), st.data()
+    lists_of_texts.filter(lambda t: sum(map(len, t)) < 1000), st.sampled_from(list(WRITERS)), st.booleans(), st.data()
 )
-def test_a_damaged_file_is_read_or_one_sentence(tmp_path, written, suffix, data):
-    path = tmp_path / f"t{suffix}"
-    rows = [{"text": text, "label": i % 2} for i, text in enumerate(written)]
-    {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}[suffix](path, rows)
-    path.write_bytes(mutated(data, path.read_bytes()))
+def test_a_damaged_file_is_read_or_one_sentence(tmp_path, written, name, is_packed, data):
+    path = tmp_path / name
+    WRITERS[name](path, [{"text": text, "label": i % 2} for i, text in enumerate(written)])
+    content = path.read_bytes()
+    path = path.with_name(name + ".gz") if is_packed else path
+    path.write_bytes(mutated(data, gzip.compress(content, mtime=0) if is_packed else content))
     found, _ = loaded_or_said(load_texts, path)
     assert found is None or all(isinstance(text, str) and text.strip() for text in found)
 
