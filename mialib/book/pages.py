@@ -138,9 +138,8 @@ def targets(
     if None in fields["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
     rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
-    start = None if start_token == "none" else start_token
     try:
-        made = [Target(model=model, start_token=start, **row) for model, row in zip(names, rows, strict=True)]
+        made = [Target(model=model, start_token=start_token, **row) for model, row in zip(names, rows, strict=True)]
     except ValidationError as error:
         raise ValueError(one_line(error)) from None
     for i, target in enumerate(made):

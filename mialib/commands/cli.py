@@ -102,7 +102,7 @@ def _target(
         non_member_prefix=non_member_prefix,
         member_prefix=member_prefix,
         n_shots=shots,
-        start_token=None if start_token == "none" else start_token,
+        start_token=start_token,
         **others,
     )
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
 from mialib import detectors
 from mialib.batches import encode
@@ -32,7 +32,7 @@ from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
 from mialib.shared.schema import Strict
-from mialib.text import count_words, excerpt
+from mialib.text import bare, count_words, excerpt
 from mialib.token_stats import TokenStats
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,11 @@ class Target(Strict):
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
     published: str | None = None  # the published table's column that stands beside it
     start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
+
+    @field_validator("start_token")
+    @classmethod
+    def _none_is_none(cls, start_token: str | None) -> str | None:
+        return None if start_token is None or start_token.lower() == "none" else start_token
 
     @model_validator(mode="after")
     def _has_a_length_where_it_is_of_snippets(self) -> Target:
@@ -112,8 +117,9 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
             f"{source} holds {len(shots)} texts, and {inputs.target.n_shots} are to be read before each text; give "
             f"more, or --shots {len(shots)}"
         )
-    if judged := set(shots) & set(inputs.texts):
-        raise ValueError(f"{source}: {excerpt(judged.pop())} is among the texts to score; give others")
+    scored = {bare(text) for text in inputs.texts}
+    if judged := next((text for text in shots if bare(text) in scored), None):
+        raise ValueError(f"{source}: {excerpt(judged)} is among the texts to score; give others")
     after = "".join(f"{text}\n\n" for text in shots)
     n_before = len(encode(load_tokenizer(inputs.target.model), [after])[0])
     logger.info("%s: a pass with %d tokens before each text", source, n_before)
