@@ -31,6 +31,11 @@ def excerpt(text: str, n_characters: int = 60) -> str:
     return repr(text if len(text) <= n_characters else text[: n_characters - 1] + "…")
 
 
+def plain(text: str) -> str:
+    """A text for a terminal: what is not printable in it, but for line breaks and tabs, as `repr` writes it."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
+
+
 def chinese_share(texts: Iterable[str]) -> float:
     """The share of Chinese characters among the letters of texts; 0 where there are no letters."""
     sample = " ".join(texts)
