@@ -48,7 +48,7 @@ from mialib.catalog.retries import EndlessError
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, plain
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.token_stats import TokenRow, TokenStats, check_likely
 
 if TYPE_CHECKING:
     import httpx2
@@ -164,7 +164,8 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
     ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
-    and for a reply that is none; Unavailable where the endpoint refuses the key, knows no such model or fails for good.
+    and for a reply that is none; ValueError for log-probs far below guessing; Unavailable where the endpoint refuses
+    the key, knows no such model or fails for good.
     """
     if isinstance(model, logprobs.LogprobsFile):
         return logprobs.score(model, texts)
@@ -195,7 +196,13 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
         ids = np.full(len(log_prob), -1) if isinstance(prompt, str) else prompt[1:]
         rows.append(TokenRow(np.asarray(ids, np.int32), log_prob, unknown, unknown, unknown))
     reported = sorted({kept[name]["model"] for name in names})
-    return TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
+    stats = TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
+    try:
+        check_likely(stats, model.tokenizer and vocabulary_size(model.tokenizer), model.name)
+    except ValueError:
+        drop_replies(replies, texts)  # a model that is mended there is asked again
+        raise
+    return stats
 
 
 def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) -> dict[str, Any]:
