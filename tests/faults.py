@@ -94,6 +94,8 @@ class Ended(NamedTuple):
             yield "hang: it did not end"
         if "Traceback (most recent call last)" in self.err + self.out:
             yield f"tracebacks: {self.last}"
+        if "[Errno" in self.last:
+            yield f"bare: {self.last}"
         if "\x1b" in self.err + self.out:
             yield "raw: what a terminal obeys is printed"
         for at in secret_places(self.out + self.err, home):
@@ -237,6 +239,15 @@ def impatient(retries: int = 1) -> None:
     from mialib.catalog import retries as bounds
 
     api.RETRIES, bounds.REPLY_SECONDS, bounds.REPLY_BYTES = retries, REPLY_SECONDS, 2**20
+
+
+def little_memory(mebibytes: int) -> None:
+    """Leave a process so much more memory than it has."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + mebibytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def own_disk(path: str, options: str, read_only: bool = False) -> None:
@@ -535,6 +546,16 @@ def on_own_disk(world: World, arguments: tuple, options: str, read_only: bool = 
     home.mkdir()
     patches = (("own_disk", str(home), options, read_only), ("small_parts",))
     return run(*arguments, home=home, patches=patches, MIALIB_PROFILE=world.profile)
+
+
+def memory(world: World) -> Iterator[Row]:
+    row = Row("too little memory")
+    arguments = ("detect", world.few, "--model", world.model, "--detector", "ppl", "--json")
+    wanted = run(*arguments, home=world.new()).out
+    for mebibytes in (1, 8, 32) if world.is_quick else (1, 2, 4, 8, 16, 32, 64, 128):
+        ended = run(*arguments, home=world.new(), patches=(("little_memory", mebibytes),))
+        row.count(*judged(ended, wanted, *(("too little memory",) if ended.code else ())))
+    yield row
 
 
 def may_mount(world: World) -> bool:
@@ -958,6 +979,7 @@ GROUPS: dict[str, Callable[[World], Iterator[Row]]] = {
     "train": kills_while_training,
     "ask": kills_while_asking,
     "disk": disks,
+    "memory": memory,
     "files": damaged_files,
     "lab": damaged_lab,
     "replies": damaged_replies,

@@ -81,8 +81,10 @@ def sentence_of(error: Exception) -> str:
     if lacks_memory(error):
         said = excerpt(str(error)) if str(error) else "none is left"
         return f"there is too little memory ({said}); free some, raise its limit (ulimit -v), or use a smaller model"
-    if not isinstance(error, OSError) or error.errno not in TO_DO or not (error.filename or error.errno in FULL):
+    if not isinstance(error, OSError) or error.errno is None:
         return plain(str(error)) or type(error).__name__
+    if error.errno not in TO_DO or not (error.filename or error.errno in FULL):
+        return plain(": ".join(str(part) for part in (error.filename, error.strerror) if part))
     file = excerpt(str(error.filename2 or error.filename), MOST_OF_A_NAME) if error.filename else "the output"
     return f"{file}: {os.strerror(error.errno)}; {TO_DO[error.errno]}"
 
