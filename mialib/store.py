@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import errno
 import hashlib
 import json
 import os
@@ -27,14 +28,21 @@ PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
 TEMPORARY: dict[Path, int] = {}  # folders of what is being written, and the process that does
+FULL = (errno.ENOSPC, errno.EDQUOT)
 BESIDE = (".yml", ".html", ".css")  # data of a module, in a file of its name
 
 
 def home() -> Path:
     """The folder of generated files."""
-    if "MIALIB_HOME" in os.environ:
-        return Path(os.environ["MIALIB_HOME"])
+    if given := folder_of("MIALIB_HOME"):
+        return given
     return ROOT / "build" if (ROOT / "pyproject.toml").is_file() else Path.home() / ".cache" / "mialib"
+
+
+def folder_of(variable: str) -> Path | None:
+    """The folder that a variable of the environment names, `~` expanded; None where it is empty or not set."""
+    given = os.environ.get(variable)
+    return Path(os.path.expanduser(given)) if given else None
 
 
 def mialib_version() -> str:
@@ -71,6 +79,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         if place.is_dir():
             shutil.rmtree(place)
         (folder / path.name).replace(place)
+    except OSError as error:
+        if error.errno in FULL and not error.filename:  # what writes to an open file does not name it
+            error.filename = str(path)
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         del TEMPORARY[folder]

@@ -16,6 +16,7 @@ Texts have different lengths, so the table is ragged: flat columns and one offse
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -37,6 +38,7 @@ COLUMNS = {
     "top_log_prob": np.float32,
 }
 NUMBERS = tuple(COLUMNS)[1:]  # of a token
+LARGEST_VOCABULARY, LEAST_LIKELY = 1_000_000, -20.0  # a mean log-prob: guessing among so many gives -13.8
 TEXTS_AT_ONCE = 1024  # read: the file's own copy of a column is never whole in memory
 OLDER = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}}  # what each lacks
 
@@ -80,6 +82,22 @@ def is_same_model(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bo
     """Whether two passes are by the same weights after the same start token."""
     keys = ("revision", "start_token_id")
     return bool(provenance.get("revision")) and all(provenance.get(key) == other.get(key) for key in keys)
+
+
+def check_likely(stats: TokenStats, vocab_size: int | None, name: str) -> None:
+    """ValueError where the mean log-prob of all tokens is far below guessing's, -log(vocab_size), as of broken weights.
+
+    Far is twice as much; of a vocabulary of unknown size (None), `LEAST_LIKELY`. For temperature 1 alone: a lower one
+    makes unlikely tokens as unlikely as one likes.
+    """
+    mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
+    size = vocab_size or LARGEST_VOCABULARY
+    if mean < (-2 * math.log(size) if vocab_size else LEAST_LIKELY):
+        among = f"its {size:,} tokens" if vocab_size else f"{size:,} tokens, more than models have,"
+        raise ValueError(
+            f"model {name} gives the texts a mean log-prob of {mean:,.1f}, and guessing among {among} gives "
+            f"{-math.log(size):.1f}; its weights are broken (quantized without scales?), or its tokens are others"
+        )
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,10 @@ class Ended(NamedTuple):
             yield "hang: it did not end"
         if "Traceback (most recent call last)" in self.err + self.out:
             yield f"tracebacks: {self.last}"
+        if "[Errno" in self.last:
+            yield f"bare: {self.last}"
+        if "\x1b" in self.err + self.out:
+            yield "raw: what a terminal obeys is printed"
         for at in secret_places(self.out + self.err, home):
             yield f"secrets: {at}"
 
@@ -237,6 +241,15 @@ def impatient(retries: int = 1) -> None:
     api.RETRIES, bounds.REPLY_SECONDS, bounds.REPLY_BYTES = retries, REPLY_SECONDS, 2**20
 
 
+def little_memory(mebibytes: int) -> None:
+    """Leave a process so much more memory than it has."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + mebibytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
 def own_disk(path: str, options: str, read_only: bool = False) -> None:
     """Mount a small disk at a path that this process alone sees; PermissionError where that is not allowed."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -294,8 +307,8 @@ def secret_places(said: str, home: Path | None) -> list[str]:
     from api_server import KEY
 
     files = (path for path in home.rglob("*") if path.is_file()) if home else ()
-    kept = [str(path) for path in files if KEY.encode() in path.read_bytes()]
-    return (["printed"] if KEY in said else []) + kept
+    kept = [str(path) for path in files if KEY.encode() in path.read_bytes().lower()]
+    return (["printed"] if KEY in said.lower() else []) + kept
 
 
 class Work(NamedTuple):
@@ -533,6 +546,16 @@ def on_own_disk(world: World, arguments: tuple, options: str, read_only: bool = 
     home.mkdir()
     patches = (("own_disk", str(home), options, read_only), ("small_parts",))
     return run(*arguments, home=home, patches=patches, MIALIB_PROFILE=world.profile)
+
+
+def memory(world: World) -> Iterator[Row]:
+    row = Row("too little memory")
+    arguments = ("detect", world.few, "--model", world.model, "--detector", "ppl", "--json")
+    wanted = run(*arguments, home=world.new()).out
+    for mebibytes in (1, 8, 32) if world.is_quick else (1, 2, 4, 8, 16, 32, 64, 128):
+        ended = run(*arguments, home=world.new(), patches=(("little_memory", mebibytes),))
+        row.count(*judged(ended, wanted, *(("too little memory",) if ended.code else ())))
+    yield row
 
 
 def may_mount(world: World) -> bool:
@@ -791,6 +814,17 @@ def drip(handler: object, head: bytes, chunk: bytes, n: int = 2000) -> bool:
     return True
 
 
+def with_model_name(name: str) -> Callable:
+    """A whole reply that writes a name with JSON's escapes alone."""
+    escaped = "".join(f"\\u{ord(sign):04x}" for sign in name)
+
+    def answer(handler: object, body: dict) -> bool:
+        reply = json.dumps(handler.server.complete(body) | {"model": "@"})
+        return handler.send(200, reply.replace('"@"', f'"{escaped}"'))
+
+    return answer
+
+
 def hostile_ways() -> dict[str, tuple[str, Callable]]:
     """What an endpoint may do: before it answers, or to its answer."""
     from api_server import KEY, of_logprobs, sends, set_log_prob
@@ -810,6 +844,7 @@ def hostile_ways() -> dict[str, tuple[str, Callable]]:
         "other tokens": ("change", of_logprobs(lambda of: of["tokens"].__setitem__(2, "XYZ"))),
         "no choices": ("change", lambda reply: reply["choices"].clear()),
         "the key as the model's name": ("change", lambda reply: reply.update(model=f"tiny {KEY}")),
+        "the key in escapes as the model's name": ("before", with_model_name("\x1b[31m" + KEY)),
         "the key as a token": ("change", of_logprobs(lambda of: of["tokens"].__setitem__(2, KEY))),
         "JSON of great depth": ("before", lambda handler, body: handler.send(200, "[" * 10**5)),
         "no JSON": ("before", lambda handler, body: handler.send(200, f"<p>{KEY}</p>", "text/html")),
@@ -831,7 +866,7 @@ def hostile_ways() -> dict[str, tuple[str, Callable]]:
 
 
 def hostile(world: World) -> Iterator[Row]:
-    harmless = {"the key as the model's name"}  # the answer is right
+    harmless = {"the key as the model's name", "the key in escapes as the model's name"}  # the answer is right
     with endpoint(world) as server:
         kept, healthy = (server.before, server.change), None
         healthy = run("detect", world.few, "--model", "api:tiny", "--json", home=world.new(), **of_api(server))
@@ -944,6 +979,7 @@ GROUPS: dict[str, Callable[[World], Iterator[Row]]] = {
     "train": kills_while_training,
     "ask": kills_while_asking,
     "disk": disks,
+    "memory": memory,
     "files": damaged_files,
     "lab": damaged_lab,
     "replies": damaged_replies,

@@ -23,6 +23,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from mialib.store import write_json
+from mialib.text import plain
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
@@ -31,8 +32,16 @@ LOCK = Lock()
 def log_plainly() -> None:
     """Log messages as plain lines, without the chatter of libraries."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_make_plain)
     for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _make_plain(record: logging.LogRecord) -> bool:
+    """Have a message hold nothing that a terminal would obey."""
+    record.msg, record.args = plain(record.getMessage()), None
+    return True
 
 
 def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:

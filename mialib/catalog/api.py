@@ -29,10 +29,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from urllib.request import getproxies
 
 import numpy as np
@@ -47,8 +47,8 @@ from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.retries import EndlessError
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, mialib_version
-from mialib.text import check_texts, excerpt
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.text import check_texts, excerpt, plain
+from mialib.token_stats import TokenRow, TokenStats, check_likely
 
 if TYPE_CHECKING:
     import httpx2
@@ -64,6 +64,7 @@ CONNECT_SECONDS = 10
 PORTS = {"http": 80, "https": 443}
 BYTES_A_TOKEN = 4  # a guess, for English
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
+MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
 
 
@@ -99,6 +100,7 @@ class Logprobs(BaseModel):
 class Choice(BaseModel):
     """A completion, of which one is asked for."""
 
+    index: int = 0
     logprobs: Logprobs
 
 
@@ -162,7 +164,8 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
     ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
-    and for a reply that is none; Unavailable where the endpoint refuses the key, knows no such model or fails for good.
+    and for a reply that is none; ValueError for log-probs far below guessing; Unavailable where the endpoint refuses
+    the key, knows no such model or fails for good.
     """
     if isinstance(model, logprobs.LogprobsFile):
         return logprobs.score(model, texts)
@@ -193,7 +196,13 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
         ids = np.full(len(log_prob), -1) if isinstance(prompt, str) else prompt[1:]
         rows.append(TokenRow(np.asarray(ids, np.int32), log_prob, unknown, unknown, unknown))
     reported = sorted({kept[name]["model"] for name in names})
-    return TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
+    stats = TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
+    try:
+        check_likely(stats, model.tokenizer and vocabulary_size(model.tokenizer), model.name)
+    except ValueError:
+        drop_replies(replies, texts)  # a model that is mended there is asked again
+        raise
+    return stats
 
 
 def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) -> dict[str, Any]:
@@ -337,7 +346,7 @@ async def _ask_all(
             reply = await _ask(client, model, prompts[i], max_tokens)
             log_prob = prompt_log_probs(reply, model, prompts[i], max_tokens)
         except ValueError as error:
-            raise type(error)(f"text {i} ({excerpt(texts[i])}): {error}") from None
+            raise type(error)(f"text {i} ({excerpt(texts[i])}): {_without_secrets(str(error))}") from None
         if not log_prob:
             raise ValueError(_nothing_to_score(i, 1, texts[i]))
         row = {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob}
@@ -469,7 +478,8 @@ async def _ask(client: openai.AsyncOpenAI, model: ApiModel, prompt: str | list[i
         raw = await client.completions.with_raw_response.create(
             model=name, prompt=prompt, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
         )
-        return Reply.model_validate_json(_without_secrets(raw.http_response.text))
+        reply = Reply.model_validate_json(raw.http_response.text)
+        return reply.model_copy(update={"model": plain(_without_secrets(reply.model))})
     except openai.AuthenticationError:
         raise Unavailable(f"{model.endpoint} refuses the key (401); check OPENAI_API_KEY") from None
     except openai.NotFoundError:
@@ -511,24 +521,49 @@ def _said(error: BaseException) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    """The text without key, password and query, however a message or a header writes them."""
-    url, key = urlsplit(_url()), os.environ.get("OPENAI_API_KEY", "")
-    basic = base64.b64encode(f"{url.username}:{url.password}".encode()).decode() if url.password else ""
-    secrets = [form for of in (key, url.password or "", url.query) for form in (of, of.strip(), unquote(of))]
-    written = [form for of in secrets for form in (of, repr(of)[1:-1], json.dumps(of)[1:-1])]
-    for secret in sorted([*written, basic], key=len, reverse=True):
-        if len(secret) >= SHORTEST_SECRET:
-            text = text.replace(secret, "***")
+    """The text without key, user, password and query, however a message, a header or JSON writes them.
+
+    What is past `MOST_SAID`, which only a hostile server sends, is left out.
+    """
+    text = text[:MOST_SAID]
+    for secret in _secrets(_url(), os.environ.get("OPENAI_API_KEY", "")):
+        text = secret.sub("***", text)
     return text
+
+
+@cache
+def _secrets(address: str, key: str) -> list[re.Pattern[str]]:
+    url = urlsplit(address)
+    login = f"{url.username}:{url.password}" if url.password else ""
+    basic = {base64.b64encode(form.encode()).decode() for form in (login, unquote(login))}
+    given = (key.strip(), url.username or "", url.password or "", url.query, *(v for _, v in parse_qsl(url.query)))
+    secrets = sorted(basic | {form for of in given for form in (of, unquote(of))}, key=len, reverse=True)
+    return [
+        re.compile("".join(map(_ways_to_write, secret)), re.IGNORECASE)
+        for secret in secrets
+        if len(secret) >= SHORTEST_SECRET
+    ]
+
+
+def _ways_to_write(character: str) -> str:
+    """A pattern of a character as it is and as JSON, Python, addresses and HTML escape it."""
+    n, in_json = ord(character), json.dumps(character)[1:-1]
+    in_address = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+    ways = (f"&#x{n:x};", f"&#{n};", f"\\u{n:04x}", f"\\x{n:02x}", in_address, in_json, character)  # longer ones first
+    return rf"\\{{0,4}}(?:{'|'.join(map(re.escape, ways))})"
 
 
 def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max_tokens: int) -> list[float]:
     """Log p of each of the prompt's tokens but the first, nats, out of a reply that may end in a surplus token.
 
     The first has nothing before it. Where the text was sent, a start token of the server's own may be the first.
-    ValueError for another number of tokens, for tokens that spell another text, and for a log-prob that is none.
+    ValueError for another number of tokens, for tokens that spell another text, for a log-prob that is none, and for
+    none or several choices of index 0.
     """
-    tokens, log_probs = reply.choices[0].logprobs.tokens, reply.choices[0].logprobs.token_logprobs
+    asked_for = [choice.logprobs for choice in reply.choices if choice.index == 0]
+    if len(asked_for) != 1:
+        raise ValueError(f"the reply holds {len(asked_for)} choices of index 0 where one was asked for")
+    tokens, log_probs = asked_for[0].tokens, asked_for[0].token_logprobs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
     if isinstance(prompt, str):
@@ -542,7 +577,9 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
         advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
     fitting = [end for end in ends if any(spell(tokens[begin:end], sent) for begin in begins)]
     if not fitting:
-        raise ValueError(f"the reply's tokens spell {excerpt(''.join(tokens))}, not what was sent; {advice}")
+        raise ValueError(
+            f"the reply's tokens spell {excerpt(_without_secrets(''.join(tokens)))}, not what was sent; {advice}"
+        )
     if not isinstance(prompt, str):
         for token_id, received in zip(prompt[n_start:], tokens[n_start:], strict=False):
             if _is_another(wanted := model.tokenizer.decode([token_id]), received):

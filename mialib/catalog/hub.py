@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -21,7 +20,7 @@ from filelock import FileLock
 from pydantic import Field
 
 from mialib.shared.schema import read_yaml
-from mialib.store import DATA, atomic_path, home
+from mialib.store import DATA, atomic_path, folder_of, home
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +48,8 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 def local_copy(path: str, kind: Kind) -> Path | None:
     """Where a copy of a repository or file lies under $MIALIB_MODELS or $MIALIB_BENCHMARKS; None where none does."""
-    folder = os.environ.get(LOCAL_FOLDERS[kind])
-    copy = Path(folder) / path if folder else None
-    return copy if copy and copy.exists() else None
+    folder = folder_of(LOCAL_FOLDERS[kind])
+    return copy if folder and (copy := folder / path).exists() else None
 
 
 @cache

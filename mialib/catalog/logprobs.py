@@ -25,7 +25,7 @@ from mialib.models import tokenizer_hash
 from mialib.shared.files import read_rows
 from mialib.store import code_hash, hash_files, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.token_stats import TokenRow, TokenStats, check_likely
 
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
@@ -55,13 +55,14 @@ class LogprobsFile:
 def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
     """The token statistics of each text that the file holds, in the order given.
 
-    ValueError for a text that it does not hold and for a row that is not as expected; where a tokenizer is named
-    (MIALIB_API_TOKENIZER), also for token ids that are not its own.
+    ValueError for a text that it does not hold, for a row that is not as expected, and for log-probs far below
+    guessing; where a tokenizer is named (MIALIB_API_TOKENIZER), also for token ids that are not its own.
     """
     check_texts(texts, "texts to score")
     found, rows = _read(model.path), []
     asked_for = model.determined_by()
-    own = encode(load_tokenizer(model.name), texts) if asked_for["tokenizer"] else None
+    tokenizer = load_tokenizer(model.name) if asked_for["tokenizer"] else None
+    own = encode(tokenizer, texts) if tokenizer else None
     for i, text in enumerate(texts):
         if text not in found:
             raise ValueError(f"{model.path} holds no log-probs of text {i}: {excerpt(text)}")
@@ -90,7 +91,9 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
         "mialib": mialib_version(),
         "code": code_hash("catalog.logprobs", apart=("lab",)),
     }
-    return TokenStats.from_rows(rows, provenance=provenance)
+    stats = TokenStats.from_rows(rows, provenance=provenance)
+    check_likely(stats, tokenizer and len(tokenizer), model.name)
+    return stats
 
 
 def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:

@@ -7,7 +7,6 @@ page asks of it loads it once.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -25,6 +24,7 @@ from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_files, hash_of, version
 from mialib.text import excerpt
+from mialib.token_stats import TokenStats, check_likely
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,6 @@ SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the librarie
 LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 SAME_LOGITS = 1e-6  # beside the largest logit
 CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
-FAR_BELOW = 2  # times the log-prob of a guess, a mean that no trained model gives
 MOST_LAYERS = 10_000
 # Of several kinds: a model may know one of them alone.
 ORDINARY_TEXTS = (
@@ -279,17 +278,13 @@ class Scorer(scoring.Scorer):
             )
         check_sound(model)
         super().__init__(model)
-        self.check_likely()
+        self.check_ordinary()
 
-    def check_likely(self) -> None:
+    def check_ordinary(self) -> None:
         """ValueError for a model that is far worse than guessing at each kind of ordinary text: no trained one is."""
         rows = self.score_batch(self.encode(ORDINARY_TEXTS, range(len(ORDINARY_TEXTS)))[0])
-        best, guess = max(float(row.log_prob.mean()) for row in rows), -math.log(self.loaded.vocab_size)
-        if best < FAR_BELOW * guess:
-            raise ValueError(
-                f"model {self.loaded.name} gives ordinary text a mean log-prob of {best:.4g}, and guessing among its "
-                f"{self.loaded.vocab_size} tokens gives {guess:.3g}; are its weights whole, such as with their scales?"
-            )
+        best = max(rows, key=lambda row: row.log_prob.mean())
+        check_likely(TokenStats.from_rows([best], provenance={}), self.loaded.vocab_size, self.loaded.name)
 
     def encode(
         self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -11,6 +12,28 @@ from types import FrameType
 from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, and what schedulers send
+MOST_OF_A_NAME = 200  # characters
+OF_MEMORY = (  # what libraries say of it
+    "failed to map segment",
+    "std::bad_alloc",
+    "annot allocate memory",
+    "can't start new thread",
+    "launch worker thread",
+)
+TO_DO = {
+    errno.ENOENT: "copy it there, or give another name",
+    errno.EISDIR: "a file belongs there: remove the folder, or give another name",
+    errno.ENOTDIR: "a file is where one of its folders belongs: move it, or give another folder",
+    errno.EEXIST: "a file is where one of its folders belongs: move it, or give another folder",
+    errno.ELOOP: "mend the link",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ENOSPC: "make room, or write to another disk",
+    errno.EDQUOT: "make room, or write to another disk",
+    errno.EACCES: "allow it, or give another name",
+    errno.EPERM: "allow it, or give another name",
+    errno.EROFS: "write to another disk",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+}
 
 
 class Stopped(BaseException):
@@ -49,12 +72,35 @@ def _run() -> None:
         from mialib.commands.cli import app
 
         app()
-    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
-        print(f"mialib: {error}", file=sys.stderr)
+    except Exception as error:
+        if not isinstance(error, (ValueError, OSError, MemoryError, ImportError)) and not lacks_memory(error):
+            raise
+        print(f"mialib: {sentence_of(error)}", file=sys.stderr)
         sys.exit(1)
     finally:
         for number in SIGNALS:  # while Python cleans up there is nothing to say
             signal.signal(number, _end)
+
+
+def sentence_of(error: Exception) -> str:
+    """What an error says, without what a terminal would obey; of the system's errors, which file and what to do."""
+    from mialib.store import FULL
+    from mialib.text import excerpt, plain
+
+    if lacks_memory(error):
+        said = excerpt(str(error)) if str(error) else "none is left"
+        return f"there is too little memory ({said}); free some, raise its limit (ulimit -v), or use a smaller model"
+    if not isinstance(error, OSError) or error.errno is None:
+        return plain(str(error)) or type(error).__name__
+    if error.errno not in TO_DO or not (error.filename or error.errno in FULL):
+        return plain(": ".join(str(part) for part in (error.filename, error.strerror) if part))
+    file = excerpt(str(error.filename2 or error.filename), MOST_OF_A_NAME) if error.filename else "the output"
+    return f"{file}: {os.strerror(error.errno)}; {TO_DO[error.errno]}"
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether there was no memory for something, and no words of ours say for what."""
+    return (isinstance(error, MemoryError) and not str(error)) or any(sign in str(error) for sign in OF_MEMORY)
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:

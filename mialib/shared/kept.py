@@ -192,6 +192,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _is_whole(path: Path) -> bool:
     """Whether a file or folder is as it was written; of a folder that this process has read, by its files' times."""
+    if not _seal(path).is_file():  # a folder, say
+        return False
     try:
         stamps = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(_files(path))]
         if stamps and READ.get(path) == stamps:

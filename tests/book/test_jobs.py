@@ -1,6 +1,7 @@
 """Jobs run in processes of their own, forked from one that has imported everything; so do pages' kernels."""
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -23,6 +24,12 @@ def corpus_log(folder, name):
     with pytest.raises(RuntimeError) as failed:
         jobs.run(jobs.corpus, name, folder / "receipt.json", log=folder / "logs" / "job.log")
     return str(failed.value), (folder / "logs" / "job.log").read_text()
+
+
+def test_log_lines_hold_nothing_that_a_terminal_would_obey(caplog):
+    jobs.log_plainly()
+    logging.getLogger("mialib").warning("%s says %r", "\x1b[31mit", "\x1b")
+    assert caplog.messages == [r"\x1b[31mit says '\x1b'"]
 
 
 def test_a_failed_job_shows_the_end_of_its_log(tmp_path):

@@ -20,6 +20,8 @@ import numpy as np
 import pytest
 from api_server import KEY, Server, of_logprobs, sends, set_log_prob, stop_after
 from conftest import SENTENCES, TEXTS, made_inputs, make_tokenizer, random_rows
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -693,14 +695,89 @@ def test_a_key_that_no_header_can_carry_is_one_sentence_without_it(server, monke
     assert KEY not in "".join(traceback.format_exception(caught.value)) and not server.asked
 
 
+WAYS_TO_WRITE = (
+    str,
+    str.upper,
+    lambda sign: json.dumps(sign)[1:-1],
+    lambda sign: repr(sign)[1:-1],
+    lambda sign: f"\\u{ord(sign):04X}",
+    lambda sign: f"\\\\u{ord(sign):04x}",  # JSON in JSON
+    lambda sign: f"\\x{ord(sign):02x}",
+    lambda sign: f"%{ord(sign):02X}",
+    lambda sign: f"&#{ord(sign)};",
+)
+
+
+@given(key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40), data=st.data())
+def test_a_key_is_masked_however_each_of_its_characters_is_written(key, data):
+    written = "".join(data.draw(st.sampled_from(WAYS_TO_WRITE))(sign) for sign in key)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        assert api._without_secrets(f"it says {written} .") == "it says *** ."
+
+
+@pytest.mark.parametrize("escape", [lambda sign: f"\\u{ord(sign):04x}", str.upper], ids=["escaped", "upper case"])
+def test_a_key_that_a_reply_escapes_is_neither_kept_nor_printed(server, impatient, caplog, escape):
+    """Reading JSON undoes its escapes: what is masked before is there again."""
+    caplog.set_level(logging.DEBUG)
+    written = "".join(map(escape, KEY))
+
+    def answer(handler, body):
+        reply = server.complete(body)
+        reply["choices"][0]["logprobs"]["tokens"][2] = "@"
+        return handler.send(200, json.dumps(reply).replace("@", written))
+
+    server.before = answer
+    with pytest.raises(ValueError, match=r"tokens spell .*\*\*\*") as caught:
+        score_or_load("api:tiny", SENTENCES)
+    server.before = lambda handler, body: handler.send(
+        200, json.dumps(server.complete(body) | {"model": "\x1b[31m@", "id": "@"}).replace("@", written)
+    )
+    stats = score_or_load("api:tiny", SENTENCES)
+    assert stats.provenance["revision"].startswith(r"\x1b[31m*** at http://127"), "nor what a terminal would obey"
+    assert_key_is_nowhere(str(caught.value), str(stats.provenance).lower(), caplog.text.lower())
+
+
+def test_log_probs_far_below_guessing_are_of_a_broken_model(server):
+    def lower(of):
+        of["token_logprobs"][1:] = [-45.4 for _ in of["tokens"][1:]]
+
+    server.change = of_logprobs(lower)
+    with pytest.raises(ValueError, match=r"api:tiny gives .* -45\.4, .* -13\.8; its weights are broken"):
+        score_or_load("api:tiny", SENTENCES)
+    server.change = lambda reply: None
+    assert score_or_load("api:tiny", SENTENCES).log_prob.min() > -45, "nothing of it is kept"
+
+
+def test_the_choice_that_was_asked_for_is_scored(server):
+    expected = score_or_load("api:tiny", SENTENCES[:1])
+
+    def add(reply, *indices):
+        [own] = reply["choices"]
+        other = json.loads(json.dumps(own))
+        other["logprobs"]["token_logprobs"][1:] = [-1.0] * (len(other["logprobs"]["tokens"]) - 1)
+        reply["choices"] = [(own if index == 0 else other) | {"index": index} for index in indices]
+
+    for indices in ((1,), (0, 0), (2, 1)):
+        server.change = lambda reply, indices=indices: add(reply, *indices)
+        with pytest.raises(ValueError, match="choices of index 0"):
+            score_or_load("api:tiny", SENTENCES[1:])
+    server.change = lambda reply: add(reply, 1, 0)
+    ours = score_or_load("api:tiny", [*SENTENCES[:1], SENTENCES[1]])
+    np.testing.assert_array_equal(ours[0].log_prob, expected[0].log_prob)
+
+
 def test_secrets_are_found_as_messages_and_headers_write_them(monkeypatch):
     secret = 'a"key\\of\u00e9tat'
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:pass%20word@example.org/v1")
     for said in (json.dumps(secret)[1:-1], repr(secret)[1:-1], "pass%20word", "pass word"):
         assert api._without_secrets(f"it says {said}.") == "it says ***."
-    basic = base64.b64encode(b"user:pass%20word").decode()
-    assert api._without_secrets(f"Authorization: Basic {basic}") == "Authorization: Basic ***"
+    for login in (b"user:pass%20word", b"user:pass word"):
+        basic = base64.b64encode(login).decode()
+        assert api._without_secrets(f"Authorization: Basic {basic}") == "Authorization: Basic ***"
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://my-token@example.org/v1?version=2&code=another-secret")
+    assert api._without_secrets("my-token, another-secret") == "***, ***"
 
 
 def test_texts_go_to_no_other_host(server, impatient):

@@ -551,7 +551,8 @@ def test_the_masked_model_is_loaded_by_its_hub_name(at_hub, tmp_path, monkeypatc
         _, tokenizer = models.load_masked_model(ROBERTA)
         assert tokenizer.mask_token == "<mask>"
     shutil.copytree(masked_folder, tmp_path / "copies" / ROBERTA)
-    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "copies"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MIALIB_MODELS", "~/copies")
     model, _ = models.load_masked_model(ROBERTA)
     assert model.config.model_type == "roberta"
 

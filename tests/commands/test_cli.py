@@ -1,6 +1,7 @@
 """The command line."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 
 import mialib
 from mialib.calibration import set_p_value
-from mialib.commands import main
+from mialib.commands import main, sentence_of
 from mialib.commands.cli import app
 from mialib.shared.files import load_texts
 from mialib.store import ROOT
@@ -376,6 +377,39 @@ def run_main(*arguments, **environ):
         text=True,
         errors="replace",
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "a/shard-2"), ["'a/shard-2': No such file", "copy it there"]),
+        (
+            IsADirectoryError(errno.EISDIR, "Is a directory", "a.lock"),
+            ["'a.lock': Is a directory", "remove the folder"],
+        ),
+        (OSError(errno.ELOOP, "Too many levels", "a"), ["'a': Too many", "mend the link"]),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 999), ["aaa…': File name too long", "a shorter name"]),
+        (OSError(errno.ENOSPC, "No space left"), ["the output: No space left", "make room"]),
+        (OSError(errno.ENOENT, "Failed to open 'a'"), ["Failed to open 'a'"]),
+        (OSError("in words of ours"), ["in words of ours"]),
+        (ValueError("model_type \x1b[31mx"), [r"model_type \x1b[31mx"]),
+        (ValueError(), ["ValueError"]),
+        (MemoryError(), ["too little memory", "ulimit -v"]),
+        (MemoryError("text 3 is too long"), ["text 3 is too long"]),
+        (ImportError("libx.so: failed to map segment from shared object"), ["too little memory (", "libx.so"]),
+        (RuntimeError("std::bad_alloc"), ["too little memory"]),
+    ],
+)
+def test_an_error_is_one_sentence_that_names_the_file_and_what_to_do(error, words):
+    said = sentence_of(error)
+    assert all(word in said for word in words), said
+    assert "[Errno" not in said and len(said) < 400
+
+
+def test_words_of_a_file_reach_the_terminal_without_what_it_obeys(tmp_path, model_folder):
+    (tmp_path / "a\x1b[31m.jsonl").write_text('{"text": "a')
+    said = run_main("detect", str(tmp_path / "a\x1b[31m.jsonl"), "--model", model_folder).communicate()[1]
+    assert said.startswith("mialib: ") and r"a\x1b[31m.jsonl, line 1" in said and "\x1b" not in said
 
 
 def test_a_terminal_that_lacks_a_character_gets_its_escape(tmp_path, model_folder):

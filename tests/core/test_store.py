@@ -1,5 +1,6 @@
 """Files are whole or not there, and hashes tell apart what has to be told apart."""
 
+import errno
 import json
 import os
 import subprocess
@@ -219,8 +220,24 @@ def test_home_is_what_the_environment_says(monkeypatch, tmp_path, mialib_home):
     assert store.home() == mialib_home
     monkeypatch.delenv("MIALIB_HOME")
     assert store.home() == store.ROOT / "build"
+    monkeypatch.setenv("MIALIB_HOME", "")
+    assert store.home() == store.ROOT / "build", "as if it were not set"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MIALIB_HOME", "~/x")
+    assert store.home() == tmp_path / "x"
+    monkeypatch.delenv("MIALIB_HOME")
     monkeypatch.setattr(store, "ROOT", tmp_path)
     assert store.home().parts[-2:] == (".cache", "mialib"), "installed, without a clone"
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
+    for name in (None, "another"):
+        with pytest.raises(OSError) as caught, store.atomic_path(tmp_path / "a.json"):
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+        assert caught.value.filename == (name or str(tmp_path / "a.json"))
+    with pytest.raises(OSError) as caught, store.atomic_path(tmp_path / "a.json"):
+        raise OSError("of something else")
+    assert str(caught.value) == "of something else"
 
 
 def test_json_is_written_whole_and_for_people(tmp_path):

@@ -1,8 +1,19 @@
 """Words in English and Chinese, cuts and snippets."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mialib.text import check_texts, chinese_share, count_words, cut_to_words, language_of, split_into_snippets, words
+from mialib.text import (
+    check_texts,
+    chinese_share,
+    count_words,
+    cut_to_words,
+    language_of,
+    plain,
+    split_into_snippets,
+    words,
+)
 
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
 
@@ -78,6 +89,14 @@ def test_a_cut_text_begins_the_text_and_has_that_many_words():
 def test_cutting_to_no_words_is_an_error(n_words):
     with pytest.raises(ValueError, match="at least 1"):
         cut_to_words("one two", n_words)
+
+
+@given(st.text())
+def test_what_a_terminal_would_obey_is_escaped_and_nothing_else(text):
+    assert all(sign.isprintable() or sign in "\n\t" for sign in plain(text))
+    if text.isprintable():
+        assert plain(text) == text
+    assert plain(f"{text}\x1b]0;a\x07\x9b31m\udc9b\r\n") == plain(text) + r"\x1b]0;a\x07\x9b31m\udc9b\r" + "\n"
 
 
 def test_snippets_are_consecutive_words_with_their_white_space():

@@ -185,7 +185,9 @@ def test_no_flipped_bit_is_read(form, caplog):
     assert len(list(kept_path("kind", form, n=1).parent.glob("damaged-*"))) == 30
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "no checksum", "another key's", "garbled checksum"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "empty", "no checksum", "another key's", "garbled checksum", "a folder", "a loop"]
+)
 def test_a_damaged_file_is_made_anew(damage):
     file, ask = kept_in(JSON)
     ask()
@@ -196,6 +198,9 @@ def test_a_damaged_file_is_made_anew(damage):
         file.write_bytes(b"")
     elif damage == "no checksum":
         seal.unlink()
+    elif damage in ("a folder", "a loop"):  # where the checksum belongs
+        seal.unlink()
+        seal.mkdir() if damage == "a folder" else seal.symlink_to(seal)
     elif damage == "garbled checksum":
         seal.write_bytes(b"\xff\xfe")
     else:
