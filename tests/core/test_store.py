@@ -34,7 +34,7 @@ def test_a_link_is_written_through_and_a_pipe_is_written_to(tmp_path):
 
 
 def test_standard_output_is_written_to_whatever_it_is(tmp_path):
-    program = "from mialib import store; store.write_json('/dev/stdout', 1); print('after')"
+    program = "from mialib import store; store.write_json('/dev/fd/1', 1); print('after')"
     (tmp_path / "out").write_text("before\n")
     with (tmp_path / "out").open("a") as out:
         subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
