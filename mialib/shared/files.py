@@ -54,12 +54,7 @@ def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = No
     column = next((column for column in columns if column in rows[0]), None)
     if column is None:
         raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}. Rename one")
-    texts = [row.get(column) for row in rows]
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {short_repr(text)}")
-    check_texts(texts, name)
-    return texts
+    return check_texts([row.get(column) for row in rows], name)
 
 
 def name_columns(columns: Iterable[str]) -> str:
