@@ -16,7 +16,7 @@ MOST_OF_A_NAME = 200  # characters
 OF_MEMORY = (  # what libraries say of it
     "failed to map segment",
     "std::bad_alloc",
-    "annot allocate memory",
+    "allocate memory",
     "can't start new thread",
     "launch worker thread",
 )
@@ -88,7 +88,7 @@ def sentence_of(error: Exception) -> str:
     from mialib.text import excerpt, plain
 
     if lacks_memory(error):
-        said = excerpt(str(error)) if str(error) else "none is left"
+        said = next((sign for sign in OF_MEMORY if sign in str(error)), "none is left")  # and not what wraps it
         return f"there is too little memory ({said}); free some, raise its limit (ulimit -v), or use a smaller model"
     if not isinstance(error, OSError) or error.errno is None:
         return plain(str(error)) or type(error).__name__
