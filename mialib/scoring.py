@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from mialib.batches import PIECE_CHARACTERS, encode, encode_beginning, in_parts, right_padded, token_batches
 from mialib.models import LoadedModel, find_head, free_bytes, rope_borders
 from mialib.store import code_hash, hash_texts, mialib_version
-from mialib.text import check_texts, excerpt
+from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import StatsPart, TokenRow, TokenStats, text_hashes
 
 logger = logging.getLogger(__name__)
@@ -227,7 +227,9 @@ class Scorer:
             is_scored[numbers] = True
         n_cut = np.zeros(len(texts), np.int64)
         # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.
-        with tqdm(total=len(texts), unit="text", desc=self.loaded.name, disable=None if progress else True) as bar:
+        with tqdm(
+            total=len(texts), unit="text", desc=printable(self.loaded.name), disable=None if progress else True
+        ) as bar:
             for some in in_parts(self._batches(texts, after, temperature, is_scored, n_cut, bar.update)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True

@@ -49,7 +49,7 @@ def count_copies(texts: Sequence[str]) -> int:
     return len(texts) - len({bare(text) for text in texts})
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """A text for a terminal: what is not printable in it, but for line breaks and tabs, as `repr` writes it."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 

@@ -31,7 +31,7 @@ from mialib.batches import are_apart, encode, in_parts, right_padded, token_batc
 from mialib.catalog.models import load_masked_model
 from mialib.models import rope_borders
 from mialib.store import hash_texts
-from mialib.text import check_texts, excerpt, word_spans, words
+from mialib.text import check_texts, excerpt, printable, word_spans, words
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,9 @@ def make_neighbors(
     spaced, unspaced = _vocabularies(model, tokenizer, language)
     context = _context(model, tokenizer)
     made = [one for part in found for one in part]
-    bar = tqdm(total=len(texts), unit="text", desc=f"neighbors by {masked_lm}", disable=None if progress else True)
+    bar = tqdm(
+        total=len(texts), unit="text", desc=printable(f"neighbors by {masked_lm}"), disable=None if progress else True
+    )
 
     def make(i: int, text: str) -> tuple[list[str], bool]:
         spans = _draw(_word_cores(text, language), n_neighbors, seed, text)
@@ -156,7 +158,9 @@ def neighbor_log_probs(
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
     means = [row for part in found for row in part["log_prob"]]
     what = f"{scorer.loaded.name} on neighbors"
-    left = tqdm(range(len(means), len(neighbors)), unit="text", desc=what, disable=None if progress else True)
+    left = tqdm(
+        range(len(means), len(neighbors)), unit="text", desc=printable(what), disable=None if progress else True
+    )
     # A text's neighbors are of almost one length, so a batch of them has next to no padding.
     of_texts = (log_probs_of_variants(scorer, stats[i], neighbors[i]) for i in left)
     for part in in_parts([log_prob.mean(dtype=np.float64) for log_prob in of_text] for of_text in of_texts):

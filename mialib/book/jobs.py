@@ -23,7 +23,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from mialib.store import write_json
-from mialib.text import plain
+from mialib.text import printable
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
@@ -40,7 +40,7 @@ def log_plainly() -> None:
 
 def _make_plain(record: logging.LogRecord) -> bool:
     """Have a message hold nothing that a terminal would obey."""
-    record.msg, record.args = plain(record.getMessage()), None
+    record.msg, record.args = printable(record.getMessage()), None
     return True
 
 

@@ -47,7 +47,7 @@ from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.retries import EndlessError
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts, mialib_version
-from mialib.text import check_texts, excerpt, plain
+from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenRow, TokenStats, check_likely
 
 if TYPE_CHECKING:
@@ -362,7 +362,7 @@ async def _ask_all(
             left.clear()
             failures.append(failure)
 
-    with tqdm(total=len(missing), unit="text", desc=model.name, disable=None) as bar:
+    with tqdm(total=len(missing), unit="text", desc=printable(model.name), disable=None) as bar:
         async with _client(model) as client:
             first, max_tokens = left.popleft(), 0
             try:
@@ -479,7 +479,7 @@ async def _ask(client: openai.AsyncOpenAI, model: ApiModel, prompt: str | list[i
             model=name, prompt=prompt, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
         )
         reply = Reply.model_validate_json(raw.http_response.text)
-        return reply.model_copy(update={"model": plain(_without_secrets(reply.model))})
+        return reply.model_copy(update={"model": printable(_without_secrets(reply.model))})
     except openai.AuthenticationError:
         raise Unavailable(f"{model.endpoint} refuses the key (401); check OPENAI_API_KEY") from None
     except openai.NotFoundError:

@@ -85,15 +85,15 @@ def _run() -> None:
 def sentence_of(error: Exception) -> str:
     """What an error says, without what a terminal would obey; of the system's errors, which file and what to do."""
     from mialib.store import FULL
-    from mialib.text import excerpt, plain
+    from mialib.text import excerpt, printable
 
     if lacks_memory(error):
         said = next((sign for sign in OF_MEMORY if sign in str(error)), "none is left")  # and not what wraps it
         return f"there is too little memory ({said}); free some, raise its limit (ulimit -v), or use a smaller model"
     if not isinstance(error, OSError) or error.errno is None:
-        return plain(str(error)) or type(error).__name__
+        return printable(str(error)) or type(error).__name__
     if error.errno not in TO_DO or not (error.filename or error.errno in FULL):
-        return plain(": ".join(str(part) for part in (error.filename, error.strerror) if part))
+        return printable(": ".join(str(part) for part in (error.filename, error.strerror) if part))
     file = excerpt(str(error.filename2 or error.filename), MOST_OF_A_NAME) if error.filename else "the output"
     return f"{file}: {os.strerror(error.errno)}; {TO_DO[error.errno]}"
 

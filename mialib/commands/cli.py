@@ -29,6 +29,13 @@ StartToken = Annotated[
 ]
 
 
+def say(text: str, **options: bool) -> None:
+    """Print, with nothing in names and texts of others that a terminal would obey."""
+    from mialib.text import printable
+
+    typer.echo(printable(text), **options)
+
+
 def _make_anew(fresh: bool) -> bool:
     if fresh:
         from mialib.shared.kept import keep_nothing_of_before
@@ -185,7 +192,7 @@ def detect(
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return
     for line in lines:
-        typer.echo(line)
+        say(line)
 
 
 @app.command()
@@ -238,7 +245,7 @@ def audit(
     )
     paths = auditing.write(report, output)
     for line in (*report["verdict"]["said"], f"{', '.join(path.name for path in paths)} in {output}"):
-        typer.echo(line)
+        say(line)
     if not report["verdict"]["concludes"]:
         raise typer.Exit(3)
 
@@ -262,10 +269,10 @@ def blind(
         if not results:
             raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
         counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
-        typer.echo(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
+        say(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
         for metric in ("auc", "tpr_at_5_fpr"):
-            typer.echo(f"{printed(turned(blind_tables.leak_table(results, metric)))}\n")
-        typer.echo(blind_tables.explain_below(results), nl=False)
+            say(f"{printed(turned(blind_tables.leak_table(results, metric)))}\n")
+        say(blind_tables.explain_below(results), nl=False)
 
 
 @app.command()
@@ -316,7 +323,7 @@ def view(
     views = {title: [of_way[title] for of_way in by_way] for title in numbers}
     with atomic_path(output) as temporary:
         temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
-    typer.echo(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
+    say(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
 
 
 @app.command()
@@ -341,7 +348,7 @@ def score(
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():
-        typer.echo(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
+        say(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
     if receipt:
         write_json(receipt, {name: stats.provenance for name, stats in passes.items()})
 
@@ -365,7 +372,7 @@ def notebook(
 
     results = results or output.with_suffix(".json")
     run_notebook(name, load_profile(), output=output, failed=failed, results=results, computed=computed)
-    typer.echo(f"{output}; its results: {results}")
+    say(f"{output}; its results: {results}")
 
 
 @app.command()
@@ -385,7 +392,7 @@ def report(
     text = reports.report(profile, reports.build_folder(profile))
     with atomic_path(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    typer.echo(f"{output}: {text.count(chr(10))} lines")
+    say(f"{output}: {text.count(chr(10))} lines")
 
 
 @app.command()
@@ -410,7 +417,7 @@ def student(
     if unknown := [page for page in pages or [] if page not in known]:
         raise ValueError(f"there is no notebook {unknown[0]!r}; there are: {', '.join(known)}")
     written = write_builds([known[page] for page in pages or known], output)
-    typer.echo(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
+    say(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
 
 
 @app.command()
@@ -444,7 +451,7 @@ def slides(
     title = "Was this text in the training data?" + (f" Lesson {lesson}" if lesson else "")
     with atomic_path(output) as temporary:
         temporary.write_text(slide_show.slides(figures, title), encoding="utf-8")
-    typer.echo(f"{output}: {len(figures)} figures")
+    say(f"{output}: {len(figures)} figures")
 
 
 @app.command()
@@ -469,9 +476,9 @@ def plan(
     profile = load_profile()
     columns = plan_columns(profile, only or [])
     if not columns:
-        typer.echo(f"profile {profile.name} has no tables of the papers' own models")
+        say(f"profile {profile.name} has no tables of the papers' own models")
         return
-    typer.echo(describe(columns, plan_downloads(profile, only or [])))
+    say(describe(columns, plan_downloads(profile, only or [])))
 
 
 @app.command()
@@ -486,10 +493,10 @@ def lock() -> None:
     data = [known.hub_id for known in (*known_benchmarks().values(), *HUB_CORPORA.values())]
     pins, lacking = pin({"model": [name for name in models if name], "dataset": [name for name in data if name]})
     for problem in lacking:
-        typer.echo(f"not pinned: {problem}", err=True)
+        say(f"not pinned: {problem}", err=True)
     if not pins:
         raise ConnectionError("nothing could be pinned")
-    typer.echo(f"{sum(map(len, pins.values()))} commits in {PINS}; {len(lacking)} names could not be had")
+    say(f"{sum(map(len, pins.values()))} commits in {PINS}; {len(lacking)} names could not be had")
 
 
 @app.command()
@@ -526,7 +533,7 @@ def record(
         if confirm:
             left = recorded.confirm_rows(path, rows, key, older and older / path.name)
             which = f": {'; '.join(left)}" if left else ""
-            typer.echo(f"{path.name}: {len(left) or 'no'} tests are no longer as recorded{which}")
+            say(f"{path.name}: {len(left) or 'no'} tests are no longer as recorded{which}")
         else:
             recorded.write_rows(path, rows)
 
@@ -545,9 +552,9 @@ def record_lab(
     clone()
     os.environ["MIALIB_PROFILE"] = str(ladder.PROFILE)
     for path in ladder.record(models or (), FOLDER):
-        typer.echo(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+        say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
     left = [f"{name}@{seed}" for name, seed in ladder.find_left(FOLDER)]
-    typer.echo(f"left to record: {', '.join(left) or 'nothing'}")
+    say(f"left to record: {', '.join(left) or 'nothing'}")
 
 
 @lab_app.command("corpus")
@@ -562,7 +569,7 @@ def lab_corpus(
     folder, card = lab_corpus(name), lab_card(name)
     if receipt:
         write_json(receipt, card)
-    typer.echo(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
+    say(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
 
 
 @lab_app.command("pool")
@@ -574,7 +581,7 @@ def lab_pool(
     from mialib.lab.corpora import write_pool
 
     n_texts = write_pool(name, path)
-    typer.echo(f"{name}: {n_texts} texts in {path}")
+    say(f"{name}: {n_texts} texts in {path}")
 
 
 @lab_app.command("train")
@@ -589,7 +596,7 @@ def lab_train(
     folder, card = lab_model(name), lab_model_card(name)
     if receipt:
         write_json(receipt, card)
-    typer.echo(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
+    say(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
 
 
 @app.command()
@@ -632,7 +639,7 @@ def construct(
     else:
         builders.dolmabook(out, fetcher, dates, texts, seed)
     files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
-    typer.echo(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
+    say(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
 
 
 @app.command()
@@ -664,7 +671,7 @@ def bench(
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
-        typer.echo(f"{printed(speed.bench_table(found))}\n\n{speed.describe(found)}\n")
+        say(f"{printed(speed.bench_table(found))}\n\n{speed.describe(found)}\n")
         measured.append(asdict(found))
     if json_file:
         write_json(json_file, measured)
@@ -690,6 +697,6 @@ def coverage(
     for family, (title, _) in simulated.FAMILIES.items():
         found = simulated.simulate(family, n, seed)
         results += found
-        typer.echo(f"{title}, share of simulations\n{simulated.table(found, family).to_string()}\n")
+        say(f"{title}, share of simulations\n{simulated.table(found, family).to_string()}\n")
     if keep:
         simulated.record(results, n, seed)

@@ -24,7 +24,7 @@ import numpy as np
 
 from mialib.benchmarks import Benchmark
 from mialib.store import hash_texts
-from mialib.text import check_texts, count_copies, excerpt, language_of
+from mialib.text import check_texts, count_copies, excerpt, language_of, printable
 
 TEXT_COLUMNS = ("text", "input", "snippet")  # the names that the public benchmarks use
 LABEL_COLUMN = "label"
@@ -240,7 +240,7 @@ def _read_parquet(file: BinaryIO, name: str) -> list[dict[str, Any]]:
 
 def _plain(error: Exception) -> str:
     """pyarrow's messages run over several lines and may hold a damaged file's bytes."""
-    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(str(error).split()))
+    return printable(" ".join(str(error).split()))
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
@@ -271,7 +271,7 @@ def _read_csv(file: BinaryIO, name: str, delimiter: str | None = None) -> list[d
             if cells:  # no blank line
                 lines.append((reader.line_num, cells))
     except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num}: not CSV ({error})") from None
+        raise ValueError(f"{name}, line {reader.line_num}: not CSV ({_plain(error)})") from None
     names = lines[0][1] if lines else []
     _check_names(names, f"{name}, line 1")
     for number, cells in lines:

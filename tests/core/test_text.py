@@ -10,7 +10,7 @@ from mialib.text import (
     count_words,
     cut_to_words,
     language_of,
-    plain,
+    printable,
     split_into_snippets,
     words,
 )
@@ -93,10 +93,10 @@ def test_cutting_to_no_words_is_an_error(n_words):
 
 @given(st.text())
 def test_what_a_terminal_would_obey_is_escaped_and_nothing_else(text):
-    assert all(sign.isprintable() or sign in "\n\t" for sign in plain(text))
+    assert all(sign.isprintable() or sign in "\n\t" for sign in printable(text))
     if text.isprintable():
-        assert plain(text) == text
-    assert plain(f"{text}\x1b]0;a\x07\x9b31m\udc9b\r\n") == plain(text) + r"\x1b]0;a\x07\x9b31m\udc9b\r" + "\n"
+        assert printable(text) == text
+    assert printable(f"{text}\x1b]0;a\x07\x9b31m\udc9b\r\n") == printable(text) + r"\x1b]0;a\x07\x9b31m\udc9b\r" + "\n"
 
 
 def test_snippets_are_consecutive_words_with_their_white_space():
