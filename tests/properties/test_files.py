@@ -231,7 +231,10 @@ def test_no_further_column_of_a_parquet_stands_in_the_texts_way(tmp_path, writte
     assert found == written, said
 
 
-@given(st.lists(no_nul, min_size=2, max_size=5, unique=True), st.sampled_from([".jsonl", ".csv", ".parquet"]), st.data())
+SUFFIXES = [".jsonl", ".csv", ".parquet"]
+
+
+@given(st.lists(no_nul, min_size=2, max_size=5, unique=True), st.sampled_from(SUFFIXES), st.data())
 def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data):
     labels = [1, 0, *data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(written) - 2, max_size=len(written) - 2))]
     domains = data.draw(st.lists(no_nul, min_size=len(written), max_size=len(written)))
