@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.plain import plain_array, plain_indices
+from mialib.plain import plain_array, plain_indices, plain_list
 from mialib.text import check_texts, count_words, cut_to_words, excerpt, split_into_snippets
 
 PARTS = ("head", "middle", "tail")  # of a long document
@@ -38,6 +38,8 @@ class Benchmark:
         texts, labels = tuple(check_texts(self.texts, self.name)), plain_array(self.labels, f"{self.name}, labels")
         if len(texts) != len(labels):
             raise ValueError(f"{self.name}: {len(texts)} texts but {len(labels)} labels")
+        for what in ("domains", "sources", "times", "validation"):
+            object.__setattr__(self, what, tuple(plain_list(getattr(self, what), f"{self.name}, {what}")))
         for what, of_texts in (("domains", self.domains), ("sources", self.sources), ("times", self.times)):
             if of_texts and len(of_texts) != len(labels):
                 raise ValueError(f"{self.name}: {len(texts)} texts but {len(of_texts)} {what}")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -15,29 +16,34 @@ def plain_list(values: Iterable[Any], name: str) -> list[Any]:
 
     ValueError for what is no list of values: one string, a table, a dict, a set (which has no order).
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise ValueError(f"{name}: {np.ma.count_masked(values)} of {values.size} values are masked; take them out")
-    if (
-        isinstance(values, str | bytes | Mapping | Set)
-        or not hasattr(values, "__iter__")
-        or getattr(values, "ndim", 1) != 1
-    ):
+    _check_unmasked(values, name)
+    is_list = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
+    if not is_list or getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name}: a list is expected, got {_described(values)}")
     return values.to_pylist() if hasattr(values, "to_pylist") else list(values)  # Arrow's own values are no Python ones
 
 
 def plain_array(values: ArrayLike, name: str, dtype: DTypeLike = None) -> NDArray[Any]:
     """Numbers as an array of one dimension or more; ValueError, with the name, for what is none."""
-    if isinstance(values, np.ma.MaskedArray) or not hasattr(values, "__array__"):
+    _check_unmasked(values, name)
+    if not hasattr(values, "__array__"):
         values = plain_list(values, name)
     try:
         array = np.asarray(values, dtype)
         array = np.array(array.tolist()) if array.dtype.kind == "O" else array  # as of pandas' own kinds of integers
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # torch's, of a tensor with gradients, is of the last kind
         raise ValueError(f"{name}: numbers are expected ({error})") from None
+    if not array.ndim:
+        raise ValueError(f"{name}: a list is expected, got {_described(values)}")
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name}: numbers are expected, got {_described(array.flat[0] if array.size else array)}")
+        wrong = next((value for value in array.flat if not isinstance(value, Number)), array)
+        raise ValueError(f"{name}: numbers are expected, got {_described(wrong)}")
     return array
+
+
+def _check_unmasked(values: Any, name: str) -> None:
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name}: {np.ma.count_masked(values)} of {values.size} values are masked; take them out")
 
 
 def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:

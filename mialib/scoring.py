@@ -189,6 +189,12 @@ class Scorer:
         self._memory = torch.empty(0)  # that logits are worked out in, kept from batch to batch
         self._turn = RLock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_turn": RLock()}
+
     @in_turn
     def score(
         self,

@@ -90,7 +90,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def readable(path: str | Path, what: str) -> Iterator[None]:
-    """Reading a parquet file of ours: what its readers make of another or a damaged file is a ValueError."""
+    """While a parquet file of ours is read: any error of a foreign or damaged file becomes a ValueError."""
     try:
         yield
     except FileNotFoundError:

@@ -16,7 +16,6 @@ Texts have different lengths, so the table is ragged: flat columns and one offse
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -38,7 +37,7 @@ COLUMNS = {
     "top_log_prob": np.float32,
 }
 NUMBERS = tuple(COLUMNS)[1:]  # of a token
-LARGEST_VOCABULARY, LEAST_LIKELY = 1_000_000, -20.0  # a mean log-prob: guessing among so many gives -13.8
+LEAST_LIKELY = -50.0  # a mean log-prob, nats: even a model that is sure of other texts gives more
 TEXTS_AT_ONCE = 1024  # read: the file's own copy of a column is never whole in memory
 OLDER = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}}  # what each lacks
 
@@ -61,7 +60,7 @@ def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> 
 
 
 def text_hashes(texts: Sequence[str]) -> dict[str, Any]:
-    """The part of a provenance that says of which texts a pass is, and which texts are the same lowercased."""
+    """The part of a provenance that names the texts: hashes of them and of the same texts lowercased."""
     return {
         "texts": hash_texts(texts),
         "lowercased": hash_texts(text.lower() for text in texts),
@@ -70,33 +69,24 @@ def text_hashes(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def same_or_unknown(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two passes are of the same texts, as far as both say of which they are.
+    """False only where both passes name their texts and the names differ.
 
-    Of texts that were taken from a pass or cut after it, its provenance no longer says which they are.
+    A pass of which texts were taken or cut no longer names them.
     """
     own, others = (None if {"taken", "prefix"} & made.keys() else made.get("texts") for made in (provenance, other))
     return own == others or not (own and others)
 
 
-def is_same_model(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two passes are by the same weights after the same start token."""
-    keys = ("revision", "start_token_id")
-    return bool(provenance.get("revision")) and all(provenance.get(key) == other.get(key) for key in keys)
+def check_likely(stats: TokenStats, name: str) -> None:
+    """ValueError where the mean log-prob of all tokens is so far below guessing that the model must be broken.
 
-
-def check_likely(stats: TokenStats, vocab_size: int | None, name: str) -> None:
-    """ValueError where the mean log-prob of all tokens is far below guessing's, -log(vocab_size), as of broken weights.
-
-    Far is twice as much; of a vocabulary of unknown size (None), `LEAST_LIKELY`. For temperature 1 alone: a lower one
-    makes unlikely tokens as unlikely as one likes.
+    For temperature 1 alone: at lower temperatures log-probs have no such floor.
     """
     mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
-    size = vocab_size or LARGEST_VOCABULARY
-    if mean < (-2 * math.log(size) if vocab_size else LEAST_LIKELY):
-        among = f"its {size:,} tokens" if vocab_size else f"{size:,} tokens, more than models have,"
+    if mean < LEAST_LIKELY:
         raise ValueError(
-            f"model {name} gives the texts a mean log-prob of {mean:,.1f}, and guessing among {among} gives "
-            f"{-math.log(size):.1f}; its weights are broken (quantized without scales?), or its tokens are others"
+            f"model {name} gives the texts a mean log-prob of {mean:.4g}, and guessing among a million tokens gives "
+            "-13.8; its weights are broken (quantized without scales?), or its tokens are others"
         )
 
 

@@ -31,17 +31,19 @@ LOCK = Lock()
 
 def log_plainly() -> None:
     """Log messages as plain lines, without the chatter of libraries."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_make_plain)
+    handler = logging.StreamHandler()
+    handler.setFormatter(Printable("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "httpx2", "openai", "filelock", "papermill", "jupyter_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def _make_plain(record: logging.LogRecord) -> bool:
-    """Have a message hold nothing that a terminal would obey."""
-    record.msg, record.args = printable(record.getMessage()), None
-    return True
+class Printable(logging.Formatter):
+    """Messages that hold nothing a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As `logging` does, and cleaned."""
+        return printable(super().format(record))
 
 
 def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:

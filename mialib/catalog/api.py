@@ -198,7 +198,7 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
     reported = sorted({kept[name]["model"] for name in names})
     stats = TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
     try:
-        check_likely(stats, model.tokenizer and vocabulary_size(model.tokenizer), model.name)
+        check_likely(stats, model.name)
     except ValueError:
         drop_replies(replies, texts)  # a model that is mended there is asked again
         raise
@@ -236,7 +236,7 @@ def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
 
 
 def drop_replies(path: Path, texts: Sequence[str]) -> None:
-    """Remove these texts' replies, which are kept elsewhere now, and the file where no other's is left."""
+    """Remove these texts' replies, and the file where no other's is left."""
     done = {hash_texts([text]) for text in texts}
     left = [reply for reply in read_lines(path) if reply["text"] not in done]
     if left:

@@ -30,7 +30,7 @@ from mialib.catalog.recorded import recorded_frequency
 from mialib.catalog.registry import is_recorded
 from mialib.lab.corpora import lab_texts
 from mialib.lab.recipes import load_recipes
-from mialib.shared.files import is_file_of_texts, load_texts
+from mialib.shared.files import STANDARD_INPUT, load_texts
 from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
 
@@ -112,7 +112,7 @@ def _all_texts(corpus: str) -> Iterable[str]:
         return _hub_texts(HUB_CORPORA[corpus])
     if corpus == LICENCES:
         return read_licences()
-    if not (is_file_of_texts(corpus) or Path(corpus).suffix or Path(corpus).exists()):
+    if corpus != STANDARD_INPUT and not Path(corpus).suffix and not Path(corpus).exists():
         known = ", ".join([*load_recipes().corpora, *(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
         raise ValueError(f"unknown corpus {corpus!r}: neither a file nor one of {known}")
     return load_texts(corpus)

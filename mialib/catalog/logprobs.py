@@ -92,7 +92,7 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
         "code": code_hash("catalog.logprobs", apart=("lab",)),
     }
     stats = TokenStats.from_rows(rows, provenance=provenance)
-    check_likely(stats, tokenizer and len(tokenizer), model.name)
+    check_likely(stats, model.name)
     return stats
 
 

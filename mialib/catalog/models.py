@@ -34,11 +34,13 @@ NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
+# The causal mask of GPT-2 and GPT-Neo, and OPT's version number.
+OLD_BUFFER = re.compile(r"\.attn(\.attention)?\.(masked_)?bias$|rotary_emb\.inv_freq$|decoder\.version$")
 LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 SAME_LOGITS = 1e-6  # beside the largest logit
 CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
 MOST_LAYERS = 10_000
-# Of several kinds: a model may know one of them alone.
+# Of several kinds: a model, or its tokenizer, may know one of them alone.
 ORDINARY_TEXTS = (
     "The river rises in the hills above the old mill and runs south through three villages to the sea.",
     "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
@@ -186,7 +188,7 @@ def _load_weights(
     if beyond := sorted(_not_taken(model, report["unexpected_keys"], kind)):
         raise ValueError(
             f"model {name}: its files hold weights that the model of its config.json does not take: "
-            f"{_first_of(beyond)}; get its files again"
+            f"{_first_of(beyond)}; get its files again, or a copy without these"
         )
     model = model.to(where)
     if where.type == "cpu":  # where the weights' memory is the file's own, which may be overwritten
@@ -197,11 +199,11 @@ def _load_weights(
 
 
 def _not_taken(model: PreTrainedModel, unexpected: Iterable[str], kind: str) -> list[str]:
-    """The unexpected weights, but for those of whole modules beside a masked model, such as BERT's second head."""
-    if kind == "causal":
-        return list(unexpected)
+    """The unexpected weights, but for buffers that older files hold, which are computed now, and for those of whole
+    modules beside a masked model, such as BERT's second head."""
+    weights = [key for key in unexpected if not OLD_BUFFER.search(key)]
     kinds = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
-    return [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in kinds]
+    return [key for key in weights if kind == "causal" or LAYER_NUMBER.sub(".n.", key) in kinds]
 
 
 def _first_of(keys: list[str]) -> str:
@@ -266,25 +268,38 @@ class Scorer(scoring.Scorer):
         dtype: str = "auto",
         start_token: str | None = "auto",
     ) -> None:
-        if tokenizer is not None and hasattr(model, "get_output_embeddings"):
+        options = {"device": device, "dtype": dtype, "start_token": start_token}
+        if isinstance(model, str | Path) and tokenizer is None:
+            model, taken = load_model(str(model), **options), options.keys()
+        elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
             name = getattr(model, "name_or_path", "") or type(model).__name__
-            model = LoadedModel.of(model, tokenizer, name=name, start_token=start_token)
-        elif isinstance(model, str | Path) and tokenizer is None:
-            model = load_model(str(model), device=device, dtype=dtype, start_token=start_token)
-        if not isinstance(model, LoadedModel):
+            model = LoadedModel.of(model, tokenizer, name=name, start_token=start_token_of(name, start_token))
+            taken = {"start_token"}
+        elif isinstance(model, LoadedModel) and tokenizer is None:
+            taken = set()
+        else:
             raise ValueError(
                 "a model's name or folder, or a loaded model and its tokenizer are expected, got "
                 f"{type(model).__name__} and {type(tokenizer).__name__}"
             )
+        if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
+            raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
         check_sound(model)
         super().__init__(model)
         self.check_ordinary()
 
     def check_ordinary(self) -> None:
-        """ValueError for a model that is far worse than guessing at each kind of ordinary text: no trained one is."""
-        rows = self.score_batch(self.encode(ORDINARY_TEXTS, range(len(ORDINARY_TEXTS)))[0])
-        best = max(rows, key=lambda row: row.log_prob.mean())
-        check_likely(TokenStats.from_rows([best], provenance={}), self.loaded.vocab_size, self.loaded.name)
+        """ValueError for a model that is far worse than guessing at each kind of ordinary text that its tokenizer
+        reads: no trained one is."""
+        n_embedded = self.loaded.model.get_input_embeddings().weight.shape[0]
+        of_texts = self.token_ids(ORDINARY_TEXTS)
+        texts = [
+            text for text, ids in zip(ORDINARY_TEXTS, of_texts, strict=True) if len(ids) > 1 and max(ids) < n_embedded
+        ]
+        if texts:
+            rows = self.score_batch(self.encode(texts, range(len(texts)))[0])
+            best = max(rows, key=lambda row: row.log_prob.mean())
+            check_likely(TokenStats.from_rows([best], provenance={}), self.loaded.name)
 
     def encode(
         self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()

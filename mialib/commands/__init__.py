@@ -57,8 +57,8 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Let closed standard streams lead nowhere: libraries expect them, and else files that are opened later take their
-    numbers and get what is meant to be printed."""
+    """Let closed standard streams lead nowhere: otherwise the next file that is opened gets descriptor 1, and what is
+    printed goes into it."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))

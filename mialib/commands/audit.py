@@ -477,7 +477,7 @@ def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_folder(folder: Path) -> None:
     """ValueError where a folder holds a file of a report's name that no earlier audit wrote, as its report.json tells:
-    this one would replace it, or leave it beside a report that it is not of."""
+    this one would replace it, or leave it beside a report of other texts."""
     page, data, scores = (folder / name for name in FILES)
     others = [path for path in (page, data, scores) if path.exists()]
     with suppress(OSError, ValueError, LookupError, TypeError):  # no report.json, or not an audit's
@@ -485,7 +485,9 @@ def check_folder(folder: Path) -> None:
         others = [scores] if scores.exists() and written != hash_files([scores]) else []
     if others:
         named = ", ".join(map(str, others))
-        raise ValueError(f"{named}: not written by an audit, or changed since, and stays; give another --output")
+        raise ValueError(
+            f"{named}: may be no audit's, or changed, or an older version's, and is not replaced; give another --output"
+        )
 
 
 def write(report: Mapping[str, Any], folder: Path) -> list[Path]:

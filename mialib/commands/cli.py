@@ -66,7 +66,7 @@ TextsArgument = Annotated[
     Path,
     typer.Argument(
         help="a file of texts: .jsonl, .json, .parquet, .csv, .tsv, or .txt with one a line, each as .gz too; - for "
-        "standard input, as JSONL where it begins with {, else one text a line"
+        "standard input, whose form is told by how it begins"
     ),
 ]
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
@@ -123,7 +123,13 @@ def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
         raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
 
 
-def _check_is_read() -> None:
+def _check_read_once(*read: Path | str | None) -> None:
+    """ValueError where two files are to be read from standard input, which can be read once."""
+    if sum(str(path) == "-" for path in read) > 1:
+        raise ValueError("-: standard input can be read once, and stands for several files; give the others by name")
+
+
+def _check_stdout_is_open() -> None:
     """ValueError where standard output is closed, before anything is computed that would only be printed."""
     if sys.__stdout__ is None:
         raise ValueError("standard output is closed, so there is nowhere to print; write to a file or another command")
@@ -174,12 +180,13 @@ def detect(
 
     prefixes = non_member_prefix, member_prefix, shots
     target = _target(texts, model, start_token, reference, corpus, *prefixes, masked=masked, n_neighbors=n_neighbors)
+    _check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
         _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
     else:
-        _check_is_read()
+        _check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
     detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels)
     suffix = output.suffix if output else ""
@@ -226,6 +233,7 @@ def audit(
     from mialib.commands import audit as auditing
     from mialib.commands.detection import parse_options, split_names
 
+    _check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
     for name in auditing.FILES:
@@ -260,7 +268,7 @@ def blind(
     from mialib.book.notebooks import clone
     from mialib.book.tables import printed, turned
 
-    _check_is_read()
+    _check_stdout_is_open()
     if keep:
         clone()
         blind_tables.record(benchmarks)
@@ -472,7 +480,7 @@ def plan(
     from mialib.book.plan import describe, plan_columns, plan_downloads
     from mialib.book.profile import load_profile
 
-    _check_is_read()
+    _check_stdout_is_open()
     profile = load_profile()
     columns = plan_columns(profile, only or [])
     if not columns:
@@ -667,7 +675,7 @@ def bench(
     from mialib.store import write_json
 
     if not json_file:
-        _check_is_read()
+        _check_stdout_is_open()
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
@@ -692,7 +700,7 @@ def coverage(
     if keep:
         clone()
     else:
-        _check_is_read()
+        _check_stdout_is_open()
     n, results = simulations or simulated.SIMULATIONS, []
     for family, (title, _) in simulated.FAMILIES.items():
         found = simulated.simulate(family, n, seed)

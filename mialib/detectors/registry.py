@@ -18,7 +18,7 @@ from mialib.model_selection import Grid
 from mialib.plain import plain_array
 from mialib.store import hash_texts
 from mialib.text import check_texts
-from mialib.token_stats import TokenStats, check_known, is_same_model, same_or_unknown
+from mialib.token_stats import TokenStats, check_known, same_or_unknown
 
 FloatArray = NDArray[np.float64]
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
@@ -85,8 +85,8 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     reference corpus; `neighbors`, the mean log p of each text's neighbors, (N, M) in nats. What it does not need is not
     looked at. ValueError for an unknown detector or hyperparameter, a missing input, a column that the model does not
     give, inputs of another number of texts or another tokenizer, and, naming the text, for a statistic or a score that
-    is not finite; for a pass or texts of others than the statistics are of, as far as their provenance says; and for a
-    reference that is the model itself.
+    is not finite; for a pass or texts of others than the statistics are of, as far as both still name theirs (not
+    after `take` or `prefix`); and for a reference that is the model itself.
     """
     chosen = get_detector(name)
     inputs = {need: given.pop(need, None) for need in INPUTS}
@@ -158,9 +158,15 @@ def check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
         raise ValueError(f"{what}: {need} is of other texts than the statistics, or of the same in another order")
     if need == "tempered":
         check_temperature(given)
-    if need == "reference" and is_same_model(stats.provenance, given.provenance):
-        raise ValueError(f"{what}: the reference is the model itself, {given.provenance['model']}; give another")
+    if need == "reference" and _is_same_model(stats, given):
+        raise ValueError(f"{what}: the reference gives the model's own log-probs; give another model")
     return given
+
+
+def _is_same_model(stats: TokenStats, reference: TokenStats) -> bool:
+    """Whether two models, which a provenance names, give the same log-probs throughout."""
+    are_named = "model" in stats.provenance and "model" in reference.provenance
+    return are_named and np.array_equal(stats.log_prob, reference.log_prob)
 
 
 def _check_pass(stats: Any, what: str) -> None:

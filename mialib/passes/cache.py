@@ -220,10 +220,13 @@ def score_cut_texts(
     if "token_ids" in stats.lacks:
         return score_or_load(model, cut_texts, **scorer_options), 0
     tokenizer = load_tokenizer(model)
-    cut_ids = encode(tokenizer, cut_texts)
+    first = int(stats.provenance.get("start_token_id", 0) is None)  # a text's first token is then read and not scored
+    cut_ids = [ids[first:] for ids in encode(tokenizer, cut_texts)]
     borders = () if is_api(model) else rope_borders(load_config(model))
     is_prefix = [
-        ids == row.token_ids[: len(ids)].tolist() and not are_apart(len(ids), len(row.token_ids), borders)
+        len(ids) > 0
+        and ids == row.token_ids[: len(ids)].tolist()
+        and not are_apart(len(ids), len(row.token_ids), borders)
         for ids, row in zip(cut_ids, stats, strict=True)
     ]
     n_tokens = [len(ids) if ok else 1 for ids, ok in zip(cut_ids, is_prefix, strict=True)]

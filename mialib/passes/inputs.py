@@ -31,6 +31,7 @@ from mialib.catalog.registry import LOGPROBS, RECORDED, has_weights, is_recorded
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
+from mialib.plain import plain_indices
 from mialib.shared.schema import Strict
 from mialib.text import bare, count_words, excerpt
 from mialib.token_stats import TokenStats
@@ -210,7 +211,7 @@ class Inputs:
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Inputs:
         """The same of the texts with these numbers, as a benchmark of another name."""
-        indices = np.asarray(indices)
+        indices = plain_indices(indices, len(self.texts), "texts to take")
 
         def origin(need: str) -> Any:
             whole = self[need]

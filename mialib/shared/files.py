@@ -53,7 +53,9 @@ def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = No
     columns = (plain_name(text_column),) if text_column else TEXT_COLUMNS
     column = next((column for column in columns if column in rows[0]), None)
     if column is None:
-        raise ValueError(f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}. Rename one")
+        raise ValueError(
+            f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}. Name one of them text"
+        )
     return check_texts([row.get(column) for row in rows], name)
 
 
@@ -195,6 +197,7 @@ def _parse(content: str, name: str, line: int | None = None) -> Any:
         return json.loads(content, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
         said = f"not JSON ({error.msg} at {f'line {error.lineno}, ' * (line is None)}column {error.colno})"
+        said += "; one object a line is .jsonl" if line is None and error.msg == "Extra data" else ""
     except RecursionError:
         said = "nested too deeply to be read"
     except ValueError as error:
@@ -336,11 +339,24 @@ def read_rows(path: str | Path, *columns: str | None) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=1)  # it can be read once only, and what reads a file may do so again
 def _standard_input(stream: BinaryIO) -> tuple[bytes, str]:
-    """All of standard input and its form, JSONL where it begins with a brace and else a text a line."""
+    """All of standard input, and its form."""
     content = stream.read()
-    form = ".jsonl" if re.match(rb"(\xef\xbb\xbf)?\s*\{", content) else ".txt"
-    logger.info("standard input: read as %s", "JSONL" if form == ".jsonl" else "plain text, one text a line")
+    content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    form = _form_of_content(content)
+    logger.info("standard input: read as %s%s", form, ", one text a line" if form == ".txt" else "")
     return content, form
+
+
+def _form_of_content(content: bytes) -> str:
+    """The form that a content looks like: by its first sign, or by a header that has a column of texts."""
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    first = content.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0].decode(errors="replace")
+    for form, signs in ((".csv", ",;"), (".tsv", "\t")):
+        cells = [plain_name(cell).strip('"') for cell in re.split(f"[{signs}]", first)]
+        if set(cells) & set(TEXT_COLUMNS) and not any(re.search(r"\s", cell) for cell in cells):
+            return form
+    return {"{": ".jsonl", "[": ".json"}.get(first[:1], ".txt")
 
 
 def _read(opened: Callable[[], BinaryIO], form: str, name: str) -> list[dict[str, Any]]:

@@ -26,10 +26,12 @@ def corpus_log(folder, name):
     return str(failed.value), (folder / "logs" / "job.log").read_text()
 
 
-def test_log_lines_hold_nothing_that_a_terminal_would_obey(caplog):
+def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     jobs.log_plainly()
     logging.getLogger("mialib").warning("%s says %r", "\x1b[31mit", "\x1b")
-    assert caplog.messages == [r"\x1b[31mit says '\x1b'"]
+    assert capsys.readouterr().err == r"\x1b[31mit says '\x1b'" + "\n"
+    logging.getLogger("mialib").warning("a call that is wrong", 1)  # is told, and ends nothing
 
 
 def test_a_failed_job_shows_the_end_of_its_log(tmp_path):

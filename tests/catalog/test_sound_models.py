@@ -1,5 +1,6 @@
 """A model whose scores would mean nothing is an error that names what is wrong, never a number."""
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 import torch
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
 from mialib.commands import main
@@ -254,7 +256,7 @@ def test_a_head_beside_tied_embeddings_is_the_one_that_is_used(tmp_path):
 )
 def test_weights_that_can_not_be_meant_are_refused(broken, folder):
     edit_weights(folder, lambda weights: weights.update({HEAD_IN_FILE: broken(weights[HEAD_IN_FILE])}))
-    with pytest.raises(ValueError, match=r"a mean log-prob of -.*guessing among .* gives -5\."):
+    with pytest.raises(ValueError, match=r"a mean log-prob of -.*guessing among .* gives -13\.8"):
         load_scorer(str(folder))
 
 
@@ -290,3 +292,40 @@ def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
 @pytest.mark.parametrize("spelled", ["none", "None", "NONE"])
 def test_any_spelling_of_none_prepends_nothing(spelled, folder):
     assert Scorer(folder, start_token=spelled).loaded.start_token_id is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "transformer.h.0.attn.attention.bias",
+        "transformer.h.0.attn.masked_bias",
+        "gpt_neox.layers.0.attention.rotary_emb.inv_freq",
+        "model.decoder.version",
+    ],
+)
+def test_buffers_of_older_files_are_no_weights(key, folder):
+    expected = Scorer(folder).score(TEXTS, progress=False)
+    edit_weights(folder, lambda weights: weights.update({key: torch.zeros(1)}))
+    np.testing.assert_array_equal(Scorer(folder).score(TEXTS, progress=False).log_prob, expected.log_prob)
+
+
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_a_model_whose_tokenizer_reads_no_ordinary_text_is_taken(start_token, tmp_path):
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"<s>": 0, "[UNK]": 1, "A": 2, "C": 3, "G": 4}, unk_token="[UNK]")),
+        bos_token="<s>",
+        unk_token="[UNK]",
+    )
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=tokenizer)
+    assert len(Scorer(folder, start_token=start_token).score(["ACGA", "GATC"], progress=False)) == 2
+
+
+def test_options_that_a_loaded_model_does_not_take_are_refused(folder):
+    scorer = Scorer(folder)
+    for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
+        with pytest.raises(ValueError, match="is loaded"):
+            Scorer(scorer.loaded, **given)
+    np.testing.assert_array_equal(
+        copy.deepcopy(scorer).score(TEXTS, progress=False).log_prob, scorer.score(TEXTS, progress=False).log_prob
+    )

@@ -120,12 +120,12 @@ def test_no_file_is_replaced_or_removed_that_no_audit_wrote(model_folder, files,
     monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
     (out / "scores.csv").write_text("text,min_k\n0,-1.0\n")  # of `mialib detect`
     for command in (given, [later, *given[1:]]):
-        assert f"{out / 'scores.csv'}: not written by an audit" in error(*command)
+        assert f"{out / 'scores.csv'}: may be no audit" in error(*command)
     assert (out / "scores.csv").read_text() == "text,min_k\n0,-1.0\n"
     for name in ("report.html", "report.json", "scores.csv"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text("{}")
-        assert f"{tmp_path / name / name}: not written" in error(*given[:-1], tmp_path / name)
+        assert f"{tmp_path / name / name}: may be no audit" in error(*given[:-1], tmp_path / name)
         assert (tmp_path / name / name).read_text() == "{}"
 
 

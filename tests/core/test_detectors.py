@@ -785,10 +785,12 @@ def test_a_pass_over_the_texts_as_they_are_is_no_lowercase_pass(passes):
 
 def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, tmp_path):
     shutil.copytree(model_folder, tmp_path / "by another path")
-    copy = mialib.Scorer(tmp_path / "by another path").score(TEXTS, progress=False)
+    copy = mialib.Scorer(tmp_path / "by another path")
+    loaded = mialib.Scorer(copy.loaded.model, copy.loaded.tokenizer)
     for name in ("ref", "wbc", "ez_mia"):
-        with pytest.raises(ValueError, match="the reference is the model itself"):
-            detect(name, passes["stats"], reference=copy)
+        for reference in (copy, loaded):
+            with pytest.raises(ValueError, match="reference gives the model's own log-probs"):
+                detect(name, passes["stats"], reference=reference.score(TEXTS, progress=False))
 
 
 @pytest.mark.parametrize(

@@ -59,3 +59,14 @@ def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):
     assert n_reused < 8
     np.testing.assert_array_equal(stats.token_ids, fresh.token_ids)
     np.testing.assert_allclose(stats.log_prob, fresh.log_prob, atol=1e-5)
+
+
+def test_a_cut_text_scores_as_it_would_alone_without_a_start_token(model_folder):
+    """Its first token is then read and not scored, also where its statistics are a prefix of the whole text's."""
+    whole = ["q" * 12, "the river rises in the hills", "week the week"]
+    cut = [text[:7] for text in whole]
+    stats = cache.score_or_load(model_folder, whole, start_token=None)
+    found, n_reused = cache.score_cut_texts(model_folder, stats, cut, start_token=None)
+    alone = cache.score_or_load(model_folder, cut, start_token=None)
+    assert n_reused and found.n_tokens.tolist() == alone.n_tokens.tolist()
+    np.testing.assert_allclose(found.log_prob, alone.log_prob, atol=1e-5)

@@ -245,6 +245,23 @@ def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data)
     assert (bench.texts, bench.labels.tolist(), bench.domains) == (tuple(written), labels, tuple(domains))
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"text,label\na b,1\nc,0\n", ["a b", "c"]),
+        (b"label;Text\n1;a, b\n0;c\n", ["a, b", "c"]),
+        (b"\xef\xbb\xbfid\ttext\n1\ta\n", ["a"]),
+        (b'[{"text": "a"}, "b"]', ["a", "b"]),
+        (b' {"text": "a"}\n{"text": "b"}\n', ["a", "b"]),
+        (b"the text, and more\nb\n", ["the text, and more", "b"]),
+        (gzip.compress(b"text,label\na,1\n"), ["a"]),
+    ],
+)
+def test_the_form_of_standard_input_is_told_by_how_it_begins(content, found, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert load_texts("-") == found
+
+
 # --- what can't be read is said ---
 
 
