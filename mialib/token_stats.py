@@ -71,7 +71,7 @@ def text_hashes(texts: Sequence[str]) -> dict[str, Any]:
 def same_or_unknown(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """False only where both passes name their texts and the names differ.
 
-    A pass of which texts were taken or cut no longer names them.
+    After `take` or `prefix` a pass no longer names its texts.
     """
     own, others = (None if {"taken", "prefix"} & made.keys() else made.get("texts") for made in (provenance, other))
     return own == others or not (own and others)

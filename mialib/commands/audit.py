@@ -217,9 +217,9 @@ def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts],
 def near_copies(texts: Sequence[str], language: str = "en") -> dict[int, int]:
     """The texts that repeat an earlier one, by their number, and the number of that one.
 
-    Texts that are equal but for white space, and texts of which over half of the shorter one's seven-word sequences
-    stand in the other. Sequences that over a hundred texts share, such as a licence's, do not count. Texts of under
-    seven words are compared whole.
+    Texts that are equal but for white space, and texts that share over half of the shorter one's seven-word sequences.
+    Sequences that over a hundred texts share, such as a licence's, do not count. Texts of under seven words are
+    compared whole.
     """
     copies: dict[int, int] = {}
     equal: dict[str, int] = {}

@@ -647,7 +647,7 @@ def construct(
     else:
         builders.dolmabook(out, fetcher, dates, texts, seed)
     files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
-    say(f"{out}: {files}; what is in them, and how fair the split is, stands in {out / 'README.md'}")
+    say(f"{out}: {files}; what is in them, and how fair the split is: {out / 'README.md'}")
 
 
 @app.command()

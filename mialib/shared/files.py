@@ -161,7 +161,7 @@ def check_labels(labels: Sequence[Any], name: str) -> list[int]:
 
 
 def _lines(file: BinaryIO, name: str, newline: str | None = None) -> Iterator[str]:
-    """A file's lines; ValueError for a NUL, of which UTF-16 that lacks its byte-order mark is full."""
+    """A file's lines; ValueError for a NUL: UTF-16 without its byte-order mark is full of them."""
     with TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as lines:
         for number, line in enumerate(lines, start=1):
             if "\0" in line:

@@ -774,7 +774,7 @@ def test_what_is_given_is_of_the_texts_that_the_statistics_are_of(name, need, pa
     scores = detect(name, passes["stats"], **{need: passes[need]})
     with pytest.raises(ValueError, match=rf"{need} is of other texts"):
         detect(name, passes["other order"], **{need: passes[need]})
-    taken = passes["other order"].take(np.arange(len(TEXTS))[::-1])  # which no longer says of which texts it is
+    taken = passes["other order"].take(np.arange(len(TEXTS))[::-1])  # after which it no longer names its texts
     np.testing.assert_allclose(detect(name, taken, **{need: passes[need]}), scores, atol=1e-5)
 
 
