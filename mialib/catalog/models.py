@@ -169,16 +169,20 @@ def _load_weights(
     ValueError that names those that the files lack, and would be random; those that they hold and the model does not
     take; and where the files are no longer of the revision.
     """
-    from transformers.utils.logging import disable_progress_bar
+    from transformers.utils import logging as theirs
 
     if not sys.stderr.isatty():  # a page or a log would keep the bar
-        disable_progress_bar()
+        theirs.disable_progress_bar()
+    verbosity = theirs.get_verbosity()
+    theirs.set_verbosity_error()  # its table of what is lacking prints names as they are; we say it below
     try:
         model, report = family.from_pretrained(
             **source_of(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except Exception as error:
         raise _not_loadable(name, error, kind) from error
+    finally:
+        theirs.set_verbosity(verbosity)
     lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
     if lacking:
         raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -249,9 +250,21 @@ def alone(path: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=WAIT_SECONDS)
     except Timeout:
-        logger.warning("waiting for another process, which makes %s and holds %s", path, lock.lock_file)
+        logger.warning("waiting for %s, which makes %s and holds %s", _holder(lock.lock_file), path, lock.lock_file)
         lock.acquire()
     try:
         yield
     finally:
         lock.release()
+
+
+def _holder(lock_file: str) -> str:
+    """The process that holds a lock, as far as the system says."""
+    locks = Path("/proc/locks")
+    node = os.stat(lock_file).st_ino if os.path.exists(lock_file) else None
+    for line in locks.read_text().splitlines() if locks.is_file() else ():
+        # 12: FLOCK  ADVISORY  WRITE 4711 08:01:1234567 0 EOF
+        match line.split():
+            case [_, "FLOCK", _, _, process, place, *_] if place.endswith(f":{node}"):
+                return f"process {process}"
+    return "another process"
