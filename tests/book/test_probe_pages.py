@@ -287,7 +287,8 @@ def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_
         pytest.skip(f"{published_copy} holds no arxiv_mia/")
     (tmp_path / "corpus.txt").write_text("We study a problem.\n" * 50)
     model = tiny_model("gpt_neox", max_position_embeddings=2048)
-    given = {"reference": model, "corpus": str(tmp_path / "corpus.txt"), "masked": masked_folder, "n_neighbors": 2}
+    reference = tiny_model("gpt_neox", max_position_embeddings=2048, seed=1)
+    given = {"reference": reference, "corpus": str(tmp_path / "corpus.txt"), "masked": masked_folder, "n_neighbors": 2}
     inputs = load_inputs(Target(model=model, benchmark="arxiv_mia", n_words=16, **given))
     found = probe_column(inputs, {REAL: "arxiv_mia"}, n_training=200)
     assert len(found.test_idx) == 1600 and len(found.val_idx) == 400
