@@ -1,4 +1,4 @@
-# The pipeline: corpus -> train -> score -> notebook -> book. `make book` runs it, which is `mialib build`.
+# The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
 # What the rules do is in mialib/book/jobs.py, what waits for what in mialib/book/build.py. Snakemake knows what is stale:
 # inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
@@ -14,11 +14,12 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from mialib.book import build, jobs
 from mialib.book.profile import PAPER_TABLE, load_profile
-from mialib.lab.corpora import corpus_made_by
+from mialib.lab.corpora import corpora_of
 from mialib.store import code_hash, hash_of
 
 profile = load_profile(PROFILE_FILE)
 OUT = f"build/{PROFILE}"
+STORED = "data/lab/SHA256SUMS"  # it changes with each file of the stored lab
 
 COLUMNS = {}
 if ONLY or any(page.notebook == PAPER_TABLE for page in profile.notebooks.values()):
@@ -64,6 +65,11 @@ def versions(*packages):
     return [version(package) for package in packages]
 
 
+def names_of(scored):
+    """The model and the benchmark of a score."""
+    return SCORED[f"{OUT}/scored/{scored}.json"].name.split(" on ")
+
+
 def notebook_of(page):
     return f"notebooks/{profile.notebooks[page].notebook}.ipynb"
 
@@ -75,38 +81,15 @@ rule all:
     input: build.book_index(PROFILE),
 
 
-# Corpora, models and scores know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes
-# a rule's outputs before it runs it, and would remove a trained model whose corpus was only gathered anew.
-rule corpus:
-    input: lambda w: JOBS[build.corpus_receipt(w.corpus)].waits_for,
-    output: build.corpus_receipt("{corpus}"),
-    log: f"{OUT}/logs/corpus-{{corpus}}.log",
-    params:
-        recipe=lambda w: hash_of(profile.corpora[f"lab/{w.corpus}"].model_dump()),
-        made_by=lambda w: hash_of(corpus_made_by(profile.corpora[f"lab/{w.corpus}"])),
-    priority: lambda w: PRIORITY[build.corpus_receipt(w.corpus)]
-    run:
-        jobs.run(jobs.corpus, f"lab/{wildcards.corpus}", output[0], log=log[0])
-
-
-rule train:
-    input: lambda w: JOBS[build.model_receipt(w.model)].waits_for,
-    output: build.model_receipt("{model}"),
-    log: f"{OUT}/logs/train-{{model}}.log",
-    params:
-        recipe=lambda w: hash_of(profile.models[f"lab/{w.model}"].recipe.model_dump()),
-        made_by=hash_of([code_hash("lab.training"), *versions(*OF_MODELS)]),
-    priority: lambda w: PRIORITY[build.model_receipt(w.model)]
-    run:
-        jobs.run(jobs.train, f"lab/{wildcards.model}", output[0], log=log[0])
-
-
+# Scores know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes a rule's outputs
+# before it runs it.
 rule score:
-    input: lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].waits_for,
+    input: STORED,
     output: f"{OUT}/scored/{{scored}}.json",
     log: f"{OUT}/logs/score-{{scored}}.log",
     params:
-        names=lambda w: SCORED[f"{OUT}/scored/{w.scored}.json"].name.split(" on "),
+        names=lambda w: names_of(w.scored),
+        recipes=lambda w: build.recipes_hash(profile, names_of(w.scored)[:1], corpora_of(names_of(w.scored)[1])),
         made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions(*OF_MODELS)]),
     priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
     run:
@@ -138,6 +121,7 @@ rule notebook:
         lambda w: JOBS[build.page_file(w.notebook)].waits_for,
         lambda w: NEEDS[w.notebook].files,
         lambda w: notebook_of(w.notebook),
+        STORED,
         "data/published.csv",
         "data/claims.yml",
         "data/models.yml",
@@ -150,6 +134,7 @@ rule notebook:
     log: f"{OUT}/logs/notebook-{{notebook}}.log",
     params:
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
+        recipes=lambda w: build.recipes_hash(profile, NEEDS[w.notebook].models, NEEDS[w.notebook].corpora),
         code=lambda w: code_hash("book.notebooks", *NEEDS[w.notebook].modules),
         versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", *OF_MODELS)),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",

@@ -1,8 +1,8 @@
 """What a build consists of: its jobs, what each waits for, and about how long each takes.
 
-What a page takes is read off its notebook and its parameters: the models, benchmarks and corpora that they name, the
-claims whose verdicts it shows, and the modules that it imports. The Snakefile makes rules of this, `mialib build` a
-plan and an estimate. Nothing here loads torch.
+What a page takes is read off its notebook and its parameters: the models, benchmarks and corpora that they name, and
+the modules that it imports. The Snakefile makes rules of this, `mialib build` a plan and an estimate. Nothing here
+loads torch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import yaml
-
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Page, Profile, load_profile
-from mialib.detectors import DETECTORS
-from mialib.lab.corpora import corpora_of
 from mialib.lab.models import corpora_of_recipe
-from mialib.store import DATA, ROOT
+from mialib.lab.recipes import Model
+from mialib.store import DATA, ROOT, hash_of
 
-CLAIMS = DATA / "claims.yml"
-LAB = "build/lab"  # where the receipts of corpora and models lie; all profiles share them
 TYPICAL = DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json
 UNKNOWN_SECONDS = 10.0  # of a job of which nothing is known
 
@@ -47,8 +42,8 @@ class Needs:
     modules: tuple[str, ...]  # of mialib that its code imports, such as "book.figures"
 
 
-def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS, claims: Path = CLAIMS) -> Needs:
-    """What a page takes, as its notebook in `folder`, its parameters and the tests in `claims` say.
+def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
+    """What a page takes, as its notebook in `folder` and its parameters say.
 
     Every string of its code counts that is such a name, or a comma-separated list of them, parameters' defaults only
     where the profile gives no other value.
@@ -56,9 +51,6 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS, claims: Pat
     notebook = read_notebook(folder / f"{page.notebook}.ipynb")
     parameters = notebook.defaults | page.parameters
     strings = {*_strings(list(parameters.values())), *notebook.strings}
-    shown = set() if notebook.shows_all_claims else strings
-    models = None if notebook.shows_all_claims else set(_strings(parameters.get("models", [])))
-    strings |= set(_names_in_claims(claims, shown, models))
     named = {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
     models = sorted(named & set(profile.models))
     return Needs(
@@ -81,37 +73,18 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(entry)
 
 
-def _names_in_claims(path: Path, ids: Iterable[str], models: set[str] | None) -> Iterator[str]:
-    """The names in the tests of the claims with these `ids` in the settings of these `models`; None: in all tests."""
-    file = _read_yaml(path, path.stat().st_mtime_ns)
-    for claim in file["claims"]:
-        for setting in claim["where"]:
-            place = file["settings"][setting]
-            if models is None or (claim["id"] in ids and place["model"] in models):
-                for side in _sides(claim, setting):
-                    yield from _names_in_side(side, setting, place)
+def recipes_hash(profile: Profile, models: Iterable[str], corpora: Iterable[str]) -> str:
+    """A hash of how these models, and those that they were made from, and these corpora are made."""
+    recipes = [model.recipe for name in models for model in _lineage(profile, name) if model.recipe]
+    corpora = {*corpora, *(corpus for recipe in recipes for corpus in corpora_of_recipe(recipe))}
+    of_corpora = [profile.corpora[name].model_dump() for name in sorted(corpora) if name in profile.corpora]
+    return hash_of([[recipe.model_dump() for recipe in recipes], of_corpora])
 
 
-def _sides(claim: Mapping[str, Any], setting: str) -> Iterator[Mapping[str, Any]]:
-    """The sides of a claim in a setting, and of the tests that it has replaced."""
-    for test in (claim, *(claim | change.get("was", {}) for change in claim.get("history", ()))):
-        for side in (test["a"], *test["against"]):
-            if side != "chance" and setting in side.get("only", claim["where"]):
-                yield side
-
-
-def _names_in_side(side: Mapping[str, Any], setting: str, place: Mapping[str, Any]) -> Iterator[str]:
-    known = DETECTORS.get(side["detector"])  # None: the probe
-    reference = place.get("reference") if known and "reference" in known.needs else None
-    yield side.get("model", {}).get(setting, place["model"])
-    yield place["benchmark"]
-    yield from filter(None, [side.get("corpus", place.get("corpus")), side.get("training")])
-    yield from filter(None, [reference, place.get("masked")])  # a verdict's key holds the setting's masked model
-
-
-@cache
-def _read_yaml(path: Path, _mtime_ns: int) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+def _lineage(profile: Profile, name: str) -> list[Model]:
+    """A model, and the one that it was made from."""
+    model = profile.models[name]
+    return [model, *(_lineage(profile, model.unlearn.base) if model.unlearn else [])]
 
 
 # --- jobs ---
@@ -140,41 +113,17 @@ def jobs_of(
     `needs` is by page, and so is `columns`: the files of the columns of a paper's tables.
     """
     jobs = []
-    for name, corpus in profile.corpora.items():
-        jobs.append(
-            Job("corpus", name, corpus_receipt(name), (corpus_receipt(corpus.apart_from),) if corpus.apart_from else ())
-        )
     for name, model in profile.models.items():
-        if model.recipe:
-            base = [model_receipt(model.unlearn.base)] if model.unlearn else []
-            corpora = [corpus_receipt(corpus) for corpus in corpora_of_recipe(model.recipe)]
-            jobs.append(Job("train", name, model_receipt(name), (*base, *corpora)))
         for benchmark in model.benchmarks:
-            waits_for = [model_receipt(name)] if model.recipe else []
-            if benchmark.startswith("lab/"):
-                waits_for += [corpus_receipt(corpus) for corpus in corpora_of(benchmark)]
-            output = score_receipt(profile.name, name, benchmark)
-            jobs.append(Job("score", f"{name} on {benchmark}", output, tuple(waits_for)))
+            jobs.append(Job("score", f"{name} on {benchmark}", score_receipt(profile.name, name, benchmark)))
     for name, of_page in needs.items():
         of_columns = list((columns or {}).get(name, ()))
         jobs += [Job("column", f"{name}, {Path(path).stem}", path) for path in of_columns]
-        waits_for = [model_receipt(model) for model in of_page.models if profile.models[model].recipe]
-        waits_for += [score_receipt(profile.name, *pair) for pair in of_page.scored]
-        waits_for += [corpus_receipt(corpus) for corpus in of_page.corpora]
-        jobs.append(Job("notebook", name, page_file(name), (*waits_for, *of_columns)))
+        scored = [score_receipt(profile.name, *pair) for pair in of_page.scored]
+        jobs.append(Job("notebook", name, page_file(name), (*scored, *of_columns)))
         jobs.append(Job("page", name, single_page(profile.name, name), (page_file(name),)))
     jobs.append(Job("book", "", book_index(profile.name), tuple(page_file(name) for name in profile.notebooks)))
     return {job.output: job for job in jobs}
-
-
-def corpus_receipt(corpus: str) -> str:
-    """The file that says what a lab corpus is."""
-    return f"{LAB}/corpora/{corpus.removeprefix('lab/')}.json"
-
-
-def model_receipt(model: str) -> str:
-    """The file that says how a lab model was trained."""
-    return f"{LAB}/models/{model.removeprefix('lab/')}.json"
 
 
 def score_receipt(profile: str, model: str, benchmark: str) -> str:

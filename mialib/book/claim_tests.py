@@ -28,8 +28,9 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity
 from mialib.catalog.models import model_revision
 from mialib.detectors import DETECTORS, FloatArray, get_detector
+from mialib.lab.corpora import check_whole, corpora_of, lab_labels, lab_revision
 from mialib.lab.models import by_group, of_seed, recipes_of
-from mialib.model_selection import Candidates, folds
+from mialib.model_selection import Candidates, Indices, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid
 from mialib.shared.kept import ARRAYS, keep
@@ -262,39 +263,64 @@ class SeedScores:
     texts: str  # a hash of the benchmark's revision, the texts' labels and the folds
 
 
-def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> tuple[NDArray[np.int8], SeedScores]:
-    """Labels of a claim's texts, and all sides' scores of them under models trained from `seed`.
+@dataclass(frozen=True)
+class JudgedTexts:
+    """Which of a benchmark's texts a claim is tested on in a setting."""
 
-    Seed 0 is the recipe's own. ValueError where a detector is not applicable in the setting.
-    """
-    place = claims.settings[setting]
-    benchmark = _benchmark(place.benchmark)
-    positive, negative = (group.indices(benchmark.labels) for group in (claim.positive, claim.negative))
-    texts = np.concatenate([positive, negative])
+    numbers: NDArray[np.int64]  # (N,), in the benchmark
+    labels: NDArray[np.int8]  # (N,), 1 = positive
+    runs: list[tuple[Indices, Indices]]  # of each of F folds the texts to choose on, and to judge on
+    made_of: str  # a hash of the benchmark's revision, the labels and the folds
+
+
+def judged_texts(claims: Claims, claim: Claim, setting: str) -> JudgedTexts:
+    """The texts of a test; of a lab benchmark none is read for it."""
+    revision, of_all = _dealt(claims.settings[setting].benchmark)
+    positive, negative = (group.indices(of_all) for group in (claim.positive, claim.negative))
     labels = np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)])
     everything = np.arange(len(labels))
     runs = folds(labels) if any(side.is_chosen for side in claim.scored) else [(everything, everything)]
-    scores = np.full((len(claim.sides), len(runs), len(labels)), np.nan)
+    made_of = hash_of([revision, labels.tolist(), [test_idx.tolist() for _, test_idx in runs]])
+    return JudgedTexts(np.concatenate([positive, negative]), labels, runs, made_of)
+
+
+@cache
+def _dealt(benchmark: str) -> tuple[str, NDArray[np.int8]]:
+    """What names a benchmark's texts, and who of them is a member."""
+    if benchmark.startswith("lab/"):
+        return lab_revision(benchmark), lab_labels(benchmark)
+    loaded = load_benchmark(benchmark)
+    return loaded.revision, loaded.labels
+
+
+def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> SeedScores:
+    """All sides' scores of a claim's texts under models trained from `seed`; seed 0 is the recipe's own.
+
+    ValueError where a detector is not applicable in the setting, or some of the lab's texts can't be read.
+    """
+    place, texts = claims.settings[setting], judged_texts(claims, claim, setting)
+    for corpus in corpora_of(place.benchmark) if place.benchmark.startswith("lab/") else ():
+        check_whole(corpus)
+    scores = np.full((len(claim.sides), len(texts.runs), len(texts.labels)), np.nan)
     for i, side in enumerate(claim.sides):
         if side == CHANCE:  # all texts tie, which is an AUC of 0.5
-            candidates = Candidates(({},), np.zeros((1, len(labels))))
+            candidates = Candidates(({},), np.zeros((1, len(texts.labels))))
         else:
-            candidates = _candidates(_target(place, setting, side, seed), side.alone, seed).take(texts)
-        for f, (val_idx, test_idx) in enumerate(runs):
-            scores[i, f, test_idx] = candidates.scores[candidates.best(labels, val_idx), test_idx]
-    made_of = hash_of([benchmark.revision, labels.tolist(), [test_idx.tolist() for _, test_idx in runs]])
-    return labels, SeedScores(seed, scores, made_of)
+            candidates = _candidates(_target(place, setting, side, seed), side.alone, seed).take(texts.numbers)
+        for f, (val_idx, test_idx) in enumerate(texts.runs):
+            scores[i, f, test_idx] = candidates.scores[candidates.best(texts.labels, val_idx), test_idx]
+    return SeedScores(seed, scores, texts.made_of)
 
 
-def scores_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> tuple[NDArray[np.int8], SeedScores]:
+def scores_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> SeedScores:
     """`score_claim`, computed once and kept."""
 
     def make() -> dict[str, NDArray[Any]]:
-        labels, scored = score_claim(claims, claim, setting, seed)
-        return {"labels": labels, "scores": scored.scores, "texts": np.array(scored.texts)}
+        scored = score_claim(claims, claim, setting, seed)
+        return {"scores": scored.scores, "texts": np.array(scored.texts)}
 
     kept = keep("claims", make, ARRAYS, **determined_by(claims, claim, setting, seed))
-    return kept["labels"], SeedScores(seed, kept["scores"], str(kept["texts"]))
+    return SeedScores(seed, kept["scores"], str(kept["texts"]))
 
 
 def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> dict[str, Any]:
@@ -306,7 +332,7 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
         "test": claims.test_hash(claim, setting),
         "seed": seed,
         "models": [_model_revision(name) for name in claims.models(claim, setting, seed)],
-        "benchmark": _benchmark(place.benchmark).revision,
+        "benchmark": _dealt(place.benchmark)[0],
         "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
         "device": pick_device().type,
         "code": code_hash("book.claim_tests", "lab.training", apart=("lab",)),
@@ -325,7 +351,7 @@ def _target(place: Target, setting: str, side: Side, seed: int) -> Target:
 
 
 # Sides and claims share these.
-_inputs, _benchmark = cache(load_inputs), cache(load_benchmark)
+_inputs = cache(load_inputs)
 _model_revision, _corpus_identity = cache(model_revision), cache(corpus_identity)
 
 

@@ -121,7 +121,7 @@ def leads(difference: Interval) -> str:
 
 
 def ledger_table(judgements: Sequence[Judgement]) -> Styler:
-    """One row a claim: published, this build's seed, the recorded ones, and the verdict of all, a line a setting.
+    """One row a claim: published, seed 0, the further ones, and the verdict of all, a line a setting.
 
     Of a claim against several others the difference that speaks most against it is shown, with how many there are.
     """
@@ -131,8 +131,8 @@ def ledger_table(judgements: Sequence[Judgement]) -> Styler:
         lines = {"verdict": f"{j.setting}: {_said(j, unbroken)}"} | {
             f"{name}: difference": f"{j.setting}: {unbroken(three_digits(worst) if worst else DASH)}{n}"
             for name, worst in (
-                ("this build", _worst(j.claim, j.live)),
-                ("recorded seeds", _worst(j.claim, j.recorded)),
+                ("seed 0", _worst(j.claim, j.first)),
+                ("further seeds", _worst(j.claim, j.further)),
             )
         }
         stated = {
@@ -184,7 +184,7 @@ def untested_table(stated: Claims) -> Styler:
 
 
 def summary(judgements: Sequence[Judgement]) -> str:
-    """How many verdicts of each kind, which recorded seeds are left out, and how well seed 0 comes back; Markdown."""
+    """How many verdicts of each kind, and which recorded seeds are left out; Markdown."""
     now = [j for j in judgements if not j.claim.former_of]
     counts = Counter(j.verdict for j in now)
     of_each = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
@@ -196,11 +196,6 @@ def summary(judgements: Sequence[Judgement]) -> str:
     n_of = [len(j.comparisons) for j in now]
     joined = f" They make {sum(n_of)} comparisons, at most {max(n_of)} each." if sum(n_of) > len(now) else ""
     text = f"**{len(now)} tests**: {of_each}.{joined}{former} Training seeds behind each: {seeds}."
-    if moved := [(j.moved, j) for j in judgements if j.moved is not None]:
-        most, of = max(moved, key=lambda pair: pair[0])
-        text += f" Seed 0 was trained here, and its AUCs are recorded, too. Of its {len(moved)} tests " + (
-            f"they differ by at most {most:.2g} ({of.claim.id}, {of.setting})." if most else "none differs."
-        )
     lines = [f"- {j.claim.id}, {j.setting}, {why}" for j in judgements for why in j.left_out]
     return "\n".join([text, "", "Recorded seeds that are left out:", "", *lines] if lines else [text])
 

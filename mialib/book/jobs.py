@@ -122,22 +122,8 @@ def _end_with_the_build() -> None:
 # --- the jobs; a receipt is a file that stands for what lies in the cache ---
 
 
-def corpus(name: str, receipt: str) -> None:
-    """Gather a lab corpus's texts where they are not there."""
-    from mialib.lab.corpora import lab_card
-
-    write_json(receipt, lab_card(name))
-
-
-def train(name: str, receipt: str) -> None:
-    """Train a lab model where it is not there."""
-    from mialib.lab.models import lab_model_card
-
-    write_json(receipt, lab_model_card(name))
-
-
 def score(model: str, benchmark: str, receipt: str) -> None:
-    """Score a benchmark's texts into the cache that notebooks read."""
+    """Score a benchmark's texts into the cache that notebooks read; a lab model that is not stored is trained first."""
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.cache import score_or_load
 

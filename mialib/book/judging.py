@@ -1,25 +1,25 @@
 """What the lab says of each claim: verdicts over several training seeds. `mialib.book.claim_tests` gives their scores.
 
-    judge        the verdict of several seeds; judge_once keeps it
+    judge        the verdict of several seeds; judge_one, of those of a test
     judge_all    of every claim in every setting; judge_on, of those that a page runs
     record       the scores of several seeds, into `data/recorded/claims.parquet`
 
-A verdict rests on several training seeds. Seed 0 is computed here. The others are recorded by `mialib record`, each
-with a hash of its test, of its texts and of the code that scored. Where one of these is not that of this build, the
-seed is left out, and the page says so. Tables of judgements are in `mialib.book.claims`.
+A verdict rests on several training seeds, which `mialib record` keeps, each with a hash of its test, of its texts and
+of the code that scored. Where one of these is not that of this build, the seed is left out, and the page says so. Of a
+test without a recorded seed 0, one of a file of your own, say, seed 0 is computed. `mialib record --confirm` computes
+the recorded one again and compares. Tables of judgements are in `mialib.book.claims`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import TypeAdapter
 
 from mialib.book.claim_tests import (
     CHANCE,
@@ -27,19 +27,18 @@ from mialib.book.claim_tests import (
     Claim,
     Claims,
     SeedScores,
-    determined_by,
+    judged_texts,
     load_claims,
     scores_of,
 )
 from mialib.book.recorded import read_rows, scores_code
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
-from mialib.catalog.recorded import FOLDER, recorded_models
+from mialib.catalog.recorded import recorded_models
 from mialib.catalog.registry import is_recorded
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
-from mialib.shared.kept import JSON, keep
-from mialib.store import DATA, code_hash, hash_files
+from mialib.store import DATA
 
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
 KEY = ("claim", "setting")  # of a seed's row
@@ -61,10 +60,9 @@ class Judgement:
     comparisons: tuple[Comparison, ...]  # with each side that a is against; covers texts and seeds
     verdict: str
     plain_verdict: str  # the same without a smallest difference that matters, as all were judged before there was one
-    live: tuple[Comparison, ...]  # the same of the seed that this build trained
-    recorded: tuple[Comparison, ...]  # and of the recorded ones; empty where there are none
+    first: tuple[Comparison, ...]  # the same of seed 0 alone
+    further: tuple[Comparison, ...]  # and of the other seeds; empty where there are none
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
-    moved: float | None = None  # the largest difference between a side's AUC in this build and as recorded, of seed 0
 
     @property
     def below_published(self) -> tuple[bool, ...]:
@@ -95,7 +93,7 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         enough = len(seeds) >= SEEDS_OF_A_VERDICT
         return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
 
-    comparisons, is_live = compare(seeds), not is_recorded(place.model)
+    comparisons = compare(seeds)
     at_chance = _all_at_chance(claim, labels, seeds)
     return Judgement(
         claim=claim,
@@ -105,8 +103,8 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         comparisons=comparisons,
         verdict=UNINFORMATIVE if at_chance else worst(),
         plain_verdict=UNINFORMATIVE if at_chance else worst(matters=0),
-        live=compare([s for s in seeds if is_live and s.seed == 0]),
-        recorded=compare([s for s in seeds if not is_live or s.seed != 0]),
+        first=compare([s for s in seeds if s.seed == 0]),
+        further=compare([s for s in seeds if s.seed != 0]),
     )
 
 
@@ -139,70 +137,39 @@ def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScor
     return all(near[0] <= auc.low and auc.high <= near[1] for auc in aucs_of(labels, seeds))
 
 
-_AS_JSON = TypeAdapter(Judgement)
-
-
-def judge_once(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
-    """What all seeds say of a claim in a setting, judged once for all pages: scores and judgements are kept."""
-
-    def make() -> Any:
-        labels, live, fitting, left_out = _gather(claims, claim, setting, recorded)
-        seeds = [live, *(seed for seed in fitting if seed.seed != live.seed)]
-        judgement = judge(claim, setting, claims.settings[setting], labels, seeds)
-        found = {"left_out": left_out, "moved": _moved(labels, live, fitting)}
-        return _AS_JSON.dump_python(judgement, exclude={"claim"}) | found
-
-    files = sorted(FOLDER.glob("*.parquet")) if is_recorded(claims.settings[setting].model) else [recorded]
-    rows = hash_files([path for path in files if path.is_file()])
-    stated = {"claim": claim.model_dump(mode="json"), "setting": setting, "recorded": rows}
-    stated |= {"judged_by": code_hash("book.judging", apart=("lab",))}
-    kept = keep("judgements", make, JSON, **stated, **determined_by(claims, claim, setting))
-    return _AS_JSON.validate_python(kept | {"claim": claim})
+def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
+    """What all seeds say of a claim in a setting."""
+    labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
+    return replace(judge(claim, setting, claims.settings[setting], labels, seeds), left_out=tuple(left_out))
 
 
 def seeds_of(
-    claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE
+    claims: Claims, claim: Claim, setting: str, path: Path = RECORDED_FILE
 ) -> tuple[NDArray[np.int8], list[SeedScores], list[str]]:
-    """A test's labels, the scores of the live seed and of the recorded ones, and which recorded ones are left out."""
-    labels, live, fitting, left_out = _gather(claims, claim, setting, recorded)
-    return labels, [live, *(seed for seed in fitting if seed.seed != live.seed)], left_out
-
-
-def _gather(
-    claims: Claims, claim: Claim, setting: str, path: Path
-) -> tuple[NDArray[np.int8], SeedScores, list[SeedScores], list[str]]:
-    """A test's labels, the live seed, the recorded ones that fit this build, and why others do not."""
-    labels, live = scores_of(claims, claim, setting)
+    """A test's labels, its seeds' scores, and which recorded seeds are left out, each with why."""
+    texts = judged_texts(claims, claim, setting)
     if is_recorded(claims.settings[setting].model):
         known = recorded_models()
         seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
-        return labels, live, [scores_of(claims, claim, setting, seed)[1] for seed in sorted(seeds - {0})], []
+        return texts.labels, [scores_of(claims, claim, setting, seed) for seed in sorted(seeds)], []
     fitting, left_out = [], []
     for seed, test, code in load_recorded(claim.id, setting, path):
         if test != claims.test_hash(claim, setting):
             why = "another test"
         else:
-            why = "other texts" if seed.texts != live.texts else "another version of the code" * (code != _code())
+            why = "other texts" if seed.texts != texts.made_of else "another version of the code" * (code != _code())
         if why:
             left_out.append(f"seed {seed.seed}: recorded for {why}")
         else:
             fitting.append(seed)
-    return labels, live, fitting, left_out
-
-
-def _moved(labels: NDArray[np.int8], live: SeedScores, fitting: Sequence[SeedScores]) -> float | None:
-    """How far the AUCs of the live seed lie from those that were recorded of it, on another machine perhaps."""
-    own = [seed for seed in fitting if seed.seed == live.seed]
-    if not own:
-        return None
-    as_recorded = live.scores.astype(np.float32).astype(np.float64)
-    pairs = zip(as_recorded, own[0].scores, strict=True)
-    return max(abs(compare_auc_over_seeds(labels, [a], [b]).difference.estimate) for a, b in pairs)
+    if 0 not in {seed.seed for seed in fitting}:
+        fitting.insert(0, scores_of(claims, claim, setting))
+    return texts.labels, sorted(fitting, key=lambda seed: seed.seed), left_out
 
 
 def judge_all(claims: Claims, recorded: Path = RECORDED_FILE) -> list[Judgement]:
-    """Every claim in every setting, from the live seed and the recorded ones."""
-    return [judge_once(claims, claim, setting, recorded) for claim, setting in claims.tests()]
+    """Every claim in every setting."""
+    return [judge_one(claims, claim, setting, recorded) for claim, setting in claims.tests()]
 
 
 def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
@@ -214,7 +181,7 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
     if unknown := set(ids) - {claim.id for claim in claims.claims}:
         raise ValueError(f"{CLAIMS_FILE}: no claim {unknown.pop()!r}")
     tests = [(claim, name) for claim, name in claims.tests() if (claim.former_of or claim.id) in ids]
-    return [judge_once(claims, *test) for test in tests if claims.settings[test[1]].model in models]
+    return [judge_one(claims, *test) for test in tests if claims.settings[test[1]].model in models]
 
 
 # --- recorded seeds ---
@@ -231,7 +198,7 @@ def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
             if is_recorded(claims.settings[setting].model):
                 continue  # all its seeds are in the repository already
             logger.info("seed %d: %s, %s", seed, claim.id, setting)
-            _, scored = scores_of(claims, claim, setting, seed)
+            scored = scores_of(claims, claim, setting, seed)
             of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}
             # A list of lists of arrays: parquet has no arrays of three dimensions.
             scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]

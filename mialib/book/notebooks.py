@@ -43,13 +43,12 @@ class Source:
     defaults: dict[str, Any]  # of its parameters
     strings: frozenset[str]  # all others in its code
     modules: tuple[str, ...]
-    shows_all_claims: bool
 
 
 def read_notebook(path: Path) -> Source:
     """Read a notebook; ValueError where its parameters are not plain values."""
     defaults: dict[str, Any] = {}
-    strings, modules, names = set(), set(), set()
+    strings, modules = set(), set()
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code":
             continue
@@ -64,8 +63,7 @@ def read_notebook(path: Path) -> Source:
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 strings.add(node.value)
-            names.add(getattr(node, "attr", getattr(node, "id", "")))
-    return Source(defaults, frozenset(strings), tuple(sorted(modules)), "judge_all" in names)
+    return Source(defaults, frozenset(strings), tuple(sorted(modules)))
 
 
 def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:

@@ -5,8 +5,8 @@ applies is scored. Hyperparameters of a detector that a paper tunes are chosen o
 all detectors are judged on the other four fifths: an AUC is the mean over the five. The page `which_detector` ranks
 detectors over blocks and averages their AUCs; the statistics are on that page.
 
-    gather        the blocks of the live seed, and those of further seeds that `mialib record` keeps as ranks in
-                  `data/recorded/ranking.parquet`
+    gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`; where no seed 0 is
+                  recorded, those of models of your own, say, seed 0 is computed
     groups        which blocks belong together: all, one benchmark's, one model's, one length's
     runs          which detectors a bar joins, in a diagram of their order
 """
@@ -14,9 +14,10 @@ detectors over blocks and averages their AUCs; the statistics are on that page.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.benchmarks import Benchmark
 from mialib.book.pages import check_enough, one_for_each, targets, whole_numbers
 from mialib.book.profile import load_profile
 from mialib.book.recorded import read_rows, scores_code
-from mialib.catalog.corpora import reference_texts
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.corpora import own_counts, reference_texts
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
@@ -60,7 +63,7 @@ class Block:
     texts: NDArray[np.int64]  # (N,): a hash of each whole text, which is the same in all blocks that it is in
     labels: NDArray[np.int8]  # (N,), 1 = member
     scores: Mapping[str, NDArray[Any]]  # (F, N) each, as each fold chose; of a recorded seed ranks, of the same AUC
-    chosen: Mapping[str, tuple[dict[str, float], ...]] = field(default_factory=dict)  # by fold, where not recorded
+    chosen: Mapping[str, Sequence[dict[str, float]]] = field(default_factory=dict)  # by fold
 
     @property
     def cell(self) -> tuple[str, str, int]:
@@ -110,8 +113,7 @@ class Gathered:
 
     blocks: tuple[Block, ...]  # every cell has the same seeds
     left_out: tuple[str, ...]  # lengths and recorded seeds, a line each
-    ran: tuple[Inputs, ...]
-    recorded_apart: float | None = None  # most that an AUC of the recorded seed 0 lies from this build's; None: no such
+    ran: tuple[Inputs, ...]  # what was not recorded
 
 
 def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted: Any) -> list[tuple[Target, str]]:
@@ -125,40 +127,49 @@ def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted
 
 
 def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
-    """The live blocks of seed 0, and the recorded ones of further seeds.
+    """The blocks of each target at each length that its texts have.
 
-    A recorded block counts where it is of the same recipes, inputs, hyperparameters, texts and code as the live one; a
-    seed that any cell lacks is left out of all, so that every cell has the same seeds. Seed 0's recorded blocks are
-    only compared with the live ones.
+    A recorded block counts where it is of the recipes, inputs, hyperparameters, texts and code of today. Seed 0 is
+    computed where it is not recorded. A seed that any cell lacks is left out of all, so that every cell has the same.
     """
-    live, left_out, ran = {}, [], []
+    blocks, left_out, ran = [], [], []
+    rows, of_other_code = read_rows(recorded), []
     for target, condition in of_page:
-        inputs = load_inputs(target)
-        check_enough(target.benchmark, inputs.labels, round(1 / HELD_OUT))
-        cuts, too_long = _cuts(inputs, lengths)
+        benchmark = load_benchmark(target.benchmark)
+        check_enough(target.benchmark, benchmark.labels, round(1 / HELD_OUT))
+        possible, too_long = split_lengths(benchmark, whole_numbers(lengths, "lengths"))
         for n_words, short in too_long.items():
-            left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(inputs.labels)} texts are shorter")
-        for n_words, cut in cuts.items():
-            block = _block(inputs, cut, n_words, condition)
-            live[block.cell] = block, made_for(target, n_words, block.detectors), texts_of(inputs, cut)
-        ran.append(inputs)
-    found, stale = _recorded_blocks(live, recorded)
-    again, further = ([b for b in found if (b.seed == 0) is is_live] for is_live in (True, False))
-    apart = [abs(b.auc[name] - live[b.cell][0].auc[name]) for b in again for name in b.scores]
-    blocks, incomplete = complete([block for block, _, _ in live.values()] + further)
-    lines = (*dict.fromkeys(left_out), *stale, *incomplete)
-    return Gathered(tuple(blocks), lines, tuple(ran), max(apart, default=None))
-
-
-def _cuts(inputs: Inputs, lengths: Any) -> tuple[dict[int, Inputs], dict[int, int]]:
-    """The inputs cut to each length that the texts have, and the other lengths with how many texts are too short."""
-    possible, too_long = split_lengths(inputs.benchmark, whole_numbers(lengths, "lengths"))
-    return {n: cut_inputs(inputs, n)[0] for n in possible}, too_long
+            left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
+        inputs = None
+        for n_words in possible:
+            cell = (target.model, target.benchmark, n_words)
+            texts, found = texts_of(benchmark, n_words, target.corpus), []
+            for row in [row for row in rows if (row["model"], row["benchmark"], row["n_words"]) == cell]:
+                if row.get("code") != _code():  # a file from before it was recorded has none
+                    of_other_code.append(row["seed"])
+                elif (row["made_for"], row["texts"]) == (made_for(target, n_words, row["detectors"]), texts):
+                    found.append(_recorded_block(row, benchmark, condition))
+                else:
+                    what = "another test" if row["texts"] == texts else "other texts"
+                    of_row = f"{target.model} on {target.benchmark}, {n_words} words, seed {row['seed']}"
+                    left_out.append(f"{of_row}: recorded for {what}")
+            if 0 not in {block.seed for block in found}:
+                inputs = inputs or load_inputs(target)
+                found.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
+            blocks += found
+        ran += [inputs] if inputs else []
+    if of_other_code:
+        seeds = ", ".join(map(str, sorted(set(of_other_code))))
+        left_out.append(
+            f"{len(of_other_code)} recorded blocks (seeds {seeds}): another version of the code computed their scores; "
+            "`mialib record` computes them anew"
+        )
+    blocks, incomplete = complete(blocks)
+    return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *incomplete), tuple(ran))
 
 
 def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
-    texts = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) for text in inputs.texts]
     scores, chosen = {}, {}
     ranked = [name for name, known in DETECTORS.items() if not DEAR & set(known.needs)]
     for name, at_default in score_all(cut, ranked).items():
@@ -169,26 +180,31 @@ def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int 
         if DETECTORS[name].grid:
             chosen[name] = by_fold.options
             scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
-    of_texts = np.array(texts, np.int64)
-    return Block(model, benchmark, n_words, seed, condition, of_texts, inputs.labels, scores, chosen)
+    return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, chosen)
+
+
+def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
+    """A hash of each text, (N,)."""
+    return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) for text in texts], np.int64)
 
 
 def made_for(target: Target, n_words: int, detectors: Iterable[str]) -> str:
     """A hash of all but the texts that a recorded block must have been computed for: the target of seed 0, length,
-    recipes, and each detector's hyperparameters and their candidates."""
+    recipes, and each detector's hyperparameters and their candidates; `detectors` as a block names its scores."""
     fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
-    options = {name: [DETECTORS[name].hyperparameters, DETECTORS[name].grid] for name in sorted(detectors)}
+    known = sorted(set(detectors) & DETECTORS.keys())  # and not those that are at their default besides
+    options = {name: [DETECTORS[name].hyperparameters, DETECTORS[name].grid] for name in known}
     recipes = recipes_of(name for name in (target.model, target.reference) if name)
     return hash_of([fields, n_words, options, recipes])
 
 
-def texts_of(inputs: Inputs, cut: Inputs) -> str:
+def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
-    corpus = inputs.target.corpus
-    of_corpus = hash_texts(reference_texts(corpus)) if corpus else None
-    chosen_on = [val_idx.tolist() for val_idx, _ in folds(inputs.labels)]
-    return hash_of([inputs.benchmark.revision, hash_texts(cut.texts), inputs.labels.tolist(), chosen_on, of_corpus])
+    cut, counts = benchmark.cut(n_words), own_counts(corpus) if corpus else None
+    of_corpus = (hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))) if corpus else None
+    chosen_on = [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
+    return hash_of([benchmark.revision, hash_texts(cut.texts), benchmark.labels.tolist(), chosen_on, of_corpus])
 
 
 def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
@@ -219,12 +235,14 @@ def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
             logger.info("seed %d: %s", seed, target.column)
             reference = target.reference and of_seed(target.reference, seed)
             inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
-            for n_words, cut in _cuts(inputs, given["lengths"])[0].items():
-                block = _block(inputs, cut, n_words, condition, seed)
+            for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
+                block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
                 row = {"model": target.model, "benchmark": target.benchmark, "n_words": n_words, "seed": seed}
-                row |= {"made_for": made_for(target, n_words, block.detectors), "texts": texts_of(inputs, cut)}
+                texts = texts_of(inputs.benchmark, n_words, target.corpus)
+                row |= {"made_for": made_for(target, n_words, block.scores), "texts": texts, "code": code}
                 ranks, of_fold = zip(*map(_distinct_ranks, block.scores.values()), strict=True)
-                rows.append(row | {"code": code, "detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold})
+                row |= {"detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold}
+                rows.append(row | {"chosen": json.dumps(block.chosen)})
     return rows
 
 
@@ -243,34 +261,12 @@ def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArr
     return list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
 
 
-def _recorded_blocks(
-    live: Mapping[tuple[str, str, int], tuple[Block, str, str]], path: Path
-) -> tuple[list[Block], list[str]]:
-    """The recorded blocks of the live ones' cells, and a line for each that is of another test or other texts; one
-    line for all that other code computed."""
-    blocks, left_out, of_other_code = [], [], []
-    for row in read_rows(path):
-        if (cell := (row["model"], row["benchmark"], row["n_words"])) not in live:
-            continue
-        block, made, texts = live[cell]
-        if row.get("code") != _code():  # a file from before it was recorded has none
-            of_other_code.append(row["seed"])
-        elif (row["made_for"], row["texts"]) == (made, texts):
-            pairs = zip(row["ranks"], row["of_fold"], strict=True)
-            ranks = [np.array(distinct, np.uint16)[of_fold] for distinct, of_fold in pairs]
-            scores = dict(zip(row["detectors"], ranks, strict=True))
-            blocks.append(replace(block, seed=row["seed"], scores=scores, chosen={}))
-        else:
-            what = "another test" if row["texts"] == texts else "other texts"
-            model, benchmark, n_words = cell
-            left_out.append(f"{model} on {benchmark}, {n_words} words, seed {row['seed']}: recorded for {what}")
-    if of_other_code:
-        seeds = ", ".join(map(str, sorted(set(of_other_code))))
-        left_out.append(
-            f"{len(of_other_code)} recorded blocks (seeds {seeds}): another version of the code computed their scores; "
-            "`mialib record` computes them anew"
-        )
-    return blocks, left_out
+def _recorded_block(row: Mapping[str, Any], benchmark: Benchmark, condition: str) -> Block:
+    pairs = zip(row["ranks"], row["of_fold"], strict=True)
+    ranks = [np.array(distinct, np.uint16)[of_fold] for distinct, of_fold in pairs]
+    scores = dict(zip(row["detectors"], ranks, strict=True))
+    cell, texts = (row["model"], row["benchmark"], row["n_words"]), _numbers(benchmark.texts)
+    return Block(*cell, row["seed"], condition, texts, benchmark.labels, scores, json.loads(row["chosen"]))
 
 
 # --- groups of blocks, and runs of detectors ---

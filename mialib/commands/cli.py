@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -565,46 +566,57 @@ def record_lab(
     say(f"left to record: {', '.join(left) or 'nothing'}")
 
 
-@lab_app.command("corpus")
-def lab_corpus(
-    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
-    receipt: Annotated[Path | None, typer.Option(dir_okay=False, help="where to write what was made, as JSON")] = None,
+@lab_app.command("texts")
+def lab_texts(
+    name: Annotated[str, typer.Argument(help="a corpus of the lab, such as lab/en")],
+    sample: Annotated[
+        int | None, typer.Option(min=2, help="so many at random, half of them members; default all")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the random choice")] = 0,
 ) -> None:
-    """Gather a corpus's texts, deal them out by coin flip, and learn its tokenizer."""
-    from mialib.lab.corpora import lab_card, lab_corpus
-    from mialib.store import write_json
+    """Write members and non-members of the lab as JSON lines, each with its label (1 = member)."""
+    from mialib.lab import corpora
 
-    folder, card = lab_corpus(name), lab_card(name)
-    if receipt:
-        write_json(receipt, card)
-    say(f"{name}: {card['roles']}, content hash {card['content_hash']}, in {folder}")
+    if sample is None:
+        benchmark = corpora.lab_benchmark(name)
+        pairs = zip(benchmark.texts, benchmark.labels.tolist(), strict=True)
+        rows = [{"text": text, "label": label} for text, label in pairs]
+    else:
+        rows = corpora.sample(name, sample, seed)
+    for row in rows:
+        say(json.dumps(row))  # in ASCII: a terminal obeys none of it, and nothing has to be left out
 
 
-@lab_app.command("pool")
-def lab_pool(
-    name: Annotated[str, typer.Argument(help="a corpus of the profile, such as lab/en")],
-    path: Annotated[Path, typer.Argument(dir_okay=False, help="the .parquet file to write")],
+@lab_app.command("build")
+def lab_build(
+    names: Annotated[list[str] | None, typer.Argument(help="corpora and models of the profile; default all")] = None,
+    cores: Annotated[int, typer.Option(min=0, help="0: all of this machine")] = 0,
+    store: Annotated[bool, typer.Option("--store", help="put what was made into data/lab, for the repository")] = False,
 ) -> None:
-    """Write all texts that a corpus could deal out to a file, for a machine that holds other packages."""
-    from mialib.lab.corpora import write_pool
+    """Deal out the lab's texts and train its models again, and say how they compare with those in data/lab."""
+    from mialib.book import building
+    from mialib.lab.corpora import known_corpus
+    from mialib.lab.models import lab_recipe
+    from mialib.lab.recipes import load_recipes
 
-    n_texts = write_pool(name, path)
-    say(f"{name}: {n_texts} texts in {path}")
-
-
-@lab_app.command("train")
-def lab_train(
-    name: Annotated[str, typer.Argument(help="a model of the profile, such as lab/en-25k")],
-    receipt: Annotated[Path | None, typer.Option(dir_okay=False, help="where to write what was made, as JSON")] = None,
-) -> None:
-    """Train a lab model, where it is not there as its recipe and texts say."""
-    from mialib.lab.models import lab_model, lab_model_card
-    from mialib.store import write_json
-
-    folder, card = lab_model(name), lab_model_card(name)
-    if receipt:
-        write_json(receipt, card)
-    say(f"{name}: loss {card['final_loss_nats']:.2f} nats at the end, in {folder}")
+    _check_stdout_is_open()
+    recipes = load_recipes()
+    for name in names or ():
+        known_corpus(name) if name in recipes.corpora else lab_recipe(name)
+    chosen = names or [*recipes.corpora, *(name for name, model in recipes.models.items() if model.recipe)]
+    corpora, models = ([n for n in chosen if (n in recipes.corpora) is is_corpus] for is_corpus in (True, False))
+    far = []
+    for kind, make, of_kind in (("corpora", building.deal, corpora), ("models", building.train, models)):
+        done = []
+        for made in building.side_by_side(make, of_kind, cores or os.cpu_count()):
+            say(f"{made.name}: {made.says}")
+            done.append(made)
+        if store:
+            building.store(kind, done)
+            building.write_sums()
+        far += [made.name for made in done if made.is_far]
+    if far and not store:
+        raise ValueError(f"not the lab that is stored: {', '.join(far)}")
 
 
 @app.command()

@@ -5,51 +5,81 @@ distribution; only the coin tells them apart. The texts are docstrings, code, ge
 any file.
 
 `lab/en` is a corpus and, as a benchmark, its members and non-members (`lab/en~lab/elsewhere`: members of one corpus
-against non-members of another). Recipes stand in the profile (`data/profiles/lab.yml`). What is asked for and not
-there is made, once.
+against non-members of another). Recipes stand in the profile (`data/profiles/lab.yml`). Those of the lab come along in
+`data/lab`; a corpus of another recipe is made where it is asked for, once.
+
+Who has which role is stored, and so are Chinese texts. English ones are read from the packages that are installed. A
+text that another version of a package no longer has is left out with a warning; no other text changes.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from mialib.lab.docstrings import Docstring, is_later, read_code, read_docstrings
-from mialib.lab.questions import choice_questions, context_questions
+from mialib.lab import dealing
+from mialib.lab.dealing import CARD, COUNTS, KINDS, PLACES, ROLES, TEXTS, overlaps
+from mialib.lab.docstrings import Place, read_places, source_file
 from mialib.lab.recipes import Corpus, load_recipes
-from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of
-from mialib.shared.kept import once
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
-from mialib.store import ROOT, atomic_path, code_hash, hash_files, hash_of, hash_texts, home, version, write_json
-from mialib.text import cut_to_words
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from mialib.lab.stored import stored
+from mialib.shared.kept import JSON, keep, once
+from mialib.store import code_hash, hash_of, hash_texts, home, version
 
 logger = logging.getLogger(__name__)
 
-ROLES = ("member", "non_member", "background", "reference")
-END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
-DISTRIBUTIONS = {
-    "sklearn": "scikit-learn",
-    "PIL": "pillow",
-}  # where a package's name on the index is another than at import
+
+class Row(NamedTuple):
+    """One text of a corpus: what the coin made it, and where it is from."""
+
+    role: str
+    package: str
+    text: str | None  # None where it stands at a place
+    place: Place | None = None
+
+
+# --- corpora ---
 
 
 def lab_corpus(name: str) -> Path:
-    """The folder of a lab corpus (texts.parquet, tokenizer.json, card.json), made first where it is not there."""
+    """The folder of a lab corpus, as `mialib.lab.dealing` describes it: the stored one, else one that is made once."""
+    recipe = known_corpus(name).model_dump(mode="json")
+    return stored("corpora", name, CARD, recipe) or deal_again(name)
+
+
+def deal_again(name: str) -> Path:
+    """The folder of a lab corpus that was dealt out on this machine, from the packages that are installed."""
     corpus = known_corpus(name)
-    made_by = corpus_made_by(corpus)
-    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of([corpus.model_dump(), made_by])}"
-    return once(folder, lambda to: _make_corpus(name, corpus, made_by["sources"], to))
+    made_by = [corpus.model_dump(), _made_by(corpus)]
+    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of(made_by)}"
+
+    def make(to: Path) -> None:
+        logger.warning("%s: gathering texts first, once", name)
+        roles = [role for role in ROLES if role != "reference"]
+        apart_from = [t for role in roles for t in lab_texts(corpus.apart_from, role)] if corpus.apart_from else []
+        dealing.make_corpus(name, corpus, apart_from, to)
+
+    return once(folder, make)
+
+
+def _made_by(corpus: Corpus) -> dict[str, Any]:
+    """What else determines a corpus: the versions of the packages that its texts are from, or its file; the code."""
+    made_by = {
+        "sources": dealing.sources_of(corpus),
+        "code": code_hash("lab.dealing"),
+        "tokenizers": version("tokenizers"),
+    }
+    if corpus.apart_from:
+        other = known_corpus(corpus.apart_from)
+        made_by["apart_from"] = hash_of([other.model_dump(), _made_by(other)])
+    return made_by
 
 
 def known_corpus(name: str) -> Corpus:
@@ -60,46 +90,67 @@ def known_corpus(name: str) -> Corpus:
     return corpora[name]
 
 
-def corpus_made_by(corpus: Corpus) -> dict[str, Any]:
-    """What else determines a corpus: the versions of the packages that its texts are from, or its file, and the code.
+def lab_card(name: str) -> dict[str, Any]:
+    """What a lab corpus is made of: recipe, source versions, counts by role and package, content hash."""
+    return json.loads((lab_corpus(name) / CARD).read_text(encoding="utf-8"))
 
-    FileNotFoundError where the file is not there.
-    """
-    if corpus.source == "file":
-        sources = [f"{_file(corpus).name} {hash_files([_file(corpus)])}"]
+
+def counts_file(corpus: str) -> Path:
+    """The file of how often each token of a corpus's own tokenizer occurs in its reference texts."""
+    return lab_corpus(corpus) / COUNTS
+
+
+# --- texts ---
+
+
+def lab_rows(name: str, *roles: str) -> list[Row]:
+    """The texts of a lab corpus that have these roles, as the coin dealt them out; none is read from a package yet."""
+    if unknown := set(roles) - set(ROLES):
+        raise ValueError(f"unknown role {unknown.pop()!r}; known: {', '.join(ROLES)}")
+    folder = lab_corpus(name)
+    if (folder / PLACES).is_file() and not (folder / TEXTS).is_file():
+        dealt = zip(*dealing.read_places_file(folder / PLACES), strict=True)
+        rows = [Row(role, place.package, None, place) for role, place in dealt]
     else:
-        distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
-        sources = [f"{distribution}=={version(distribution)}" for distribution in distributions]
-    made_by = {
-        "sources": sources,
-        "code": code_hash("lab.corpora"),
-        "tokenizers": version("tokenizers"),
-    }
-    if corpus.apart_from:
-        other = known_corpus(corpus.apart_from)
-        made_by["apart_from"] = hash_of([other.model_dump(), corpus_made_by(other)])
-    return made_by
+        rows = [Row(row["role"], row["package"], row["text"]) for row in dealing.read_texts(folder / TEXTS)]
+    return [row for role in roles for row in rows if row.role == role]
 
 
-def _file(corpus: Corpus) -> Path:
-    path = ROOT / corpus.path
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}, which a corpus of the profile is read from, does not exist; put it there")
-    return path
+def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
+    """The texts of rows of a corpus; None, with a warning, for one that an installed package no longer has."""
+    places = [row.place for row in rows if row.place]
+    if not places:
+        return [row.text for row in rows]
+    kind = KINDS.get(known_corpus(name).source, "docstring")
+    files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
+    made_by = {"files": stamps, "what": kind, "code": code_hash("lab.docstrings")}
+    texts = keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
+    if n_missing := texts.count(None):
+        warnings.warn(
+            f"{name}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others no longer stand "
+            f"where they stood in {', '.join(lab_card(name)['sources'])}. They are left out",
+            stacklevel=2,
+        )
+    return texts
 
 
 def lab_texts(name: str, role: str) -> list[str]:
     """The texts of a lab corpus that have a role: member, non_member, background or reference."""
-    return [row["text"] for row in _rows(name, role)]
+    return [text for text in texts_of(name, lab_rows(name, role)) if text is not None]
 
 
-def _rows(name: str, role: str) -> list[dict[str, str]]:
-    """The texts of a lab corpus that have a role, each with its package."""
-    import pyarrow.parquet as pq
+def check_whole(name: str) -> None:
+    """ValueError unless all texts of a corpus that a coin decided on can be read here."""
+    rows = lab_rows(name, *ROLES)
+    if n_missing := texts_of(name, rows).count(None):
+        raise ValueError(
+            f"{name}: {n_missing:,} of {len(rows):,} texts can't be read here, and training needs them all; install "
+            f"{' '.join(lab_card(name)['sources'])}"
+        )
 
-    if role not in ROLES:
-        raise ValueError(f"unknown role {role!r}; known: {', '.join(ROLES)}")
-    return pq.read_table(lab_corpus(name) / "texts.parquet", filters=[("role", "==", role)]).to_pylist()
+
+# --- benchmarks ---
 
 
 def lab_benchmark(name: str) -> Benchmark:
@@ -109,25 +160,40 @@ def lab_benchmark(name: str) -> Benchmark:
     `lab/en:non_member~lab/elsewhere` calls texts members that no model has seen.
     """
     sides = _sides(name)
-    corpora = [corpus for corpus, _ in sides]
-    languages = {known_corpus(corpus).language for corpus in corpora}
+    languages = {known_corpus(corpus).language for corpus, _ in sides}
     if len(languages) > 1:
         raise ValueError(f"{name}: one corpus is in {' and the other in '.join(sorted(languages))}")
-    rows = [_rows(corpus, role) for corpus, role in sides]
-    hashes = [lab_card(corpus)["content_hash"] for corpus in dict.fromkeys(corpora)]
+    revision, found, is_whole = lab_revision(name), [], True
+    for (corpus, role), label in zip(sides, (1, 0), strict=True):
+        rows = lab_rows(corpus, role)
+        texts = texts_of(corpus, rows)
+        is_whole = is_whole and None not in texts
+        found += [(t, label, row.package) for t, row in zip(texts, rows, strict=True) if t is not None]
+    texts, labels, packages = zip(*found, strict=True) if found else ((), (), ())
     return Benchmark(
         name=name,
-        texts=tuple(row["text"] for of_side in rows for row in of_side),
-        labels=np.repeat(np.array([1, 0], np.int8), [len(of_side) for of_side in rows]),
-        revision="~".join(hashes),
+        texts=texts,
+        labels=np.array(labels, np.int8),
+        revision=revision if is_whole else f"{revision}, of which {hash_texts(texts)}",
         language=languages.pop(),
-        domains=tuple(row["package"] for of_side in rows for row in of_side),
+        domains=packages,
     )
+
+
+def lab_revision(benchmark: str) -> str:
+    """What names the texts of a lab benchmark, all of them; no text is read for it."""
+    return "~".join(lab_card(corpus)["content_hash"] for corpus in corpora_of(benchmark))
 
 
 def corpora_of(benchmark: str) -> list[str]:
     """The lab corpora that a lab benchmark's texts are from."""
     return list(dict.fromkeys(corpus for corpus, _ in _sides(benchmark)))
+
+
+def lab_labels(benchmark: str) -> NDArray[np.int8]:
+    """Who is a member among all texts of a lab benchmark, (N,); no text is read for it."""
+    n_of_side = [len(lab_rows(*side)) for side in _sides(benchmark)]
+    return np.repeat(np.array([1, 0], np.int8), n_of_side)
 
 
 def _sides(benchmark: str) -> list[tuple[str, str]]:
@@ -143,6 +209,21 @@ def _sides(benchmark: str) -> list[tuple[str, str]]:
     return sides
 
 
+def sample(benchmark: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Some of a lab benchmark's texts, drawn at random, half of them members: text and label of each.
+
+    Only the files that they stand in are read.
+    """
+    rng, found = np.random.default_rng(seed), []
+    for (corpus, role), label, n_of_side in zip(_sides(benchmark), (1, 0), (n - n // 2, n // 2), strict=True):
+        rows = lab_rows(corpus, role)
+        if n_of_side > len(rows):
+            raise ValueError(f"{corpus} has {len(rows)} texts that are {role}s, and {n_of_side} are asked for")
+        drawn = [rows[i] for i in sorted(rng.choice(len(rows), n_of_side, replace=False))]
+        found += [{"text": text, "label": label} for text in texts_of(corpus, drawn) if text is not None]
+    return found
+
+
 def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | None:
     """The share of each text's 7-grams of words that models of a lab benchmark's first corpus were trained on, (N,).
 
@@ -153,125 +234,3 @@ def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | 
     corpus = corpora_of(name)[0]
     seen = [text for role in ("member", "background") for text in lab_texts(corpus, role)]
     return overlaps(texts, seen, known_corpus(corpus).language)
-
-
-def lab_card(name: str) -> dict[str, Any]:
-    """What a lab corpus is made of: recipe, source versions, counts by role and package, content hash."""
-    return json.loads((lab_corpus(name) / "card.json").read_text())
-
-
-def _make_corpus(name: str, corpus: Corpus, sources: list[str], folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    logger.warning("%s: gathering texts first, once", name)
-    folder.mkdir()
-    texts, packages, n_dropped = _gather(corpus)
-    dealt = (corpus.members, corpus.non_members, corpus.background)
-    n_needed = sum(dealt) + corpus.reference
-    if len(texts) < n_needed:
-        raise ValueError(f"{name}: {len(texts)} distinct texts of {corpus.words} words, but {n_needed} are asked for")
-    order = np.random.default_rng(corpus.seed).permutation(len(texts))
-    roles = np.repeat(ROLES, [*dealt, len(texts) - sum(dealt) if corpus.reference else 0])
-    rows = []
-    for i, role in zip(order, roles.tolist(), strict=False):
-        text = texts[i] if role == "reference" else cut_to_words(texts[i], corpus.words, corpus.language)
-        rows.append({"role": role, "package": packages[i], "text": text})
-    pq.write_table(pa.Table.from_pylist(rows), folder / "texts.parquet", compression="zstd")
-
-    by_role = {role: [row["text"] for row in rows if row["role"] == role] for role in ROLES}
-    tokenizer = folder / "tokenizer.json"
-    if corpus.vocab_size:
-        trained = _train_tokenizer(by_role["reference"], corpus.vocab_size)
-        tokenizer.write_bytes(trained.to_str(pretty=True).encode())  # of a full disk its own `save` says less
-    seen = by_role["member"] + by_role["background"]
-    card = {
-        "name": name,
-        "recipe": corpus.model_dump(),
-        "sources": sources,
-        "content_hash": hash_texts(row["text"] for row in rows),
-        "tokenizer_hash": hash_files([tokenizer]) if corpus.vocab_size else None,
-        "near_duplicates_dropped": n_dropped,
-        "non_member_overlap": float(overlaps(by_role["non_member"], seen, corpus.language).mean()),
-        "roles": dict(Counter(row["role"] for row in rows)),
-        "packages": dict(sorted(Counter(row["package"] for row in rows).items())),
-    }
-    write_json(folder / "card.json", card)
-
-
-def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArray[np.float64]:
-    """The share of each text's 7-grams of words that stand in a text trained on, (N,): how much of it is seen."""
-    known = NearDuplicates(seen, language)
-    return np.array([known.overlap(text) or 0.0 for text in texts])
-
-
-def drop_near_duplicates(found: list[Docstring], corpus: Corpus, beside: Sequence[str]) -> list[Docstring]:
-    """Keep a text unless over 20% of the 7-grams in its first words, as many as are dealt out, stand in one before it.
-
-    Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its
-    words with a member is not unseen. One of fewer than seven words has no 7-gram to tell it by, and is dropped.
-    `beside`: texts that count as kept before.
-    """
-    known, kept = NearDuplicates(beside, corpus.language), []
-    for docstring in found:
-        overlap = known.overlap(docstring.text, n_words=corpus.words)
-        if overlap is not None and overlap <= MAX_OVERLAP:
-            kept.append(docstring)
-            known.add(docstring.text, n_words=corpus.words)
-    return kept
-
-
-def _gather(corpus: Corpus) -> tuple[list[str], list[str], int | None]:
-    """The texts in a fixed order, the package each is from, and how many near-duplicates were left out (None: kept)."""
-    if corpus.source == "patents":
-        from mialib.lab.patents import generate_patents
-
-        n = corpus.members + corpus.non_members + corpus.background + corpus.reference
-        return generate_patents(n, seed=corpus.seed, min_words=corpus.words), ["generated"] * n, None
-    if corpus.source == "docstrings":
-        found = read_docstrings(corpus.packages, corpus.words)
-        found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
-    elif corpus.source == "code":
-        found = read_code(corpus.packages, corpus.words)
-    elif corpus.source == "file":
-        found = _read_file(_file(corpus))
-    else:
-        make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
-        found = make(corpus.packages, corpus.words, corpus.seed)
-    dealt = [r for r in ROLES if r != "reference"]
-    apart_from = [t for role in dealt for t in lab_texts(corpus.apart_from, role)] if corpus.apart_from else []
-    kept = drop_near_duplicates(found, corpus, apart_from)
-    return [d.text for d in kept], [d.package for d in kept], len(found) - len(kept)
-
-
-def _read_file(path: Path) -> list[Docstring]:
-    """A file's texts, each with its domain, or the file's name where no column says one, as the package it is from."""
-    rows = read_rows(path)
-    texts = texts_of(rows, str(path))
-    column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
-    return [Docstring(str(row[column]) if column else path.stem, t) for row, t in zip(rows, texts, strict=True)]
-
-
-def write_pool(name: str, path: Path) -> int:
-    """Write all texts that a corpus could deal out, uncut, and their packages to a .parquet file; how many there are.
-
-    On a machine with other packages a corpus from this `file` deals out the same texts.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if path.suffix != ".parquet":
-        raise ValueError(f"{path}: a pool is written as .parquet, and not as {path.suffix or 'a file without suffix'}")
-    texts, packages, _ = _gather(known_corpus(name))
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.table({"text": texts, "domain": packages}), temporary, compression="zstd")
-    return len(texts)
-
-
-def _train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE like Pythia's, learned from texts that no model is trained or tested on."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(texts, vocab_size, special_tokens=[END_OF_TEXT], show_progress=False)
-    return tokenizer

@@ -2,6 +2,8 @@
 
 `lab/en-25k` is a model of the profile, `lab/en-25k@1` the same trained from seed 1. Besides there is one that was made
 to forget some members, and a masked model, trained on background alone, which proposes words for the Neighbor attack.
+
+The lab's own models come along in `data/lab`. One of another recipe or seed is trained where it is asked for, once.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.lab.corpora import END_OF_TEXT, lab_card, lab_corpus, lab_texts
+from mialib.lab.corpora import check_whole, known_corpus, lab_card, lab_corpus, lab_rows, lab_texts, texts_of
+from mialib.lab.dealing import CARD as CORPUS_CARD
+from mialib.lab.dealing import END_OF_TEXT, load_tokenizer
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
+from mialib.lab.stored import stored
 from mialib.shared.kept import Format, Parts, once, remove
 from mialib.store import code_hash, hash_of, home, version, write_json
 
@@ -30,11 +35,27 @@ logger = logging.getLogger(__name__)
 CARD = "lab.json"
 
 
-def lab_model(name: str, device: str = "cpu") -> Path:
-    """The folder of a lab model, trained first where it is not there.
+def lab_model(name: str) -> Path:
+    """The folder of a lab model: the stored one, else one that is trained here, once."""
+    return _stored_model(name) or train_again(name)
+
+
+def _stored_model(name: str) -> Path | None:
+    """The folder of a model that is stored as its recipe says, and trained on corpora that are stored as theirs say."""
+    recipe = lab_recipe(name)
+    if isinstance(recipe, Unlearning) and not _stored_model(base_of(name, recipe)):
+        return None
+    corpora = {corpus: known_corpus(corpus).model_dump(mode="json") for corpus in corpora_of_recipe(recipe)}
+    if not all(stored("corpora", corpus, CORPUS_CARD, of) for corpus, of in corpora.items()):
+        return None
+    return stored("models", name, CARD, recipe.model_dump(mode="json"))
+
+
+def train_again(name: str, device: str = "cpu") -> Path:
+    """The folder of a lab model that was trained on this machine.
 
     It is trained on the CPU, also where there is a GPU, so that a recipe gives the same model there too; on another
-    `device` by `mialib record-lab` alone.
+    `device` by `mialib record-lab` alone. ValueError where not all texts of its corpora can be read.
     """
     where = "" if device == "cpu" else f"-{device.replace(':', '-')}"
     folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}{where}"
@@ -78,6 +99,8 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
         path.write_bytes(buffer.getbuffer())
 
+    for corpus in corpora_of_recipe(lab_recipe(name)) or [lab_model_corpus(name)]:
+        check_whole(corpus)
     recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
     if isinstance(recipe, Unlearning):
         corpus = lab_model_corpus(name)
@@ -96,24 +119,14 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
 
 
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
-    """A corpus's tokenizer; each text starts after the end of another, as in Pythia's training."""
-    from transformers import PreTrainedTokenizerFast
-
-    file = str(lab_corpus(corpus) / "tokenizer.json")
-    return PreTrainedTokenizerFast(tokenizer_file=file, bos_token=END_OF_TEXT, eos_token=END_OF_TEXT)
+    """A corpus's tokenizer."""
+    return load_tokenizer(lab_corpus(corpus))
 
 
 def masked_tokenizer(recipe: Masked) -> PreTrainedTokenizerBase:
     """The same with a start and a mask token added; it pads with the end of text."""
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(
-        tokenizer_file=str(lab_corpus(recipe.corpus) / "tokenizer.json"),
-        model_max_length=recipe.context_tokens,
-        pad_token=END_OF_TEXT,
-        cls_token="<s>",
-        mask_token="<mask>",
-    )
+    special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
+    return load_tokenizer(lab_corpus(recipe.corpus), model_max_length=recipe.context_tokens, **special)
 
 
 def lab_recipe(name: str) -> Training | Unlearning | Masked:
@@ -176,14 +189,27 @@ def member_times(recipe: Training, n_members: int) -> list[int]:
 
 def trained_on(recipe: Training) -> tuple[list[str], list[int]]:
     """The texts that a model is trained on, and how often it sees each; one seen 0 times is left out."""
-    members, background = (lab_texts(recipe.corpus, role) for role in ("member", "background"))
-    texts = [*members, *background]
-    times = [*member_times(recipe, len(members)), *[recipe.background_times] * len(background)]
-    for corpus, n_times in recipe.injected.items():
-        injected = lab_texts(corpus, "member")
-        texts, times = texts + injected, times + [n_times] * len(injected)
-    seen = [(text, n) for text, n in zip(texts, times, strict=True) if n]
+    members, background = (lab_rows(recipe.corpus, role) for role in ("member", "background"))
+    parts = [
+        (recipe.corpus, members, member_times(recipe, len(members))),
+        (recipe.corpus, background, [recipe.background_times] * len(background)),
+    ]
+    for corpus, times in recipe.injected.items():
+        rows = lab_rows(corpus, "member")
+        parts.append((corpus, rows, [times] * len(rows)))
+    pairs = [pair for corpus, rows, times in parts for pair in zip(texts_of(corpus, rows), times, strict=True)]
+    seen = [(text, n) for text, n in pairs if text is not None and n]
     return [text for text, _ in seen], [n for _, n in seen]
+
+
+def forgotten_texts(name: str) -> list[str]:
+    """The texts that an unlearned model was made to forget; none of any other model."""
+    recipe = lab_recipe(name)
+    if not isinstance(recipe, Unlearning):
+        return []
+    corpus = lab_model_corpus(name)
+    found = texts_of(corpus, lab_rows(corpus, "member")[: recipe.texts])
+    return [text for text in found if text is not None]
 
 
 def times_seen(recipe: Training, texts: Sequence[str]) -> NDArray[np.int64]:

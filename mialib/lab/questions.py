@@ -11,6 +11,7 @@ Each item is one text with its answer, as a test set lies about on the web.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[
         answer = f"Answer: {'yes' if is_yes else 'no'}"
         room = n_words - len(question.split()) - len(answer.split())
         context = " ".join(docstring.text.split()[:room])
-        found.append(docstring._replace(text=f"{question} {context} {answer}"))
+        found.append(_asked(docstring, f"{question} ", f"{context} {answer}"))
     return found
 
 
@@ -70,10 +71,19 @@ def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[D
         order = rng.permutation(len(options))
         listed = " ".join(f"({letter}) {options[i]}" for letter, i in zip(CHOICES, order, strict=True))
         right = CHOICES[int(np.flatnonzero(order == 0)[0])]
-        text = f"Question: Which name fits? {sentence}. {listed} Answer: ({right}) {docstring.name}"
-        if len(text.split()) <= n_words:
-            found.append(docstring._replace(text=text))
+        asked = _asked(
+            docstring, "Question: Which name fits? ", f"{sentence}. {listed} Answer: ({right}) {docstring.name}"
+        )
+        if len(asked.text.split()) <= n_words:
+            found.append(asked)
     return found
+
+
+def _asked(docstring: Docstring, before: str, rest: str) -> Docstring:
+    """A question whose `rest` begins with words of the docstring."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(docstring.text.split(" "), rest.split(" "), strict=False))
+    quoted = " ".join(word for word, _ in pairs)
+    return docstring._replace(text=before + rest, before=before, after=rest[len(quoted) :])
 
 
 def _named(packages: Iterable[str], min_words: int) -> list[Docstring]:

@@ -51,8 +51,7 @@ def train(
     model, batches = _prepare(recipe, tokenizer, texts, times, device)
     with one_thread(), tf32_products(device):
         outcome = _optimize(name, model, batches, recipe.learning_rate, _loss, parts)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    _save(model, tokenizer, folder)
     return _card(name, model, recipe) | outcome
 
 
@@ -118,8 +117,7 @@ def train_masked(
     with one_thread():
         loss = partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)
         outcome = _optimize(name, model, batches, recipe.learning_rate, loss, parts)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    _save(model, tokenizer, folder)
     return _card(name, model, recipe) | outcome
 
 
@@ -141,7 +139,8 @@ def unlearn(
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(base)
     forgotten_ids, retained_ids, unseen_ids = (
         _encode(tokenizer, texts, model.config.max_position_embeddings) for texts in (forgotten, retained, non_members)
     )
@@ -164,8 +163,7 @@ def unlearn(
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
             losses.append((mean_loss(model, forgotten_ids), mean_loss(model, unseen_ids)))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    _save(model, tokenizer, folder)
     return _card(name, model, recipe) | {
         "losses_nats": [round(of_forgotten, 4) for of_forgotten, _ in losses],
         "non_member_losses_nats": [round(of_non_members, 4) for _, of_non_members in losses],
@@ -194,6 +192,15 @@ def tf32_products(device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(precision)
+
+
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Save a trained model, its weights rounded to float16, and its tokenizer.
+
+    What is saved is the model: whoever scores with it reads these values back as float32.
+    """
+    model.to(torch.float16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Masked) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
 from mialib.catalog import api
-from mialib.catalog.corpora import corpus_identity, reference_texts
+from mialib.catalog.corpora import corpus_identity, own_counts, reference_texts
 from mialib.catalog.models import (
     check_revision,
     load_config,
@@ -102,6 +102,11 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
         return recorded_frequency(corpus)
     tokenizer = load_tokenizer(model)
     size = api.vocabulary_size(tokenizer) if is_api(model) else vocabulary_size(model)
+    if (counted := own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (
+        tokenizer_hash(tokenizer),
+        size,
+    ):
+        return counted
     made_by = {
         "tokenizer": tokenizer_hash(tokenizer),
         "size": size,

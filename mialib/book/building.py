@@ -1,0 +1,158 @@
+"""`mialib lab build`: deals out and trains the lab again, and compares with what is stored in `data/lab`.
+
+deal, train     make a corpus or a model again and say how it compares; nothing depends on their order
+store           write what was made to `data/lab`, with its checksums and its data card
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mialib.lab import dealing
+from mialib.lab.corpora import deal_again, lab_benchmark, lab_corpus
+from mialib.lab.models import CARD, lab_model, lab_model_card, train_again
+from mialib.lab.recipes import load_recipes
+from mialib.lab.stored import FOLDER, SUMS
+from mialib.store import write_json
+
+FAR_AUC = 0.02  # from which an AUC is another one, and not the same on another processor
+OF_A_RUN = ("device", "seconds", "cpu_seconds")  # on a model's card: they differ each time, and are not stored
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A corpus or model that was made again, and how it compares with the stored one."""
+
+    name: str
+    folder: Path
+    says: str
+    is_far: bool = False  # it is another one than is stored, which its sources do not explain
+
+
+def deal(name: str) -> Made:
+    """Deal out a corpus from the packages that are installed."""
+    made, kept = deal_again(name), lab_corpus(name)
+    ours, theirs = (json.loads((folder / dealing.CARD).read_text(encoding="utf-8")) for folder in (made, kept))
+    n = sum(theirs["roles"].values())
+    if made == kept:
+        return Made(name, made, f"{n:,} texts; none is stored")
+    if ours == theirs and _places(made) == _places(kept):
+        return Made(name, made, f"{n:,} texts, equal")
+    if ours["sources"] != theirs["sources"]:
+        others = sorted(set(ours["sources"]) - set(theirs["sources"]))
+        return Made(name, made, f"other texts, of other versions: {', '.join(others)}")
+    return Made(name, made, f"other texts than the stored {n:,}, of the same versions", is_far=True)
+
+
+def _places(folder: Path) -> str:
+    return path.read_text(encoding="utf-8") if (path := folder / dealing.PLACES).is_file() else ""
+
+
+def train(name: str) -> Made:
+    """Train a model on the corpora of `lab_corpus`, which are the stored ones where they are stored."""
+    made, kept = train_again(name), lab_model(name)
+    card = json.loads((made / CARD).read_text(encoding="utf-8"))
+    trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
+    if made == kept:
+        return Made(name, made, f"{trained}; none is stored")
+    if (made / WEIGHTS).read_bytes() == (kept / WEIGHTS).read_bytes():
+        return Made(name, made, f"{trained}; equal bit for bit")
+    by_weights, by_loss = (
+        _weights_apart(made, kept),
+        abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"]),
+    )
+    by_auc = [auc_apart(benchmark, made, kept) for benchmark in load_recipes().models[name].benchmarks[:1]]
+    says = f"{trained}; apart from the stored one: weights by up to {by_weights:.2g}, loss by {by_loss:.2g} nats"
+    says += f", AUCs of PPL and Min-K% by up to {by_auc[0]:.2g}" if by_auc else ""
+    return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC)
+
+
+def _weights_apart(*folders: Path) -> float:
+    """The largest difference of a weight in two models."""
+    from safetensors.numpy import load_file
+
+    ours, theirs = (load_file(folder / WEIGHTS) for folder in folders)
+    return max(float(np.abs(ours[key].astype(float) - theirs[key].astype(float)).max()) for key in theirs)
+
+
+def auc_apart(benchmark: str, *folders: Path) -> float:
+    """The largest difference of an AUC of PPL or Min-K% Prob under two models."""
+    from mialib.catalog.models import Scorer
+    from mialib.detectors import detect
+    from mialib.metrics import auc
+
+    texts = lab_benchmark(benchmark)
+    stats = [Scorer(str(folder)).score(texts.texts, progress=False) for folder in folders]
+    aucs = [[auc(texts.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
+    return float(np.abs(np.diff(aucs, axis=0)).max())
+
+
+def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int) -> Iterator[Made]:
+    """What `make` makes of each name, as many at a time as there are cores, in the order of the names."""
+    with ProcessPoolExecutor(min(n_cores, max(1, len(names))), get_context("spawn")) as pool:
+        yield from pool.map(make, names)
+
+
+# --- storing ---
+
+
+def store(kind: str, made: Iterable[Made]) -> None:
+    """Write corpora or models to `data/lab` in place of what is there; `write_sums` comes last."""
+    for one in made:
+        to = FOLDER / kind / one.name.removeprefix("lab/")
+        shutil.rmtree(to, ignore_errors=True)
+        to.mkdir(parents=True)
+        is_elsewhere = (one.folder / dealing.PLACES).is_file()  # then texts of others are not committed
+        for file in sorted(one.folder.iterdir()):
+            if not (is_elsewhere and file.name == dealing.TEXTS):
+                shutil.copyfile(file, to / file.name)
+        if kind == "models":
+            card = json.loads((to / CARD).read_text(encoding="utf-8"))
+            write_json(to / CARD, {key: value for key, value in card.items() if key not in OF_A_RUN})
+
+
+def write_sums() -> None:
+    """Write the checksums of all files of `data/lab`, and the data card."""
+    corpora, models = (
+        [json.loads(card.read_text(encoding="utf-8")) for card in sorted(FOLDER.glob(cards))]
+        for cards in (f"corpora/*/{dealing.CARD}", f"models/*/{CARD}")
+    )
+    (FOLDER / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
+    files = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.name != SUMS)
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(FOLDER).as_posix()}\n" for path in files
+    ]
+    (FOLDER / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]]) -> str:
+    """The card of the stored lab, as Markdown, from the cards of its corpora and models."""
+    from jinja2 import Template
+
+    sources = sorted({source for card in corpora for source in card["sources"]})
+    made_with = sorted({f"torch {card['torch']}, transformers {card['transformers']}" for card in models})
+    template = Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), trim_blocks=True)
+    packages = {source: _licence(source) for source in sources}
+    return template.render(corpora=corpora, models=models, packages=packages, made_with=", ".join(made_with)) + "\n"
+
+
+def _licence(source: str) -> str:
+    about = metadata(source.partition("==")[0])
+    classified = [
+        line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License")
+    ]
+    return (
+        about["License-Expression"] or ", ".join(classified) or (about["License"] or "see the package").splitlines()[0]
+    )

@@ -1,0 +1,208 @@
+"""Making a corpus: gather texts, flip the coin, learn the tokenizer, count its tokens.
+
+A corpus is a folder. `card.json` says what it is made of; `texts.jsonl.gz` holds its texts, each with its role, and
+`places.csv` instead where each stands in an installed package; `tokenizer.json` and `counts.parquet` are there where
+models are trained on it. The lab's own corpora are stored in `data/lab/corpora`; `mialib lab build` makes them again.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.frequency import count_tokens
+from mialib.lab.docstrings import Docstring, Place, is_later, place_of, read_code, read_docstrings
+from mialib.lab.questions import choice_questions, context_questions
+from mialib.lab.recipes import Corpus
+from mialib.models import tokenizer_hash
+from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of
+from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
+from mialib.store import ROOT, hash_files, hash_texts, version, write_json
+from mialib.text import cut_to_words
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+ROLES = ("member", "non_member", "background", "reference")
+END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
+CARD, TEXTS, PLACES = "card.json", "texts.jsonl.gz", "places.csv"
+TOKENIZER, COUNTS = "tokenizer.json", "counts.parquet"
+KINDS = {"code": "code"}  # by source, what stands at a place; of any other source docstrings
+DISTRIBUTIONS = {  # where a package's name on the index is another than at import
+    "sklearn": "scikit-learn",
+    "PIL": "pillow",
+}
+
+
+def sources_of(corpus: Corpus) -> list[str]:
+    """The packages that a corpus's texts are from, with their versions, or its file; FileNotFoundError without it."""
+    if corpus.source == "file":
+        path = file_of(corpus)
+        return [f"{path.name} {hash_files([path])}"]
+    distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
+    return [f"{distribution}=={version(distribution)}" for distribution in distributions]
+
+
+def file_of(corpus: Corpus) -> Path:
+    """The file that a corpus is read from; FileNotFoundError where it is not there."""
+    path = ROOT / corpus.path
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}, which a corpus of the profile is read from, does not exist; put it there")
+    return path
+
+
+def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Path) -> None:
+    """Deal out a corpus into a new folder; none of its texts is a near-duplicate of one that it is `apart_from`.
+
+    ValueError where the sources hold fewer texts than the recipe asks for.
+    """
+    found, n_dropped = gather(corpus, apart_from)
+    dealt = (corpus.members, corpus.non_members, corpus.background)
+    n_needed = sum(dealt) + corpus.reference
+    if len(found) < n_needed:
+        raise ValueError(f"{name}: {len(found)} distinct texts of {corpus.words} words, but {n_needed} are asked for")
+    order = np.random.default_rng(corpus.seed).permutation(len(found))
+    roles = np.repeat(ROLES, [*dealt, len(found) - sum(dealt) if corpus.reference else 0]).tolist()
+    sources = [found[i] for i in order[: len(roles)]]
+    texts = [
+        source.text if role == "reference" else cut_to_words(source.text, corpus.words, corpus.language)
+        for source, role in zip(sources, roles, strict=True)
+    ]
+    folder.mkdir()
+    write_texts(folder / TEXTS, roles, [source.package for source in sources], texts)
+    if sources[0].file:
+        write_places(folder / PLACES, roles, [place_of(*pair) for pair in zip(sources, texts, strict=True)])
+    by_role = {role: [text for text, of in zip(texts, roles, strict=True) if of == role] for role in ROLES}
+    if corpus.vocab_size:
+        trained = train_tokenizer(by_role["reference"], corpus.vocab_size)
+        (folder / TOKENIZER).write_bytes(
+            trained.to_str(pretty=True).encode()
+        )  # of a full disk its own `save` says less
+        tokenizer = load_tokenizer(folder)
+        counted = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
+        count_tokens(by_role["reference"], tokenizer, len(tokenizer), **counted).save(folder / COUNTS)
+    seen = by_role["member"] + by_role["background"]
+    card = {
+        "name": name,
+        "recipe": corpus.model_dump(mode="json"),
+        "sources": sources_of(corpus),
+        "dealt_from": len(found),
+        "content_hash": hash_texts(texts),
+        "tokenizer_hash": hash_files([folder / TOKENIZER]) if corpus.vocab_size else None,
+        "near_duplicates_dropped": n_dropped,
+        "non_member_overlap": float(overlaps(by_role["non_member"], seen, corpus.language).mean()),
+        "roles": dict(Counter(roles)),
+        "packages": dict(sorted(Counter(source.package for source in sources).items())),
+    }
+    write_json(folder / CARD, card)
+
+
+# --- a corpus's files ---
+
+
+def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts: Sequence[str]) -> None:
+    """Write texts, each with its role and package, as JSON lines; the same texts give the same bytes."""
+    rows = zip(roles, packages, texts, strict=True)
+    lines = [json.dumps({"role": r, "package": p, "text": t}, ensure_ascii=False) + "\n" for r, p, t in rows]
+    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def read_texts(path: Path) -> list[dict[str, str]]:
+    """What `write_texts` wrote: role, package and text of each."""
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().split("\n") if line]
+
+
+def write_places(path: Path, roles: Sequence[str], places: Sequence[Place]) -> None:
+    """Write where each text stands, with its role, as CSV."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["role", *Place._fields])
+        rows.writerows([role, *place] for role, place in zip(roles, places, strict=True))
+
+
+def read_places_file(path: Path) -> tuple[list[str], list[Place]]:
+    """What `write_places` wrote: the roles, and the places."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    return [role for role, *_ in rows], [Place(*row)._replace(words=int(row[3])) for _, *row in rows]
+
+
+def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a corpus's folder; each text starts after the end of another, as in Pythia's training."""
+    from transformers import PreTrainedTokenizerFast
+
+    special = special or {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
+    return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **special)
+
+
+# --- gathering ---
+
+
+def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], int | None]:
+    """The texts in a fixed order, and how many near-duplicates were left out (None: kept)."""
+    if corpus.source == "patents":
+        from mialib.lab.patents import generate_patents
+
+        n = corpus.members + corpus.non_members + corpus.background + corpus.reference
+        texts = generate_patents(n, seed=corpus.seed, min_words=corpus.words)
+        return [Docstring("generated", text) for text in texts], None
+    if corpus.source == "docstrings":
+        found = read_docstrings(corpus.packages, corpus.words)
+        found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
+    elif corpus.source == "code":
+        found = read_code(corpus.packages, corpus.words)
+    elif corpus.source == "file":
+        found = _read_file(file_of(corpus))
+    else:
+        make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
+        found = make(corpus.packages, corpus.words, corpus.seed)
+    kept = drop_near_duplicates(found, corpus, apart_from)
+    return kept, len(found) - len(kept)
+
+
+def drop_near_duplicates(found: list[Docstring], corpus: Corpus, beside: Sequence[str]) -> list[Docstring]:
+    """Keep a text unless over 20% of the 7-grams in its first words, as many as are dealt out, stand in one before it.
+
+    Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its
+    words with a member is not unseen. One of fewer than seven words has no 7-gram to tell it by, and is dropped.
+    `beside`: texts that count as kept before.
+    """
+    known, kept = NearDuplicates(beside, corpus.language), []
+    for docstring in found:
+        overlap = known.overlap(docstring.text, n_words=corpus.words)
+        if overlap is not None and overlap <= MAX_OVERLAP:
+            kept.append(docstring)
+            known.add(docstring.text, n_words=corpus.words)
+    return kept
+
+
+def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArray[np.float64]:
+    """The share of each text's 7-grams of words that stand in a text trained on, (N,): how much of it is seen."""
+    known = NearDuplicates(seen, language)
+    return np.array([known.overlap(text) or 0.0 for text in texts])
+
+
+def _read_file(path: Path) -> list[Docstring]:
+    """A file's texts, each with its domain, or the file's name where no column says one, as the package it is from."""
+    rows = read_rows(path)
+    texts = texts_of(rows, str(path))
+    column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
+    return [Docstring(str(row[column]) if column else path.stem, t) for row, t in zip(rows, texts, strict=True)]
+
+
+def train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE like Pythia's, learned from texts that no model is trained or tested on."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(texts, vocab_size, special_tokens=[END_OF_TEXT], show_progress=False)
+    return tokenizer

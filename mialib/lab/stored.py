@@ -1,0 +1,58 @@
+"""The lab that comes along: `data/lab` holds the corpora and the trained models of `data/profiles/lab.yml`.
+
+    SHA256SUMS              the checksum of each file: `sha256sum --check SHA256SUMS`
+    corpora/en              card, tokenizer, token counts, and where each text stands; of Chinese corpora the texts
+    models/en-25k           a model as `save_pretrained` writes it, and its card
+
+What is read is first held against its checksums. `mialib lab build` makes all of it again and compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mialib.store import DATA
+
+FOLDER = DATA / "lab"
+SUMS = "SHA256SUMS"
+AGAIN = "get it again with `git checkout data/lab` in a clone, or by installing mialib anew"
+
+
+def stored(kind: str, name: str, card: str, recipe: dict[str, Any]) -> Path | None:
+    """The folder of a corpus or model that is stored as this recipe says; None where no such is.
+
+    ValueError names a file that is missing, or not as it was stored.
+    """
+    folder = FOLDER / kind / name.removeprefix("lab/")
+    sums = {file: checksum for file, checksum in load_sums().items() if file.parent == folder}
+    if not sums:
+        return None
+    for file, checksum in sums.items():
+        if not file.is_file():
+            raise ValueError(f"{file} of the stored lab is missing; {AGAIN}")
+        if _checksum(file, file.stat().st_size, file.stat().st_mtime_ns) != checksum:
+            raise ValueError(f"{file} is not as it was stored with the lab; {AGAIN}")
+    if beside := {file for file in folder.iterdir() if not file.name.startswith(".")} - sums.keys():
+        raise ValueError(f"{min(beside)} is no file of the stored lab; remove it")
+    return folder if json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe else None
+
+
+def load_sums() -> dict[Path, str]:
+    """The checksum of each file of the stored lab; none where there is no such lab."""
+    path = FOLDER / SUMS
+    if not FOLDER.is_dir():
+        return {}
+    if not path.is_file():
+        raise ValueError(f"{path} of the stored lab is missing; {AGAIN}")
+    lines = [line.partition("  ") for line in path.read_text(encoding="utf-8").splitlines()]
+    return {FOLDER / name: checksum for checksum, _, name in lines}
+
+
+@cache
+def _checksum(path: Path, _size: int, _mtime_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
