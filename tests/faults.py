@@ -471,7 +471,7 @@ def kills_while_scoring(world: World) -> Iterator[Row]:
 
 def kills_while_training(world: World) -> Iterator[Row]:
     row, n = Row("stopped at random while training"), 5 if world.is_quick else 20
-    arguments = ("lab", "train", "lab/long")
+    arguments = ("lab", "build", "lab/long")
     killed_and_killed_again(world, row, arguments, n, random.Random(2), MIALIB_PROFILE=world.profile)
     yield row
 
@@ -526,7 +526,7 @@ def disks(world: World) -> Iterator[Row]:
         return
     shares = (0.1, 0.4, 0.8) if world.is_quick else [i / 12 for i in range(1, 12)]
     wanted = {}
-    for title, arguments in (("scoring", detecting(world)), ("training", ("lab", "train", "lab/a"))):
+    for title, arguments in (("scoring", detecting(world)), ("training", ("lab", "build", "lab/a"))):
         row, home = Row(f"disk: full while {title}"), world.new()
         wanted[title] = run(*arguments, home=home, MIALIB_PROFILE=world.profile).out
         n_pages = sum(-(-path.stat().st_size // 4096) for path in home.rglob("*") if path.is_file())
@@ -636,7 +636,7 @@ KEPT = (
 )
 IN_PARTS = (Target("parts of a pass", "cache/token_stats/*.parts/000000.parquet"),)
 OF_LAB = (
-    Target("a lab corpus's texts", "lab/corpora/*/texts.parquet", "cache"),
+    Target("a lab corpus's texts", "lab/corpora/*/texts.jsonl.gz", "cache"),
     Target("a lab corpus's card", "lab/corpora/*/card.json", "cache"),
     Target("a lab corpus's tokenizer", "lab/corpora/*/tokenizer.json", "cache"),
     Target("a lab model's card", "lab/models/*/lab.json", "cache"),
@@ -718,7 +718,7 @@ def at_once(world: World) -> Iterator[Row]:
     lab = {"MIALIB_PROFILE": world.profile}
     for title, arguments, environment in (
         ("score", ("score", world.model, world.many), {}),
-        ("train", ("lab", "train", "lab/a"), lab),
+        ("train", ("lab", "build", "lab/a"), lab),
     ):
         row, home, log = Row(f"four processes {title} the same at once"), world.new(), world.new("work")
         commands = [

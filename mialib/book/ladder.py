@@ -18,7 +18,7 @@ from mialib.book.recorded import made_with
 from mialib.catalog.recorded import read_provenance, save_benchmark, save_training
 from mialib.catalog.registry import RECORDED
 from mialib.lab.corpora import lab_benchmark, lab_card
-from mialib.lab.models import CARD, lab_model, lab_recipe, of_seed, times_seen
+from mialib.lab.models import CARD, lab_recipe, of_seed, times_seen, train_again
 from mialib.passes.cache import count_or_load
 from mialib.store import DATA, ROOT, code_hash, hash_of
 
@@ -74,7 +74,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     from mialib.models import pick_device
 
     recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
-    model = lab_model(of_seed(name, seed), device)
+    model = train_again(of_seed(name, seed), device)
     benchmark, corpus = lab_benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
     stats = Scorer(str(model), device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
     made_of = {

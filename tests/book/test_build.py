@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -11,7 +10,6 @@ from mialib.book import build
 from mialib.book.build import Job, jobs_of, needs_of, seconds_to_end, simulate
 from mialib.book.notebooks import read_notebook, with_values
 from mialib.book.profile import Page, Profile, load_profile
-from mialib.catalog.recorded import recorded_models
 from mialib.store import ROOT, import_closure, imported_modules
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
@@ -27,29 +25,6 @@ MODELS = {
         "masked": RECIPE | {"epochs": 1, "learning_rate": 0.1, "context_tokens": 4},
     },
 }
-CLAIMS = {
-    "settings": {
-        "here": {"model": "lab/large", "benchmark": "lab/a", "reference": "lab/small"},
-        "there": {"model": "lab/forgetful", "benchmark": "lab/a", "masked": "lab/masked"},
-    },
-    "claims": [
-        {"id": "ours-wins", "where": ["here"], "a": {"detector": "surp"}, "against": [{"detector": "min_k"}]},
-        {"id": "ref-wins", "where": ["here"], "a": {"detector": "ref"}, "against": ["chance"]},
-        {"id": "neighbors-win", "where": ["there"], "a": {"detector": "neighbor"}, "against": ["chance"]},
-        {
-            "id": "grows",
-            "where": ["here", "there"],
-            "a": {"detector": "min_k"},
-            "against": [{"detector": "min_k", "model": {"here": "lab/small"}}],
-        },
-        {
-            "id": "probe-wins",
-            "where": ["here"],
-            "a": {"detector": "probe", "training": "sampled:lab/small"},
-            "against": ["chance"],
-        },
-    ],
-}
 
 
 @pytest.fixture
@@ -59,13 +34,12 @@ def take(tmp_path):
     def needs(defaults, *cells, **parameters):
         code = [new_code_cell(defaults, metadata={"tags": ["parameters"]}), *map(new_code_cell, cells)]
         write(new_notebook(cells=[new_markdown_cell("lab/small"), *code]), tmp_path / "page.ipynb")
-        (tmp_path / "claims.yml").write_text(yaml.safe_dump(CLAIMS))
         book = [{"caption": "c", "pages": [{"notebook": "page", "parameters": parameters}]}]
         profile = Profile.model_validate(
             {"name": "p", "landing": {"page": "start"}, "book": book, "models": MODELS}
             | {"corpora": {"lab/a": TRAINED, "lab/b": CORPUS}}
         )
-        return needs_of(profile.notebooks["page"], profile, tmp_path, tmp_path / "claims.yml")
+        return needs_of(profile.notebooks["page"], profile, tmp_path)
 
     return needs
 
@@ -108,27 +82,6 @@ def test_a_benchmark_that_is_a_file_is_a_file_that_the_page_takes(take, tmp_path
     assert take("x = 1", benchmarks=f"{texts}, nowhere.jsonl").files == (str(texts),)
 
 
-@pytest.mark.parametrize(
-    ("claim", "models"),
-    [
-        ("ours-wins", {"lab/large"}),  # no side reads the setting's smaller model
-        ("ref-wins", {"lab/large", "lab/small"}),
-        ("neighbors-win", {"lab/forgetful", "lab/masked"}),
-        ("grows", {"lab/large", "lab/small"}),  # not in the setting of a model that the page does not show
-        ("probe-wins", {"lab/large", "lab/small"}),
-    ],
-)
-def test_a_verdict_takes_the_models_of_its_tests(take, claim, models):
-    verdict = f'about = ["{claim}"]\nclaims.verdicts(models, about)'
-    shown = "lab/forgetful" if claim == "neighbors-win" else "lab/large"
-    assert set(take(f'models = "{shown}"', verdict).models) == models
-    assert set(take('models = "lab/masked"', verdict).models) == {"lab/masked"}, "no claim is tested on it"
-
-
-def test_a_page_of_all_claims_takes_the_models_of_all(take):
-    assert set(take("x = 1", "judging.judge_all(stated)").models) == set(MODELS)
-
-
 def test_parameters_that_are_no_plain_values_are_an_error(take):
     with pytest.raises(ValueError):
         take("models = load()")
@@ -158,19 +111,6 @@ def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
     assert {"lab/en-400k", "lab/en-masked"} <= set(of_page["probe_tables_2_3"].models)
 
 
-def test_a_verdict_takes_exactly_the_models_that_its_judging_runs():
-    from mialib.book import judging
-
-    stated = judging.load_claims()
-    wanted: dict[tuple[str, str], set[str]] = {}
-    for claim, setting in stated.tests():
-        of_page = claim.former_of or claim.id, stated.settings[setting].model
-        wanted.setdefault(of_page, set()).update(stated.models(claim, setting))
-    for (claim, model), models in wanted.items():
-        named = {name.removeprefix("sampled:") for name in build._names_in_claims(build.CLAIMS, {claim}, {model})}
-        assert named & {*LAB.models, *recorded_models()} == models, (claim, model)
-
-
 def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
     for module in ("lab.training", "lab.corpora", "scoring", "passes.cache", "passes.inputs", "book.judging"):
         assert "book.figures" not in import_closure(module), module
@@ -193,10 +133,6 @@ def test_a_page_waits_for_what_it_takes_and_for_nothing_else():
     jobs = lab_jobs()
     keys = {jobs[output].key for output in upstream(jobs, build.single_page("lab", "surp_figure_4"))}
     assert keys == {
-        "corpus lab/en",
-        "corpus lab/zh",
-        "train lab/en-900k",
-        "train lab/zh-400k",
         "score lab/en-900k on lab/en",
         "score lab/zh-400k on lab/zh",
         "notebook surp_figure_4",
@@ -204,11 +140,20 @@ def test_a_page_waits_for_what_it_takes_and_for_nothing_else():
     }
 
 
-def test_the_book_waits_for_every_page_and_an_unlearned_model_for_the_one_that_it_was():
+def test_the_book_waits_for_every_page():
     jobs = lab_jobs()
     assert {jobs[output].name for output in jobs[build.book_index("lab")].waits_for} == set(LAB.notebooks)
-    assert build.model_receipt("lab/en-400k") in jobs[build.model_receipt("lab/en-400k-unlearned")].waits_for
-    assert jobs[build.corpus_receipt("lab/later")].waits_for == (build.corpus_receipt("lab/en"),)
+
+
+def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
+    def hash_with(models=(), corpora=()):
+        changed = {"models": MODELS | dict(models), "corpora": {"lab/a": TRAINED, "lab/b": CORPUS} | dict(corpora)}
+        profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": []} | changed)
+        return build.recipes_hash(profile, ["lab/forgetful"], ["lab/a"])
+
+    wider = {"benchmarks": ["lab/a"], "train": RECIPE | {"hidden_size": 16}}
+    assert hash_with() == hash_with(models={"lab/small": wider}) == hash_with(corpora={"lab/b": CORPUS | {"seed": 7}})
+    assert len({hash_with(), hash_with({"lab/large": wider}), hash_with((), {"lab/a": TRAINED | {"seed": 7}})}) == 3
 
 
 def test_a_page_of_a_papers_table_waits_for_its_columns():
@@ -287,7 +232,7 @@ def test_a_notebook_is_read_without_being_run(tmp_path):
     write(new_notebook(cells=cells), tmp_path / "page.ipynb")
     source = read_notebook(tmp_path / "page.ipynb")
     assert source.defaults == {"models": ["m"], "n": -1} and source.strings == {"never"}
-    assert not source.shows_all_claims and source.modules == ()
+    assert source.modules == ()
 
 
 def test_a_page_knows_its_file():

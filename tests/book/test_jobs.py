@@ -20,9 +20,9 @@ from mialib.book.profile import Profile
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 
 
-def corpus_log(folder, name):
+def score_log(folder, name):
     with pytest.raises(RuntimeError) as failed:
-        jobs.run(jobs.corpus, name, folder / "receipt.json", log=folder / "logs" / "job.log")
+        jobs.run(jobs.score, "lab/en-25k", name, folder / "receipt.json", log=folder / "logs" / "job.log")
     return str(failed.value), (folder / "logs" / "job.log").read_text()
 
 
@@ -35,13 +35,13 @@ def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
 
 
 def test_a_failed_job_shows_the_end_of_its_log(tmp_path):
-    error, log = corpus_log(tmp_path, "lab/nowhere")
-    assert error.startswith("corpus lab/nowhere") and "unknown lab corpus 'lab/nowhere'" in error
+    error, log = score_log(tmp_path, "lab/nowhere")
+    assert error.startswith("score lab/en-25k") and "unknown lab corpus 'lab/nowhere'" in error
     assert "Traceback" in log and not (tmp_path / "receipt.json").exists()
 
 
 def test_jobs_take_one_thread_each_and_share_what_is_imported(tmp_path):
-    corpus_log(tmp_path, "lab/nowhere")
+    score_log(tmp_path, "lab/nowhere")
     assert {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "RAYON")} == {"1"}
     method = jobs._context().get_start_method()
     assert method == ("forkserver" if sys.platform == "linux" else "spawn")

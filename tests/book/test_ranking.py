@@ -411,34 +411,24 @@ def _profile(parameters):
     return type("Profile", (), {"notebooks": {ranking.PAGE: page}})
 
 
-def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs(of_page, recorded_file):
+def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_page, recorded_file, monkeypatch):
+    live = {b.cell: b for b in ranking.gather(of_page, [3, 5], Path("none")).blocks}
+    monkeypatch.setattr(ranking, "load_inputs", lambda _: pytest.fail("what is recorded is not computed"))
     gathered = ranking.gather(of_page, [3, 5], recorded_file)
-    assert not gathered.left_out and len(gathered.blocks) == 12
-    live = {(b.cell): b for b in gathered.blocks if b.seed == 0}
+    assert not gathered.left_out and len(gathered.blocks) == 12 and not gathered.ran
     for b in gathered.blocks:
-        assert set(b.scores) == set(live[b.cell].scores)
+        expected = live[b.cell]
+        assert set(b.scores) == set(expected.scores) and b.texts.tolist() == expected.texts.tolist()
+        assert {name: list(of) for name, of in expected.chosen.items()} == b.chosen
         for name in b.scores:
-            assert b.auc[name] == pytest.approx(live[b.cell].auc[name], abs=1e-12)
+            assert b.auc[name] == pytest.approx(expected.auc[name], abs=1e-12)
     assert recorded.read_provenance(recorded_file)["torch"]
-    assert gathered.recorded_apart == pytest.approx(0, abs=1e-12), "seed 0, which is compared and not counted twice"
-
-
-def test_a_recorded_seed_0_says_how_far_this_builds_lies_from_it(of_page, recorded_file):
-    rows = recorded.read_rows(recorded_file)
-    [row] = [row for row in rows if (row["seed"], row["n_words"], row["benchmark"]) == (0, 3, of_page[0][0].benchmark)]
-    [ranks] = row["ranks"][row["detectors"].index("ppl")]
-    row["ranks"][row["detectors"].index("ppl")] = [[max(ranks) + 1 - rank for rank in ranks]]
-    recorded.write_rows(recorded_file, rows)
-    gathered = ranking.gather(of_page, [3], recorded_file)
-    auc_of_ppl = next(b for b in gathered.blocks if b.condition == OWN).auc["ppl"]
-    assert gathered.recorded_apart == pytest.approx(abs(1 - 2 * auc_of_ppl)) and gathered.recorded_apart > 0
-    assert ranking.gather(of_page, [3], Path("none")).recorded_apart is None
 
 
 def test_what_other_code_recorded_is_left_out_and_said_once(of_page, recorded_file, monkeypatch):
     monkeypatch.setattr(ranking, "_code", lambda: "another")
     gathered = ranking.gather(of_page, [3, 5], recorded_file)
-    assert {b.seed for b in gathered.blocks} == {0} and gathered.recorded_apart is None
+    assert {b.seed for b in gathered.blocks} == {0} and len(gathered.ran) == 2
     [line] = gathered.left_out
     assert line.startswith("12 recorded blocks (seeds 0, 1, 2): another version of the code")
 

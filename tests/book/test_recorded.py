@@ -81,7 +81,6 @@ def use_tiny_lab(tiny_lab, everything, monkeypatch):
     monkeypatch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
     monkeypatch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
     monkeypatch.setattr(files, "FOLDER", everything)
-    monkeypatch.setattr(judging, "FOLDER", everything)
     monkeypatch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
 
 
@@ -313,13 +312,13 @@ CLAIM = {
 def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():
     place = {"model": "recorded/notes-small", "benchmark": "recorded/notes", "corpus": "recorded/notes"}
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [CLAIM]})
-    judgement = judging.judge_once(claims, claims.claims[0], "here")
-    assert judgement.seeds == (0, 1, 2) and not judgement.left_out and not judgement.live
-    assert len(judgement.recorded) == 1 and judgement.moved is None
+    judgement = judging.judge_one(claims, claims.claims[0], "here")
+    assert judgement.seeds == (0, 1, 2) and not judgement.left_out
+    assert len(judgement.first) == len(judgement.further) == 1
     assert judging.rows_of(claims, [0, 1, 2]) == [], "nothing of it is to be recorded once more"
     larger = CLAIM | {"against": [{"detector": "ppl", "model": {"here": "recorded/notes-large"}}]}
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [larger]})
-    of_one_seed = judging.judge_once(claims, claims.claims[0], "here")
+    of_one_seed = judging.judge_one(claims, claims.claims[0], "here")
     assert of_one_seed.seeds == (0,) and of_one_seed.verdict == "inconclusive", "the larger model has one training"
 
 

@@ -9,8 +9,8 @@ import yaml
 
 from mialib import Scorer
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.lab import corpora, models, training
-from mialib.lab.corpora import drop_near_duplicates
+from mialib.lab import corpora, dealing, models, training
+from mialib.lab.dealing import drop_near_duplicates
 from mialib.lab.docstrings import Docstring, read_docstrings
 from mialib.lab.recipes import Corpus, load_recipes
 from mialib.shared.kept import Parts
@@ -162,7 +162,11 @@ def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
     card = corpora.lab_card("lab/tiny-elsewhere")
     assert card["roles"] == {"non_member": 15} and card["packages"] == {"typer": 15}
     assert card["tokenizer_hash"] is None and card["non_member_overlap"] == 0
-    assert sorted(p.name for p in corpora.lab_corpus("lab/tiny-elsewhere").iterdir()) == ["card.json", "texts.parquet"]
+    assert sorted(p.name for p in corpora.lab_corpus("lab/tiny-elsewhere").iterdir()) == [
+        "card.json",
+        "places.csv",
+        "texts.jsonl.gz",
+    ]
     assert (
         corpora.lab_texts("lab/tiny-elsewhere", "member") == corpora.lab_texts("lab/tiny-elsewhere", "reference") == []
     )
@@ -253,9 +257,9 @@ def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_n
 
 def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home):
     learned_from = []
-    train_tokenizer = corpora._train_tokenizer
+    train_tokenizer = dealing.train_tokenizer
     monkeypatch.setattr(
-        corpora, "_train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
+        dealing, "train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
     )
     use_empty_home()
     assert corpora.lab_texts("lab/tiny", "reference") == learned_from
@@ -338,7 +342,7 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(models.lab_model("lab/tiny-5k"))
+    model = AutoModelForCausalLM.from_pretrained(models.lab_model("lab/tiny-5k"), dtype=torch.float32)
     texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
     monkeypatch.setattr(training, "TOKENS_AT_ONCE", 9)  # more than one batch, of more than one text
     with torch.no_grad():
@@ -478,7 +482,7 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
     import torch
     from transformers import AutoModelForMaskedLM
 
-    model = AutoModelForMaskedLM.from_pretrained(models.lab_model("lab/tiny-masked"))
+    model = AutoModelForMaskedLM.from_pretrained(models.lab_model("lab/tiny-masked"), dtype=torch.float32)
     mask = model.config.vocab_size - 1
     batch = [[mask - 1, 5, mask, 7, 8, 6], [mask - 1, mask, 9, 4]]
     with torch.no_grad():
@@ -531,9 +535,9 @@ def edit(monkeypatch, module, *modules):
 
 def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
     models.lab_model("lab/tiny-5k")
-    gathered, make_corpus = [], corpora._make_corpus
-    edit(monkeypatch, corpora, "lab.corpora")
-    monkeypatch.setattr(corpora, "_make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
+    gathered, make_corpus = [], dealing.make_corpus
+    edit(monkeypatch, corpora, "lab.dealing")
+    monkeypatch.setattr(dealing, "make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
     models.lab_model("lab/tiny-5k")
     assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
 
@@ -643,18 +647,6 @@ def test_a_plain_file_of_chinese_lines_is_a_corpus_too(monkeypatch, tmp_path):
     assert corpora.lab_card("lab/tiny")["packages"] == {
         "patents": corpora.lab_card("lab/tiny")["roles"]["reference"] + 15
     }
-
-
-def test_the_pool_of_a_corpus_deals_out_the_same_texts_elsewhere(monkeypatch, tmp_path):
-    before = corpora.lab_card("lab/tiny")
-    pool = tmp_path / "pool.parquet"
-    assert corpora.write_pool("lab/tiny", pool) == sum(before["roles"].values())
-    use_corpus(monkeypatch, tmp_path, source="file", packages=[], path=str(pool))
-    after = corpora.lab_card("lab/tiny")
-    same = ("content_hash", "tokenizer_hash", "roles", "packages")
-    assert [after[key] for key in same] == [before[key] for key in same]
-    with pytest.raises(ValueError, match=r"pool\.jsonl: a pool is written as \.parquet"):
-        corpora.write_pool("lab/tiny", tmp_path / "pool.jsonl")
 
 
 def with_corpus(**changes):
