@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,7 +15,7 @@ from mialib.book.figures import Tested
 from mialib.book.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from mialib.book.pages import as_list
 from mialib.book.published import PAPERS
-from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, unbroken, verdict
+from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
 from mialib.book.tables import METRIC_LABELS, cards, small, symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
@@ -58,7 +58,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         is_new, printed = j.claim.id != printed, j.claim.id
         rows.append(
             {
-                "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {j.claim.fixed})" if is_new else "",
+                "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {_fixed(j.claim)})" if is_new else "",
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
                 "where": _describe_place(j),
                 "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}:"
@@ -118,33 +118,6 @@ def three_digits(interval: Interval) -> str:
 def leads(difference: Interval) -> str:
     """How one detector stands to another, in the words of a sentence: "is ahead of", by the rule of the verdicts."""
     return LEADS[verdict(difference, matters=SMALLEST)]
-
-
-def ledger_table(judgements: Sequence[Judgement]) -> Styler:
-    """One row a claim: published, seed 0, the further ones, and the verdict of all, a line a setting.
-
-    Of a claim against several others the difference that speaks most against it is shown, with how many there are.
-    """
-    rows: dict[str, dict[str, str]] = {}
-    for j in judgements:
-        n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
-        lines = {"verdict": f"{j.setting}: {_said(j, unbroken)}"} | {
-            f"{name}: difference": f"{j.setting}: {unbroken(three_digits(worst) if worst else DASH)}{n}"
-            for name, worst in (
-                ("seed 0", _worst(j.claim, j.first)),
-                ("further seeds", _worst(j.claim, j.further)),
-            )
-        }
-        stated = {
-            "claim": f"{unbroken(j.claim.paper)}: {_stated(j.claim)}",
-            "verdict": "",  # early: a narrow page cuts the last columns off
-            "test fixed": _fixed(j.claim),
-            "published": j.claim.published,
-        }
-        row = rows.setdefault(j.claim.id, stated)
-        row |= {name: "\n".join(filter(None, [row.get(name), line])) for name, line in lines.items()}
-    caption = "Each claim in all its settings: the verdict over all training seeds, and the differences behind it."
-    return small(pd.DataFrame(rows.values()), caption).hide(axis="index")
 
 
 def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
@@ -217,10 +190,10 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
     ]
 
 
-def _said(judgement: Judgement, shown: Callable[[object], str] = str) -> str:
+def _said(judgement: Judgement) -> str:
     """The verdict, and what stands beside it."""
     before = f" (without the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
-    return f"{shown(judgement.verdict)}{_decided_by(judgement)}{before}"
+    return f"{judgement.verdict}{_decided_by(judgement)}{before}"
 
 
 def _decided_by(j: Judgement) -> str:

@@ -60,8 +60,6 @@ class Judgement:
     comparisons: tuple[Comparison, ...]  # with each side that a is against; covers texts and seeds
     verdict: str
     plain_verdict: str  # the same without a smallest difference that matters, as all were judged before there was one
-    first: tuple[Comparison, ...]  # the same of seed 0 alone
-    further: tuple[Comparison, ...]  # and of the other seeds; empty where there are none
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
 
     @property
@@ -83,17 +81,13 @@ def verdicts_of(claim: Claim, comparisons: Sequence[Comparison], matters: float 
 def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
     """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
 
-    def compare(some: Sequence[SeedScores]) -> tuple[Comparison, ...]:
-        others = range(1, 1 + len(claim.against)) if some else ()
-        of_a = [s.scores[0] for s in some]
-        return tuple(COMPARE[claim.metric](labels, of_a, [s.scores[i] for s in some]) for i in others)
-
     def worst(matters: float | None = None) -> str:
         found = verdicts_of(claim, comparisons, matters)
         enough = len(seeds) >= SEEDS_OF_A_VERDICT
         return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
 
-    comparisons = compare(seeds)
+    of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(1 + len(claim.against)))
+    comparisons = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
     at_chance = _all_at_chance(claim, labels, seeds)
     return Judgement(
         claim=claim,
@@ -103,8 +97,6 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
         comparisons=comparisons,
         verdict=UNINFORMATIVE if at_chance else worst(),
         plain_verdict=UNINFORMATIVE if at_chance else worst(matters=0),
-        first=compare([s for s in seeds if s.seed == 0]),
-        further=compare([s for s in seeds if s.seed != 0]),
     )
 
 

@@ -30,35 +30,13 @@ def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_p
     assert "eft out" not in claims.summary([all_three])
 
 
-def test_the_ledger_has_a_row_a_claim_and_a_line_a_setting_with_seed_0_and_further_seeds_apart(tmp_path):
-    written = claim_of(settings={name: {"model": "m", "benchmark": "b"} for name in ("here", "there")})
-    written["claims"][0] |= {"where": ["here", "there"], "against": [{"detector": "zlib"}, "chance"]}
-    claim = load_written(written, tmp_path).claims[0]
-    seeds = [SeedScores(s, np.array([scores_at(2, s), scores_at(s / 2, 9), scores_at(0, 8)]), "t") for s in range(3)]
-    both = [judge(claim, "here", PLACE, LABELS, seeds), judge(claim, "there", PLACE, LABELS, seeds[:1])]
-    [row] = claims.ledger_table(both).data.to_dict("records")
-    live = [judge(claim, "here", PLACE, LABELS, seeds[:1]).comparisons, both[0].first]
-    assert [c.difference for c in live[0]] == [c.difference for c in live[1]]
-    worst = min((c.difference for c in both[0].further), key=lambda d: d.estimate)
-    plain = {
-        name: cell.replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
-        for name, cell in row.items()
-    }
-    assert plain["further seeds: difference"] == f"here: {worst} (worst of 2)\nthere: – (worst of 2)"
-    assert plain["verdict"] == "here: supported\nthere: inconclusive" and row["claim"].endswith(f": {claim.claim}")
-
-
-def test_the_ledger_of_no_claims_is_empty():
-    assert claims.ledger_table([]).data.empty
-
-
 def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_path):
     against = [{"detector": "zlib"}, "chance"]
     claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]
     seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
-    [row] = claims.ledger_table([judge(claim, "here", PLACE, LABELS, seeds)]).data.to_dict("records")
-    far = max((c.difference for c in judge(claim, "here", PLACE, LABELS, seeds).comparisons), key=lambda d: d.estimate)
-    assert str(far) in row["seed 0: difference"].replace("\N{NO-BREAK SPACE}", " ") and far.estimate > 0.1
+    judgement = judge(claim, "here", PLACE, LABELS, seeds)
+    far = max((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
+    assert claims.difference_of([judgement], claim.id, "here") == far and far.estimate > 0.1
 
 
 def three_seeds(*shifts):
