@@ -9,7 +9,7 @@ INSTALLED = .venv/installed
 
 BUILD = $(BIN)/mialib build --profile $(PROFILE) --only "$(ONLY)" --cores $(CORES)
 
-.PHONY: help install plan book page slurm test test-slow lint record lock clean
+.PHONY: help install plan book page lab slurm test test-slow lint record lock clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,11 +25,14 @@ install: $(INSTALLED)  ## the environment alone, with .venv/bin/mialib
 plan: $(INSTALLED)  ## PROFILE=paper: what a run downloads and takes, and what is in its way
 	@MIALIB_PROFILE=data/profiles/$(PROFILE).yml $(BIN)/mialib plan $(ONLY)
 
-book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## train the lab, score, run the notebooks, render the book
+book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## score, run the notebooks, render the book
 	@$(BUILD)
 
 page: $(if $(PAGE),$(INSTALLED))  ## PAGE=surp_figure_4: one page alone, with what it needs and nothing else
 	@$(if $(PAGE),,echo "Which page? PAGE=surp_figure_4, for example; the names are those of notebooks/." && exit 2;) $(BUILD) --page $(PAGE)
+
+lab: $(INSTALLED)  ## deal out the lab's texts and train its models again: are they those of data/lab?
+	@$(BIN)/mialib lab build --cores $(CORES)
 
 slurm: $(INSTALLED) plan  ## the same on a cluster, a job a column; the partition stands in data/slurm/config.yaml
 	@PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --config profile=$(PROFILE) only="$(ONLY)" --workflow-profile data/slurm

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 
 import pytest
@@ -91,7 +92,7 @@ def same_output(results):
 
 def test_a_wheel_holds_every_module_and_template(installed):
     def files(package):
-        kinds = (".py", ".yml", ".css", ".html")
+        kinds = (".py", ".yml", ".css", ".html", ".md")
         return {path.relative_to(package) for path in package.rglob("*") if path.suffix in kinds}
 
     of_wheel = files(installed / "mialib")
@@ -136,6 +137,17 @@ def test_score_and_blind_give_the_clones_numbers(mialib, model_folder, texts_fil
     assert "40 texts" in same_output(mialib("score", model_folder, texts_file))
     assert "tf-idf" in same_output(mialib("blind", texts_file))
     assert "recorded" in same_output(mialib("blind", "wikimia-256"))  # its texts are not here
+
+
+def test_the_first_two_commands_of_the_readme_give_the_clones_numbers_within_seconds(mialib, tmp_path):
+    """The lab comes along: nothing is trained or fetched."""
+    began = time.monotonic()
+    rows = [json.loads(line) for line in same_output(mialib("lab", "texts", "lab/en", "--sample", "30")).splitlines()]
+    assert sum(row["label"] for row in rows) == 15 and len(rows) == 30
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = same_output(mialib("detect", tmp_path / "texts.jsonl", "--model", "lab/en-25k", "--corpus", "lab/en"))
+    assert "AUC [95% interval] of 15 members and 15 non-members" in found and "dc_pdd" in found
+    assert time.monotonic() - began < 120  # of four processes; 30 seconds for two
 
 
 def test_bench_runs(run, installed):

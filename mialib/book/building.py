@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from mialib.lab import dealing
+from mialib.lab import dealing, stored
 from mialib.lab.corpora import deal_again, lab_benchmark, lab_corpus
 from mialib.lab.models import CARD, lab_model, lab_model_card, train_again
 from mialib.lab.recipes import load_recipes
-from mialib.lab.stored import FOLDER, SUMS
 from mialib.store import write_json
 
 FAR_AUC = 0.02  # from which an AUC is another one, and not the same on another processor
@@ -101,6 +100,9 @@ def auc_apart(benchmark: str, *folders: Path) -> float:
 
 def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int) -> Iterator[Made]:
     """What `make` makes of each name, as many at a time as there are cores, in the order of the names."""
+    if n_cores == 1:
+        yield from map(make, names)
+        return
     with ProcessPoolExecutor(min(n_cores, max(1, len(names))), get_context("spawn")) as pool:
         yield from pool.map(make, names)
 
@@ -111,7 +113,7 @@ def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int
 def store(kind: str, made: Iterable[Made]) -> None:
     """Write corpora or models to `data/lab` in place of what is there; `write_sums` comes last."""
     for one in made:
-        to = FOLDER / kind / one.name.removeprefix("lab/")
+        to = stored.FOLDER / kind / one.name.removeprefix("lab/")
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir(parents=True)
         is_elsewhere = (one.folder / dealing.PLACES).is_file()  # then texts of others are not committed
@@ -126,15 +128,16 @@ def store(kind: str, made: Iterable[Made]) -> None:
 def write_sums() -> None:
     """Write the checksums of all files of `data/lab`, and the data card."""
     corpora, models = (
-        [json.loads(card.read_text(encoding="utf-8")) for card in sorted(FOLDER.glob(cards))]
+        [json.loads(card.read_text(encoding="utf-8")) for card in sorted(stored.FOLDER.glob(cards))]
         for cards in (f"corpora/*/{dealing.CARD}", f"models/*/{CARD}")
     )
-    (FOLDER / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
-    files = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.name != SUMS)
+    (stored.FOLDER / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
+    files = sorted(path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS)
     lines = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(FOLDER).as_posix()}\n" for path in files
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(stored.FOLDER).as_posix()}\n"
+        for path in files
     ]
-    (FOLDER / SUMS).write_text("".join(lines), encoding="utf-8")
+    (stored.FOLDER / stored.SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]]) -> str:

@@ -127,9 +127,12 @@ def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
     made_by = {"files": stamps, "what": kind, "code": code_hash("lab.docstrings")}
     texts = keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
     if n_missing := texts.count(None):
+        sources = dict(zip(known_corpus(name).packages, lab_card(name)["sources"], strict=True))
+        packages = {place.package for place, text in zip(places, texts, strict=True) if text is None}
         warnings.warn(
-            f"{name}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others no longer stand "
-            f"where they stood in {', '.join(lab_card(name)['sources'])}. They are left out",
+            f"{name}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others stand in "
+            f"{', '.join(sources[package] for package in sorted(packages))} and not in what is installed here. They "
+            "are left out",
             stacklevel=2,
         )
     return texts

@@ -49,7 +49,7 @@ def sources_of(corpus: Corpus) -> list[str]:
         path = file_of(corpus)
         return [f"{path.name} {hash_files([path])}"]
     distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
-    return [f"{distribution}=={version(distribution)}" for distribution in distributions]
+    return [f"{distribution}=={version(distribution).partition('+')[0]}" for distribution in distributions]
 
 
 def file_of(corpus: Corpus) -> Path:

@@ -1,0 +1,313 @@
+"""The lab that comes along: what is stored is whole and of the profile's recipes, and no text of others is in it."""
+
+import csv
+import json
+import re
+import shutil
+from importlib.metadata import version
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from test_lab import TINY
+from tokenizers import Tokenizer
+from typer.testing import CliRunner
+
+from mialib import Scorer
+from mialib.book import building
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.commands.cli import app
+from mialib.lab import corpora, dealing, docstrings, models, stored
+from mialib.lab.recipes import load_recipes
+from mialib.passes.cache import count_or_load
+from mialib.store import DATA, ROOT
+
+RECIPES = load_recipes()
+TRAINED = [name for name, model in RECIPES.models.items() if model.recipe]
+WINDOW = 12  # words in a row that no two people write by chance
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of the stored lab, which a test may damage."""
+    shutil.copytree(stored.FOLDER, tmp_path / "lab")
+    monkeypatch.setattr(stored, "FOLDER", tmp_path / "lab")
+    return tmp_path / "lab"
+
+
+@pytest.fixture
+def nothing_is_made(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("made here, and not stored")
+
+    monkeypatch.setattr(corpora, "deal_again", never)
+    monkeypatch.setattr(models, "train_again", never)
+
+
+# --- what is stored ---
+
+
+def test_every_corpus_and_model_of_the_lab_is_stored(nothing_is_made):
+    assert len(TRAINED) == 17 and len(RECIPES.corpora) == 8
+    for name in RECIPES.corpora:
+        assert corpora.lab_corpus(name) == stored.FOLDER / "corpora" / name.removeprefix("lab/")
+    for name in TRAINED:
+        assert models.lab_model(name) == stored.FOLDER / "models" / name.removeprefix("lab/")
+
+
+def test_the_checksums_are_of_all_files_and_the_card_says_what_they_say():
+    files = {path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS}
+    assert set(stored.load_sums()) == files
+    cards = [
+        [json.loads(path.read_text()) for path in sorted(stored.FOLDER.glob(f"{kind}/*/{name}"))]
+        for kind, name in (("corpora", dealing.CARD), ("models", models.CARD))
+    ]
+    said = (stored.FOLDER / "README.md").read_text()
+    assert building.data_card(*cards).partition("## Packages")[0] == said.partition("## Packages")[0]
+    assert sum(path.stat().st_size for path in files) < 36e6
+
+
+def test_no_path_time_or_machine_stands_in_a_card():
+    for path in stored.FOLDER.rglob("*.json"):
+        found = re.findall(r"seconds|device|/(?:work|home|tmp|root)/|20[23]\d-\d\d-\d\d", path.read_text())
+        assert not found or path.name == "tokenizer.json", (path, found)
+
+
+@pytest.mark.parametrize("name", [name for name, of in RECIPES.corpora.items() if of.source != "patents"])
+def test_the_coin_alone_gave_the_roles(name):
+    """Undoing the shuffle, by the card alone, puts the texts back into the order of packages and files."""
+    folder = stored.FOLDER / "corpora" / name.removeprefix("lab/")
+    card = json.loads((folder / "card.json").read_text())
+    with (folder / "places.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    order = np.random.default_rng(card["recipe"]["seed"]).permutation(card["dealt_from"])
+    undone = [rows[i] for i in np.argsort(order[: len(rows)])]
+    places = [(row["package"], row["file"]) for row in undone]
+    assert places == sorted(places) and len(set(places)) > 20
+    sizes = [card["recipe"][role] for role in ("members", "non_members", "background")]
+    expected = np.repeat(dealing.ROLES, [*sizes, len(rows) - sum(sizes)]).tolist()
+    assert [row["role"] for row in rows] == expected
+
+
+def test_weights_are_float16_and_read_back_as_float32():
+    import torch
+    from safetensors.torch import load_file
+
+    weights = load_file(stored.FOLDER / "models" / "en-25k" / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
+    model = Scorer("lab/en-25k").loaded.model
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert torch.equal(model.get_output_embeddings().weight, weights["embed_out.weight"].float())
+
+
+# --- damage ---
+
+
+@pytest.mark.parametrize("damage", ["change", "remove"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "models/en-25k/model.safetensors",
+        "models/en-25k/tokenizer.json",
+        "corpora/en/card.json",
+        "corpora/en/places.csv",
+    ],
+)
+def test_a_damaged_or_missing_file_is_named_and_nothing_is_scored(
+    name, damage, copied, nothing_is_made, benchmark_file
+):
+    if damage == "remove":
+        (copied / name).unlink()
+    else:
+        content = bytearray((copied / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (copied / name).write_bytes(content)
+    commands = [["detect", benchmark_file, "--model", "lab/en-25k"]]
+    commands += [["lab", "texts", "lab/en", "--sample", "2"]] if name.startswith("corpora") else []
+    for command in commands:
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, ValueError) and name in str(done.exception) and not done.stdout
+        assert "git checkout data/lab" in str(done.exception)
+
+
+def test_a_file_beside_those_that_are_stored_is_no_part_of_a_model(copied):
+    (copied / "models" / "en-25k" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"adapter_config\.json is no file of the stored lab; remove it"):
+        models.lab_model("lab/en-25k")
+
+
+def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
+    (copied / stored.SUMS).unlink()
+    with pytest.raises(ValueError, match=f"{stored.SUMS} of the stored lab is missing"):
+        models.lab_model("lab/en-25k")
+
+
+# --- other recipes, and other packages ---
+
+
+def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr(models, "train_again", lambda name: made.append(name) or tmp_path)
+    monkeypatch.setattr(corpora, "deal_again", lambda name: made.append(name) or tmp_path)
+    models.lab_model("lab/en-25k@1")
+    profile = yaml.safe_load((DATA / "profiles" / "lab.yml").read_text())
+    profile["models"]["lab/en-25k"]["train"]["hidden_size"] = 16
+    profile["models"]["lab/en-400k"]["train"]["learning_rate"] = 0.5
+    profile["corpora"]["lab/zh"]["seed"] = 1
+    (tmp_path / "other.yml").write_text(yaml.safe_dump(profile))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "other.yml"))
+    for name in ("lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k"):
+        models.lab_model(name)
+    corpora.lab_corpus("lab/zh")
+    assert made == ["lab/en-25k@1", "lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k", "lab/zh"]
+    assert models.lab_model("lab/en-100k").parent == stored.FOLDER / "models"
+
+
+@pytest.fixture
+def other_version(monkeypatch):
+    """As if the installed numpy had other docstrings than the one that the lab was made with."""
+    parse = docstrings._parse
+
+    def parse_other(path):
+        tree = parse(path)
+        if "numpy" in path.parts:
+            for node, _ in docstrings._statements(tree):
+                for value in getattr(node, "body", ())[:1]:
+                    if docstrings.ast.unparse(value).startswith(("'", '"')):
+                        value.value.value = f"Changed. {value.value.value}"
+        return tree
+
+    monkeypatch.setattr(docstrings, "_parse", parse_other)
+
+
+def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_no_other_score(
+    other_version, monkeypatch, tmp_path
+):
+    with pytest.warns(UserWarning, match=r"of 100 texts are the lab's; the others stand in numpy==\S+ and not") as said:
+        there = load_benchmark("lab/books")
+    n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
+    assert there.labels.tolist() == [1] * n_members + [0] * n_others and 50 < n_members < 100
+    assert "numpy" not in there.domains and there.revision.startswith(corpora.lab_revision("lab/books"))
+    assert len(corpora.lab_labels("lab/books")) == 200, "who has which role is stored"
+    repeats = models.lab_recipe("lab/books-25k").model_copy(update={"member_repeats": (1, 2, 4)})
+    times = models.times_seen(repeats, there.texts)
+    scorer = Scorer("lab/books-25k")
+    some = [*there.texts[:4], *there.texts[-4:]]
+    here, counted = scorer.score(some, progress=False), count_or_load("lab/books", "lab/books-25k")
+    with pytest.raises(ValueError, match=r"texts can't be read here, and training needs them all; install .*numpy=="):
+        corpora.check_whole("lab/books")
+    monkeypatch.undo()
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "as it was"))
+    whole = load_benchmark("lab/books")
+    assert len(whole.texts) == 200 and [text for text in whole.texts if text in set(there.texts)] == list(there.texts)
+    np.testing.assert_array_equal(here.log_prob, scorer.score(some, progress=False).log_prob)
+    assert np.array_equal(counted.counts, count_or_load("lab/books", "lab/books-25k").counts), "they are stored, too"
+    assert times.tolist() == models.times_seen(repeats, there.texts).tolist(), "groups are those of all members"
+
+
+def test_token_counts_and_labels_of_the_lab_take_no_text(monkeypatch):
+    monkeypatch.setattr(corpora, "texts_of", lambda *_: pytest.fail("a text is read"))
+    assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
+    assert corpora.lab_labels("lab/en").sum() == 500
+
+
+def test_the_stored_counts_are_those_of_the_reference_texts():
+    from mialib.frequency import count_tokens
+
+    counted = count_or_load("lab/zh", "lab/zh-25k")
+    tokenizer = models.lab_tokenizer("lab/zh")
+    again = count_tokens(corpora.lab_texts("lab/zh", "reference"), tokenizer, len(tokenizer), name="again")
+    assert np.array_equal(counted.counts, again.counts)
+
+
+# --- commands ---
+
+
+def test_a_sample_is_half_members_and_is_drawn_from_the_seed():
+    def rows(*options):
+        done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", *options])
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    few = rows("--sample", "7")
+    assert [row["label"] for row in few] == [1, 1, 1, 1, 0, 0, 0] and few == rows("--sample", "7")
+    assert few != rows("--sample", "7", "--seed", "1")
+    every, benchmark = rows(), load_benchmark("lab/zh")
+    assert [row["text"] for row in every] == list(benchmark.texts) and all(row in every for row in few)
+    done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", "--sample", "2000"])
+    assert "lab/zh has 500 texts that are members, and 1000 are asked for" in str(done.exception)
+
+
+def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch):
+    (tmp_path / "tiny.yml").write_text(yaml.safe_dump(TINY))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "tiny.yml"))
+    monkeypatch.setattr(stored, "FOLDER", tmp_path / "stored")
+
+    def build(*options):
+        return CliRunner().invoke(app, ["lab", "build", "--cores", "1", *options])
+
+    before = build("lab/tiny", "lab/tiny-5k")
+    assert before.exit_code == 0 and before.stdout.count("none is stored") == 2
+    assert build("--store").exit_code == 0
+    files = {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}
+    assert not [path for path in files if path.name == dealing.TEXTS and "zh" not in path.parent.name]
+    again = build("--store")
+    assert again.stdout.count(", equal") == 4 and again.stdout.count("; equal bit for bit") == 2
+    assert files == {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}, "the same bytes"
+    assert models.lab_model("lab/tiny-5k") == stored.FOLDER / "models" / "tiny-5k"
+    assert (stored.FOLDER / "README.md").read_text().count("lab/tiny") >= 6
+
+    other = models.train_again("lab/tiny-5k@1")
+    shutil.copy(other / "model.safetensors", stored.FOLDER / "models" / "tiny-5k")
+    building.write_sums()
+    apart = build("lab/tiny-5k")
+    assert re.search(r"apart from the stored one: weights by up to .*, AUCs of PPL and Min-K% by up to", apart.stdout)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "FAR_AUC", -1.0)
+        assert "not the lab that is stored: lab/tiny-5k" in str(build("lab/tiny-5k").exception)
+
+
+# --- whose texts ---
+
+
+@pytest.mark.slow
+def test_no_sentence_of_another_package_is_in_the_repository():
+    """Neither as text nor as token ids that a stored tokenizer reads."""
+    texts = []
+    for name, corpus in RECIPES.corpora.items():
+        if corpus.source in ("docstrings", "code"):
+            texts += [text for role in dealing.ROLES for text in corpora.lab_texts(name, role)]
+    windows = {window for text in texts for window in windows_of(text)}
+    assert len(windows) > 500_000
+    kinds = {".py", ".md", ".ipynb", ".yml", ".csv", ".json", ".html", ".css", ".svg", ".toml", ".txt"}
+    skipped = {".venv", "build", ".git", "pages"}
+    checked = 0
+    for path in ROOT.rglob("*"):
+        if path.suffix in kinds and path.is_file() and not skipped & set(path.relative_to(ROOT).parts):
+            found = windows & set(windows_of(path.read_text(encoding="utf-8").replace("\\n", " ")))
+            assert not found, (path, sorted(found)[:2])
+            checked += 1
+    assert checked > 300
+    for path in sorted((DATA / "recorded").rglob("*.parquet")):
+        table = pq.read_table(path)
+        for column in table.column_names:
+            if column == "token_ids":
+                for tokenizer in sorted(stored.FOLDER.glob("corpora/*/tokenizer.json")):
+                    read = Tokenizer.from_file(str(tokenizer)).decode_batch(table[column].to_pylist())
+                    assert not windows & {window for text in read for window in windows_of(text)}, (path, tokenizer)
+            elif str(table[column].type) == "string":
+                assert not windows & {window for text in table[column].to_pylist() for window in windows_of(text)}
+
+
+def windows_of(text):
+    words = text.split()
+    return (" ".join(words[i : i + WINDOW]) for i in range(len(words) - WINDOW + 1))
+
+
+def test_the_packages_are_those_of_the_lock():
+    """What `make install` installs has all texts; else each page of the book would say how many are missing."""
+    lock = (ROOT / "requirements.lock").read_text().lower().replace("_", "-")
+    for path in stored.FOLDER.glob("corpora/*/card.json"):
+        for source in json.loads(path.read_text())["sources"]:
+            assert source.lower().replace("_", "-") in lock, f"{source} of {path.parent.name}"
+            assert version(source.partition("==")[0])
