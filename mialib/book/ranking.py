@@ -226,7 +226,7 @@ def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
 def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
     """Each detector's ranks under the models of the profile's page, trained from these seeds: what is recorded.
 
-    Seed 0 is the one that a build trains itself: its rows say how far another machine's is from the recorded one.
+    Seed 0 is the model that is stored.
     """
     given, rows, code = load_profile().notebooks[PAGE].parameters, [], _code()
     names = ("models", "benchmarks", "references", "corpora", "shifted")

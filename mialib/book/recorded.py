@@ -1,4 +1,4 @@
-"""What is recorded in `data/recorded/` for builds that train only seed 0 of small models, and how.
+"""What is recorded in `data/recorded/`, so that a build runs no model for it, and how.
 
     write_rows, read_rows   scores and ranks of training seeds (`mialib record`), a row each
     scores_code             the code that they were computed by, which a row holds and is matched by

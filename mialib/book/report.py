@@ -229,8 +229,8 @@ def report(profile: Profile, build: Path) -> str:
         f"{n_claims} claims are tested in {len(ledger)} places (a claim in a setting). {len(claims.untested)} further "
         "claims are not tested; the last section says why.",
         "## Method",
-        "Each claim is a comparison of two AUCs (or TPRs at 5% FPR) on the same texts, in models that are trained here "
-        "and whose members a random number generator chose. The interval (95%) covers the draw of texts and of three "
+        "Each claim is a comparison of two AUCs (or TPRs at 5% FPR) on the same texts, in the lab's models, "
+        "whose members a random number generator chose. The interval (95%) covers the draw of texts and of three "
         "training seeds. *Tolerance* is the margin of an equality, or the smallest difference that matters. "
         "*Deviation* is our difference minus the smallest lead that the paper prints, where it prints one; the models "
         "and texts differ, so it measures no error. The verdict rests on the interval and the tolerance alone.",

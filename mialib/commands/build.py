@@ -40,7 +40,7 @@ def build(
     cores: Annotated[int, typer.Option(min=0, help="jobs at once; 0: as many as there are cores")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be run")] = False,
 ) -> None:
-    """Build the book, or one page of it: train, score and run what is not there or stale, and render it."""
+    """Build the book, or one page of it: score and run what is not there or stale, and render it."""
     loaded = load_profile(clone() / "data" / "profiles" / f"{profile}.yml")
     if page and page not in loaded.notebooks:
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
