@@ -102,14 +102,15 @@ def _needs_remote_code(name: str) -> Unavailable:
 
 
 def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
-    """The weights' type; "auto" is float32 on a CPU, on CUDA the type a known model is published in, else bfloat16."""
+    """The weights' type; "auto" is float32 on a CPU and for the lab's models, which are such numbers, on CUDA the type a
+    known model is published in, else bfloat16."""
     import torch
 
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
     if dtype == "auto" and device.type == "cuda":
         known = find_model(model)
-        dtype = known.dtype if known else "bfloat16"
+        dtype = known.dtype if known else "float32" if model.startswith("lab/") else "bfloat16"
     return getattr(torch, "float32" if dtype == "auto" else dtype)
 
 

@@ -503,6 +503,7 @@ def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
         assert models.pick_dtype("auto", cpu, name) == torch.float32
         assert models.pick_dtype("bfloat16", cpu, name) == torch.bfloat16
     assert models.pick_dtype("auto", gpu, "owner/unknown") == torch.bfloat16
+    assert models.pick_dtype("auto", gpu, "lab/en-25k") == torch.float32
     with pytest.raises(ValueError, match="unknown dtype 'int8'; known: auto, float32"):
         models.pick_dtype("int8", cpu, "owner/unknown")
 
