@@ -102,8 +102,8 @@ def _needs_remote_code(name: str) -> Unavailable:
 
 
 def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
-    """The weights' type; "auto" is float32 on a CPU and for the lab's models, which are such numbers, on CUDA the type a
-    known model is published in, else bfloat16."""
+    """The weights' type. "auto" is float32 on a CPU and for the lab's models. Else it is the type that a known model is
+    published in, and bfloat16 for any other."""
     import torch
 
     if dtype not in DTYPES:
