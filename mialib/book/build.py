@@ -18,12 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import yaml
+
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Page, Profile, load_profile
+from mialib.lab.dealing import sources_of
 from mialib.lab.models import corpora_of_recipe
 from mialib.lab.recipes import Model
-from mialib.store import DATA, ROOT, hash_of
+from mialib.store import DATA, ROOT, hash_of, import_closure
 
+CLAIMS = DATA / "claims.yml"
 TYPICAL = DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json
 UNKNOWN_SECONDS = 10.0  # of a job of which nothing is known
 
@@ -35,14 +39,14 @@ UNKNOWN_SECONDS = 10.0  # of a job of which nothing is known
 class Needs:
     """What a page takes, by name."""
 
-    models: tuple[str, ...]  # of the profile
+    models: tuple[str, ...]  # of the profile; those of all claims, too, where it shows verdicts
     scored: tuple[tuple[str, str], ...]  # pairs of model and benchmark that the profile scores beforehand
     corpora: tuple[str, ...]  # of the profile
     files: tuple[str, ...]  # of texts, as paths
     modules: tuple[str, ...]  # of mialib that its code imports, such as "book.figures"
 
 
-def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
+def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS, claims: Path = CLAIMS) -> Needs:
     """What a page takes, as its notebook in `folder` and its parameters say.
 
     Every string of its code counts that is such a name, or a comma-separated list of them, parameters' defaults only
@@ -51,15 +55,23 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
     notebook = read_notebook(folder / f"{page.notebook}.ipynb")
     parameters = notebook.defaults | page.parameters
     strings = {*_strings(list(parameters.values())), *notebook.strings}
-    named = {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
+    named, judged = _names_in(strings), set()
+    if any("book.judging" in import_closure(module) for module in notebook.modules):
+        judged = _names_in(_strings(yaml.safe_load(claims.read_text(encoding="utf-8"))))
     models = sorted(named & set(profile.models))
     return Needs(
-        models=tuple(models),
+        models=tuple(sorted((named | judged) & set(profile.models))),
         scored=tuple((m, b) for m in models for b in profile.models[m].benchmarks if b in strings),
-        corpora=tuple(sorted(named & set(profile.corpora))),
+        corpora=tuple(sorted((named | judged) & set(profile.corpora))),
         files=tuple(sorted(string for string in strings if os.path.isfile(string))),
         modules=notebook.modules,
     )
+
+
+def _names_in(strings: Iterable[str]) -> set[str]:
+    """What strings may name: models, corpora and benchmarks, as in `lab/en-25k@1`, `lab/en:reference` and
+    `lab/en~lab/code`."""
+    return {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -74,10 +86,14 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def recipes_hash(profile: Profile, models: Iterable[str], corpora: Iterable[str]) -> str:
-    """A hash of how these models, and those that they were made from, and these corpora are made."""
+    """A hash of how these models, and those that they were made from, and these corpora are made.
+
+    The versions of the packages that texts are read from count, and so does the content of a corpus's file.
+    """
     recipes = [model.recipe for name in models for model in _lineage(profile, name) if model.recipe]
-    corpora = {*corpora, *(corpus for recipe in recipes for corpus in corpora_of_recipe(recipe))}
-    of_corpora = [profile.corpora[name].model_dump() for name in sorted(corpora) if name in profile.corpora]
+    names = {*corpora, *(corpus for recipe in recipes for corpus in corpora_of_recipe(recipe))} & set(profile.corpora)
+    names |= {other for name in names if (other := profile.corpora[name].apart_from)}
+    of_corpora = [[profile.corpora[name].model_dump(), sources_of(profile.corpora[name])] for name in sorted(names)]
     return hash_of([[recipe.model_dump() for recipe in recipes], of_corpora])
 
 

@@ -1,6 +1,7 @@
 """`mialib lab build`: deals out and trains the lab again, and compares with what is stored in `data/lab`.
 
-deal, train     make a corpus or a model again and say how it compares; nothing depends on their order
+deal, train     make a corpus or a model again and say how it compares with the stored one
+in_order        corpora and models, those that are made from others after these
 store           write what was made to `data/lab`, with its checksums and its data card
 """
 
@@ -19,15 +20,18 @@ from typing import Any
 
 import numpy as np
 
+from mialib.book.jobs import end_with_the_parent
 from mialib.lab import dealing, stored
 from mialib.lab.corpora import deal_again, lab_benchmark, lab_corpus
-from mialib.lab.models import CARD, lab_model, lab_model_card, train_again
-from mialib.lab.recipes import load_recipes
+from mialib.lab.models import CARD, WEIGHTS, lab_model, lab_model_card, lab_recipe, train_again
+from mialib.lab.recipes import Unlearning, load_recipes
 from mialib.store import write_json
 
-FAR_AUC = 0.02  # from which an AUC is another one, and not the same on another processor
+# From which a model is another one, and not the same on another processor.
+FAR_AUC = 0.02
+FAR_LOSS_NATS = 0.05
 OF_A_RUN = ("device", "seconds", "cpu_seconds")  # on a model's card: they differ each time, and are not stored
-WEIGHTS = "model.safetensors"
+NONE = "none of this recipe is stored"
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Made:
     name: str
     folder: Path
     says: str
-    is_far: bool = False  # it is another one than is stored, which its sources do not explain
+    is_far: bool = False  # it is not the stored one, and neither versions of packages nor rounding explain that
 
 
 def deal(name: str) -> Made:
@@ -46,7 +50,7 @@ def deal(name: str) -> Made:
     ours, theirs = (json.loads((folder / dealing.CARD).read_text(encoding="utf-8")) for folder in (made, kept))
     n = sum(theirs["roles"].values())
     if made == kept:
-        return Made(name, made, f"{n:,} texts; none is stored")
+        return Made(name, made, f"{n:,} texts; {NONE}", is_far=_is_there("corpora", name))
     if ours == theirs and _places(made) == _places(kept):
         return Made(name, made, f"{n:,} texts, equal")
     if ours["sources"] != theirs["sources"]:
@@ -65,17 +69,20 @@ def train(name: str) -> Made:
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
     if made == kept:
-        return Made(name, made, f"{trained}; none is stored")
+        return Made(name, made, f"{trained}; {NONE}", is_far=_is_there("models", name))
     if (made / WEIGHTS).read_bytes() == (kept / WEIGHTS).read_bytes():
         return Made(name, made, f"{trained}; equal bit for bit")
-    by_weights, by_loss = (
-        _weights_apart(made, kept),
-        abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"]),
-    )
+    by_weights = _weights_apart(made, kept)
+    by_loss = abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"])
     by_auc = [auc_apart(benchmark, made, kept) for benchmark in load_recipes().models[name].benchmarks[:1]]
     says = f"{trained}; apart from the stored one: weights by up to {by_weights:.2g}, loss by {by_loss:.2g} nats"
     says += f", AUCs of PPL and Min-K% by up to {by_auc[0]:.2g}" if by_auc else ""
-    return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC)
+    return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or by_loss > FAR_LOSS_NATS)
+
+
+def _is_there(kind: str, name: str) -> bool:
+    """Whether one of this name is stored, which is then of another recipe."""
+    return (stored.FOLDER / kind / name.removeprefix("lab/")).is_dir()
 
 
 def _weights_apart(*folders: Path) -> float:
@@ -100,11 +107,28 @@ def auc_apart(benchmark: str, *folders: Path) -> float:
 
 def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int) -> Iterator[Made]:
     """What `make` makes of each name, as many at a time as there are cores, in the order of the names."""
-    if n_cores == 1:
+    n_workers = min(n_cores, len(names))
+    if n_workers < 2:
         yield from map(make, names)
         return
-    with ProcessPoolExecutor(min(n_cores, max(1, len(names))), get_context("spawn")) as pool:
+    # A worker whose parent was killed would go on, and hold the lock of what it makes.
+    with ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=end_with_the_parent) as pool:
         yield from pool.map(make, names)
+
+
+def in_order(names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Corpora and models in groups, each with its kind; none is made from another of its group or of a later one."""
+    recipes = load_recipes()
+    corpora = {name: recipes.corpora[name].apart_from for name in names if name in recipes.corpora}
+    models = [name for name in names if name not in corpora]
+    unlearned = {name for name in models if isinstance(lab_recipe(name), Unlearning)}
+    groups = [
+        ("corpora", [name for name, other in corpora.items() if not other]),
+        ("corpora", [name for name, other in corpora.items() if other]),
+        ("models", [name for name in models if name not in unlearned]),
+        ("models", [name for name in models if name in unlearned]),
+    ]
+    return [(kind, group) for kind, group in groups if group]
 
 
 # --- storing ---

@@ -74,7 +74,7 @@ def start_early() -> None:
 
 
 def _unheard(start: Callable[[], None]) -> None:
-    """Start a process that, with all that it starts, does not hear a terminal's Ctrl-C: see `_end_with_the_build`."""
+    """Start a process that, with all that it starts, does not hear a terminal's Ctrl-C: see `end_with_the_parent`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         return start()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -103,7 +103,7 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     os.dup2(descriptor, 2)
     log_plainly()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what is being written is removed
-    Thread(target=_end_with_the_build, daemon=True).start()
+    end_with_the_parent()
     try:
         globals()[job](*arguments)
     finally:
@@ -113,10 +113,14 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
         print(f"{sum(of.ru_utime + of.ru_stime for of in used):.1f} s of a processor", flush=True)
 
 
-def _end_with_the_build() -> None:
-    """A build that ends, however it does, leaves no job behind."""
-    wait([multiprocessing.parent_process().sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
+def end_with_the_parent() -> None:
+    """Have this process end when its parent does: a build that ends, however it does, leaves no job behind."""
+
+    def watch() -> None:
+        wait([multiprocessing.parent_process().sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=watch, daemon=True).start()
 
 
 # --- the jobs; a receipt is a file that stands for what lies in the cache ---

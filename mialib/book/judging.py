@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,13 @@ from mialib.book.claim_tests import (
 )
 from mialib.book.recorded import read_rows, scores_code
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
+from mialib.catalog.models import model_revision
 from mialib.catalog.recorded import recorded_models
 from mialib.catalog.registry import is_recorded
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
-from mialib.store import DATA
+from mialib.store import DATA, hash_of
 
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
 KEY = ("claim", "setting")  # of a seed's row
@@ -145,11 +147,16 @@ def seeds_of(
         seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
         return texts.labels, [scores_of(claims, claim, setting, seed) for seed in sorted(seeds)], []
     fitting, left_out = [], []
-    for seed, test, code in load_recorded(claim.id, setting, path):
-        if test != claims.test_hash(claim, setting):
+    for seed, row in load_recorded(claim.id, setting, path):
+        why = ""
+        if row["test"] != claims.test_hash(claim, setting):
             why = "another test"
-        else:
-            why = "other texts" if seed.texts != texts.made_of else "another version of the code" * (code != _code())
+        elif seed.texts != texts.made_of:
+            why = "other texts"
+        elif row.get("code") != _code():  # a file of before it was recorded has none
+            why = "another version of the code"
+        elif seed.seed == 0 and row.get("weights") != weights_of(claims, claim, setting):
+            why = "other weights than those of data/lab"
         if why:
             left_out.append(f"seed {seed.seed}: recorded for {why}")
         else:
@@ -194,7 +201,8 @@ def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
             of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}
             # A list of lists of arrays: parquet has no arrays of three dimensions.
             scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]
-            rows.append(of_test | {"texts": scored.texts, "code": _code(), "scores": scores})
+            of_test |= {"texts": scored.texts, "code": _code(), "weights": weights_of(claims, claim, setting, seed)}
+            rows.append(of_test | {"scores": scores})
     return rows
 
 
@@ -202,13 +210,15 @@ def _code() -> str:
     return scores_code("book.claim_tests")
 
 
-def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, str, str]]:
-    """Recorded scores of a claim, by its id, in a setting, each with the hashes of its test and of its code."""
-    return [
-        (
-            SeedScores(row["seed"], np.array(row["scores"], np.float64), row["texts"]),
-            row["test"],
-            row.get("code", ""),  # a file of before it was recorded has none
-        )
-        for row in read_rows(path, claim=claim, setting=setting)
-    ]
+def weights_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> str:
+    """A hash of the weights and tokenizers that a test runs under one seed."""
+    return hash_of([_revision(name) for name in claims.models(claim, setting, seed)])
+
+
+_revision = cache(model_revision)  # tests share models
+
+
+def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, dict[str, Any]]]:
+    """Recorded scores of a claim, by its id, in a setting, each with its row: what it was computed for, and by."""
+    rows = read_rows(path, claim=claim, setting=setting)
+    return [(SeedScores(row["seed"], np.array(row.pop("scores"), np.float64), row["texts"]), row) for row in rows]

@@ -31,6 +31,7 @@ from mialib.book.profile import load_profile
 from mialib.book.recorded import read_rows, scores_code
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import own_counts, reference_texts
+from mialib.catalog.models import model_revision
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
@@ -147,12 +148,14 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
             for row in [row for row in rows if (row["model"], row["benchmark"], row["n_words"]) == cell]:
                 if row.get("code") != _code():  # a file from before it was recorded has none
                     of_other_code.append(row["seed"])
-                elif (row["made_for"], row["texts"]) == (made_for(target, n_words, row["detectors"]), texts):
-                    found.append(_recorded_block(row, benchmark, condition))
-                else:
-                    what = "another test" if row["texts"] == texts else "other texts"
+                elif (row["made_for"], row["texts"]) != (made_for(target, n_words, row["detectors"]), texts) or (
+                    row["seed"] == 0 and row.get("weights") != weights_of(target)
+                ):
+                    what = "another test, or other weights" if row["texts"] == texts else "other texts"
                     of_row = f"{target.model} on {target.benchmark}, {n_words} words, seed {row['seed']}"
                     left_out.append(f"{of_row}: recorded for {what}")
+                else:
+                    found.append(_recorded_block(row, benchmark, condition))
             if 0 not in {block.seed for block in found}:
                 inputs = inputs or load_inputs(target)
                 found.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
@@ -198,6 +201,11 @@ def made_for(target: Target, n_words: int, detectors: Iterable[str]) -> str:
     return hash_of([fields, n_words, options, recipes])
 
 
+def weights_of(target: Target) -> str:
+    """A hash of the weights and tokenizers of a target's models."""
+    return hash_of([model_revision(name) for name in (target.model, target.reference) if name])
+
+
 def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
@@ -240,6 +248,7 @@ def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
                 row = {"model": target.model, "benchmark": target.benchmark, "n_words": n_words, "seed": seed}
                 texts = texts_of(inputs.benchmark, n_words, target.corpus)
                 row |= {"made_for": made_for(target, n_words, block.scores), "texts": texts, "code": code}
+                row["weights"] = weights_of(inputs.target)
                 ranks, of_fold = zip(*map(_distinct_ranks, block.scores.values()), strict=True)
                 row |= {"detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold}
                 rows.append(row | {"chosen": json.dumps(block.chosen)})

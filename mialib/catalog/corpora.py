@@ -207,10 +207,10 @@ def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None
 
     The paper demands one language (its Limitations); languages of one script are not told apart.
     """
-    sample = islice(reference_texts(corpus), SAMPLE_TEXTS)
     if own_counts(corpus):  # its language is known, and its texts may take seconds to read
-        sample = ["中" if known_corpus(corpus).language == "zh" else "A"]
-    theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in sample)
+        theirs = float(known_corpus(corpus).language == "zh")
+    else:
+        theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in islice(reference_texts(corpus), SAMPLE_TEXTS))
     ours = chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])
     if abs(theirs - ours) > LARGEST_SHARE_APART:
         warnings.warn(

@@ -47,7 +47,7 @@ def build(
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
     target = planning.single_page(profile, page) if page else planning.book_index(profile)
     with alone():
-        _in_thread(_snakemake, loaded, target, only, cores or _n_cores(), dry_run)
+        _in_thread(_snakemake, loaded, target, only, cores or n_cores(), dry_run)
     if not dry_run:
         typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
 
@@ -82,7 +82,8 @@ def _in_thread(call: Callable[..., None], *arguments: Any) -> None:
     done.result()
 
 
-def _n_cores() -> int:
+def n_cores() -> int:
+    """Of this machine, those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -604,18 +604,19 @@ def lab_build(
     for name in names or ():
         known_corpus(name) if name in recipes.corpora else lab_recipe(name)
     chosen = names or [*recipes.corpora, *(name for name, model in recipes.models.items() if model.recipe)]
-    corpora, models = ([n for n in chosen if (n in recipes.corpora) is is_corpus] for is_corpus in (True, False))
     far = []
-    for kind, make, of_kind in (("corpora", building.deal, corpora), ("models", building.train, models)):
-        done = []
-        for made in building.side_by_side(make, of_kind, cores or os.cpu_count()):
+    for kind, group in building.in_order(chosen):
+        done, make = [], building.deal if kind == "corpora" else building.train
+        for made in building.side_by_side(make, group, cores or build.n_cores()):
             say(f"{made.name}: {made.says}")
             done.append(made)
         if store:
             building.store(kind, done)
             building.write_sums()
         far += [made.name for made in done if made.is_far]
-    if far and not store:
+    if store:
+        say("stored; `mialib record` scores the seeds behind claims and ranking with these models")
+    elif far:
         raise ValueError(f"not the lab that is stored: {', '.join(far)}")
 
 

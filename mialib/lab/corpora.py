@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
 from mialib.lab import dealing
-from mialib.lab.dealing import CARD, COUNTS, KINDS, PLACES, ROLES, TEXTS, overlaps
+from mialib.lab.dealing import CARD, COUNTS, PLACES, ROLES, TEXTS, overlaps
 from mialib.lab.docstrings import Place, read_places, source_file
 from mialib.lab.recipes import Corpus, load_recipes
 from mialib.lab.stored import stored
@@ -50,8 +50,15 @@ class Row(NamedTuple):
 
 def lab_corpus(name: str) -> Path:
     """The folder of a lab corpus, as `mialib.lab.dealing` describes it: the stored one, else one that is made once."""
-    recipe = known_corpus(name).model_dump(mode="json")
-    return stored("corpora", name, CARD, recipe) or deal_again(name)
+    return stored_corpus(name) or deal_again(name)
+
+
+def stored_corpus(name: str) -> Path | None:
+    """The folder of a corpus that is stored as its recipe says, and so is the one that it is apart from."""
+    corpus = known_corpus(name)
+    if corpus.apart_from and not stored_corpus(corpus.apart_from):
+        return None
+    return stored("corpora", name, CARD, corpus.model_dump(mode="json"))
 
 
 def deal_again(name: str) -> Path:
@@ -77,8 +84,7 @@ def _made_by(corpus: Corpus) -> dict[str, Any]:
         "tokenizers": version("tokenizers"),
     }
     if corpus.apart_from:
-        other = known_corpus(corpus.apart_from)
-        made_by["apart_from"] = hash_of([other.model_dump(), _made_by(other)])
+        made_by["apart_from"] = lab_card(corpus.apart_from)["content_hash"]
     return made_by
 
 
@@ -121,7 +127,7 @@ def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
     places = [row.place for row in rows if row.place]
     if not places:
         return [row.text for row in rows]
-    kind = KINDS.get(known_corpus(name).source, "docstring")
+    kind = "code" if known_corpus(name).source == "code" else "docstring"
     files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
     made_by = {"files": stamps, "what": kind, "code": code_hash("lab.docstrings")}

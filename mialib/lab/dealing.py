@@ -12,6 +12,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,6 @@ ROLES = ("member", "non_member", "background", "reference")
 END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
 CARD, TEXTS, PLACES = "card.json", "texts.jsonl.gz", "places.csv"
 TOKENIZER, COUNTS = "tokenizer.json", "counts.parquet"
-KINDS = {"code": "code"}  # by source, what stands at a place; of any other source docstrings
 DISTRIBUTIONS = {  # where a package's name on the index is another than at import
     "sklearn": "scikit-learn",
     "PIL": "pillow",
@@ -49,7 +49,15 @@ def sources_of(corpus: Corpus) -> list[str]:
         path = file_of(corpus)
         return [f"{path.name} {hash_files([path])}"]
     distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
-    return [f"{distribution}=={version(distribution).partition('+')[0]}" for distribution in distributions]
+    return [f"{distribution}=={_installed(distribution)}" for distribution in distributions]
+
+
+def _installed(distribution: str) -> str:
+    """The version that is installed, without what a build adds to it ("2.13.0+cpu"); "none" where none is."""
+    try:
+        return version(distribution).partition("+")[0]
+    except PackageNotFoundError:
+        return "none"
 
 
 def file_of(corpus: Corpus) -> Path:

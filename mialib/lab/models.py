@@ -19,20 +19,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.lab.corpora import check_whole, known_corpus, lab_card, lab_corpus, lab_rows, lab_texts, texts_of
-from mialib.lab.dealing import CARD as CORPUS_CARD
+from mialib.lab.corpora import check_whole, lab_card, lab_corpus, lab_rows, lab_texts, stored_corpus, texts_of
 from mialib.lab.dealing import END_OF_TEXT, load_tokenizer
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
 from mialib.lab.stored import stored
 from mialib.shared.kept import Format, Parts, once, remove
-from mialib.store import code_hash, hash_of, home, version, write_json
+from mialib.store import code_hash, hash_files, hash_of, home, version, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
-CARD = "lab.json"
+CARD, WEIGHTS = "lab.json", "model.safetensors"
 
 
 def lab_model(name: str) -> Path:
@@ -45,8 +44,7 @@ def _stored_model(name: str) -> Path | None:
     recipe = lab_recipe(name)
     if isinstance(recipe, Unlearning) and not _stored_model(base_of(name, recipe)):
         return None
-    corpora = {corpus: known_corpus(corpus).model_dump(mode="json") for corpus in corpora_of_recipe(recipe)}
-    if not all(stored("corpora", corpus, CORPUS_CARD, of) for corpus, of in corpora.items()):
+    if not all(map(stored_corpus, corpora_of_recipe(recipe))):
         return None
     return stored("models", name, CARD, recipe.model_dump(mode="json"))
 
@@ -82,7 +80,7 @@ def _key(name: str) -> str:
     Corpora count by their texts: another way to gather the same ones trains nothing anew.
     """
     recipe = lab_recipe(name)
-    made_of = [_key(base_of(name, recipe))] if isinstance(recipe, Unlearning) else []
+    made_of = [hash_files([lab_model(base_of(name, recipe)) / WEIGHTS])] if isinstance(recipe, Unlearning) else []
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab_card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
@@ -224,5 +222,5 @@ def by_group(values: Sequence[int], n: int) -> list[int]:
 
 
 def lab_model_card(name: str) -> dict[str, Any]:
-    """How a lab model was made: recipe, parameters, losses, seconds, versions."""
+    """How a lab model was made: recipe, parameters, losses, versions; where it was trained here, the seconds."""
     return json.loads((lab_model(name) / CARD).read_text())

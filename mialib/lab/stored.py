@@ -29,8 +29,10 @@ def stored(kind: str, name: str, card: str, recipe: dict[str, Any]) -> Path | No
     """
     folder = FOLDER / kind / name.removeprefix("lab/")
     sums = {file: checksum for file, checksum in load_sums().items() if file.parent == folder}
-    if not sums:
+    if not sums and not folder.is_dir():
         return None
+    if not sums:
+        raise ValueError(f"{FOLDER / SUMS} has no checksums of {folder}; {AGAIN}")
     for file, checksum in sums.items():
         if not file.is_file():
             raise ValueError(f"{file} of the stored lab is missing; {AGAIN}")

@@ -10,6 +10,7 @@ from mialib.book import build
 from mialib.book.build import Job, jobs_of, needs_of, seconds_to_end, simulate
 from mialib.book.notebooks import read_notebook, with_values
 from mialib.book.profile import Page, Profile, load_profile
+from mialib.lab import dealing
 from mialib.store import ROOT, import_closure, imported_modules
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
@@ -104,9 +105,8 @@ def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(
 
 def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
     of_page = {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()}
-    assert of_page["surp_figure_4"].models == ("lab/en-900k", "lab/zh-400k")
     assert of_page["surp_figure_4"].scored == (("lab/en-900k", "lab/en"), ("lab/zh-400k", "lab/zh"))
-    assert of_page["min_k_books"].models == ("lab/books-100k",)
+    assert of_page["detectors_from_scratch"].models == ("lab/en-400k",)
     assert of_page["registry"].models == ()
     assert {"lab/en-400k", "lab/en-masked"} <= set(of_page["probe_tables_2_3"].models)
 
@@ -154,6 +154,33 @@ def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
     wider = {"benchmarks": ["lab/a"], "train": RECIPE | {"hidden_size": 16}}
     assert hash_with() == hash_with(models={"lab/small": wider}) == hash_with(corpora={"lab/b": CORPUS | {"seed": 7}})
     assert len({hash_with(), hash_with({"lab/large": wider}), hash_with((), {"lab/a": TRAINED | {"seed": 7}})}) == 3
+
+
+def test_another_version_of_a_package_another_file_and_another_corpus_to_be_apart_from_change_the_hash(
+    monkeypatch, tmp_path
+):
+    (tmp_path / "mine.txt").write_text("one\n")
+    mine = TRAINED | {"source": "file", "path": str(tmp_path / "mine.txt")}
+    apart = CORPUS | {"source": "docstrings", "packages": ["networkx"], "language": "en", "apart_from": "lab/a"}
+
+    def hash_of(name):
+        corpora = {"lab/a": mine, "lab/b": apart}
+        profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": [], "corpora": corpora})
+        return build.recipes_hash(profile, [], [name])
+
+    before = hash_of("lab/a"), hash_of("lab/b")
+    (tmp_path / "mine.txt").write_text("two\n")
+    after = hash_of("lab/a"), hash_of("lab/b")
+    assert before[0] != after[0] and before[1] != after[1]
+    monkeypatch.setattr(dealing, "version", lambda name: "0.1+cpu")
+    assert hash_of("lab/b") != after[1]
+
+
+def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_of_a_claim_changes():
+    for name in ("claims", "index"):
+        assert {"lab/en-25k", "lab/en-masked", "lab/zh-400k"} <= set(needs_of(LAB.notebooks[name], LAB).models)
+    assert "lab/zh-400k" not in needs_of(LAB.notebooks["blind_benchmarks"], LAB).models
+    assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
 
 
 def test_a_page_of_a_papers_table_waits_for_its_columns():

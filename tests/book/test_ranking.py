@@ -439,14 +439,16 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
         patch.setitem(DETECTORS, "min_k", replace(known, hyperparameters={"k": 10}))
         gathered = ranking.gather(of_page, [3], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0}
-    assert sum("seed 1: recorded for another test" in line for line in gathered.left_out) == 2
+    assert sum("seed 1: recorded for another test, or other weights" in line for line in gathered.left_out) == 2
     with monkeypatch.context() as patch:
         patch.setattr(ranking, "hash_texts", lambda texts: "others")
         gathered = ranking.gather(of_page, [3], recorded_file)
     assert sum("recorded for other texts" in line for line in gathered.left_out) == 6
     page_without = [(target.but(reference=None), condition) for target, condition in of_page]
     gathered = ranking.gather(page_without, [3], recorded_file)
-    assert sum("recorded for another test" in line for line in gathered.left_out) == 6, "other detectors apply"
+    assert sum("recorded for another test, or other weights" in line for line in gathered.left_out) == 6, (
+        "other detectors apply"
+    )
 
 
 @pytest.mark.parametrize("confirms", [False, True])

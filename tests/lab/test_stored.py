@@ -138,6 +138,9 @@ def test_a_file_beside_those_that_are_stored_is_no_part_of_a_model(copied):
 
 
 def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
+    (copied / stored.SUMS).write_text("")
+    with pytest.raises(ValueError, match=f"{stored.SUMS} has no checksums of .*corpora/en; get it again"):
+        models.lab_model("lab/en-25k")
     (copied / stored.SUMS).unlink()
     with pytest.raises(ValueError, match=f"{stored.SUMS} of the stored lab is missing"):
         models.lab_model("lab/en-25k")
@@ -162,6 +165,11 @@ def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     corpora.lab_corpus("lab/zh")
     assert made == ["lab/en-25k@1", "lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k", "lab/zh"]
     assert models.lab_model("lab/en-100k").parent == stored.FOLDER / "models"
+    profile["corpora"]["lab/en"]["seed"] = 1
+    (tmp_path / "third.yml").write_text(yaml.safe_dump(profile))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "third.yml"))
+    corpora.lab_corpus("lab/later")
+    assert made[-1] == "lab/later", "its texts are to be apart from those of another lab/en"
 
 
 @pytest.fixture
@@ -200,7 +208,9 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_
     monkeypatch.undo()
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "as it was"))
     whole = load_benchmark("lab/books")
-    assert len(whole.texts) > len(there.texts) and [text for text in whole.texts if text in set(there.texts)] == list(there.texts)
+    assert len(whole.texts) > len(there.texts) and [text for text in whole.texts if text in set(there.texts)] == list(
+        there.texts
+    )
     np.testing.assert_array_equal(here.log_prob, scorer.score(some, progress=False).log_prob)
     assert np.array_equal(counted.counts, count_or_load("lab/books", "lab/books-25k").counts), "they are stored, too"
     assert times.tolist() == models.times_seen(repeats, there.texts).tolist(), "groups are those of all members"
@@ -247,7 +257,7 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
         return CliRunner().invoke(app, ["lab", "build", "--cores", "1", *options])
 
     before = build("lab/tiny", "lab/tiny-5k")
-    assert before.exit_code == 0 and before.stdout.count("none is stored") == 2
+    assert before.exit_code == 0 and before.stdout.count("none of this recipe is stored") == 2
     assert build("--store").exit_code == 0
     files = {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}
     assert not [path for path in files if path.name == dealing.TEXTS and "zh" not in path.parent.name]
@@ -265,6 +275,16 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(building, "FAR_AUC", -1.0)
         assert "not the lab that is stored: lab/tiny-5k" in str(build("lab/tiny-5k").exception)
+
+    changed = json.loads(json.dumps(TINY))
+    changed["corpora"]["lab/tiny"]["seed"] = 9
+    changed["corpora"]["lab/tiny-elsewhere"] |= {"packages": ["networkx"], "apart_from": "lab/tiny"}
+    (tmp_path / "tiny.yml").write_text(yaml.safe_dump(changed))
+    assert "lab/tiny" in str(build("lab/tiny").exception), "another recipe than the stored one's"
+    assert build("--store").exit_code == 0
+    dealt = {text for role in dealing.ROLES[:3] for text in corpora.lab_texts("lab/tiny", role)}
+    assert not dealt & set(corpora.lab_texts("lab/tiny-elsewhere", "non_member")), "apart from the new one"
+    assert build("lab/tiny", "lab/tiny-elsewhere").stdout.count(", equal") == 2
 
 
 # --- whose texts ---
