@@ -29,7 +29,7 @@ from mialib.store import write_json
 
 # From which a model is another one, and not the same on another processor.
 FAR_AUC = 0.02
-FAR_LOSS_NATS = 0.05
+FAR_COSINE = 0.9
 OF_A_RUN = ("device", "seconds", "cpu_seconds")  # on a model's card: they differ each time, and are not stored
 NONE = "none of this recipe is stored"
 
@@ -46,38 +46,53 @@ class Made:
 
 def deal(name: str) -> Made:
     """Deal out a corpus from the packages that are installed."""
-    made, kept = deal_again(name), lab_corpus(name)
+    kept, made = lab_corpus(name), deal_again(name)
     ours, theirs = (json.loads((folder / dealing.CARD).read_text(encoding="utf-8")) for folder in (made, kept))
     n = sum(theirs["roles"].values())
     if made == kept:
         return Made(name, made, f"{n:,} texts; {NONE}", is_far=_is_there("corpora", name))
-    if ours == theirs and _places(made) == _places(kept):
+    others = _other_files(made, kept)
+    if not others:
         return Made(name, made, f"{n:,} texts, equal")
     if ours["sources"] != theirs["sources"]:
-        others = sorted(set(ours["sources"]) - set(theirs["sources"]))
-        return Made(name, made, f"other texts, of other versions: {', '.join(others)}")
-    return Made(name, made, f"other texts than the stored {n:,}, of the same versions", is_far=True)
+        versions = sorted(set(ours["sources"]) - set(theirs["sources"]))
+        return Made(name, made, f"other texts, of other versions: {', '.join(versions)}")
+    return Made(name, made, f"not as stored, by the same versions: {', '.join(others)}", is_far=True)
 
 
-def _places(folder: Path) -> str:
-    return path.read_text(encoding="utf-8") if (path := folder / dealing.PLACES).is_file() else ""
+def _other_files(made: Path, kept: Path) -> list[str]:
+    """The files of a stored folder that come out otherwise; of a model's card what differs each time is left out."""
+
+    def content(path: Path) -> Any:
+        if path.name == CARD and path.is_file():
+            card = json.loads(path.read_text(encoding="utf-8"))
+            return {key: value for key, value in card.items() if key not in OF_A_RUN}
+        return path.read_bytes() if path.is_file() else None
+
+    return [file.name for file in sorted(kept.iterdir()) if content(file) != content(made / file.name)]
 
 
 def train(name: str) -> Made:
     """Train a model on the corpora of `lab_corpus`, which are the stored ones where they are stored."""
-    made, kept = train_again(name), lab_model(name)
+    kept, made = lab_model(name), train_again(name)
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
     if made == kept:
         return Made(name, made, f"{trained}; {NONE}", is_far=_is_there("models", name))
-    if (made / WEIGHTS).read_bytes() == (kept / WEIGHTS).read_bytes():
+    others = _other_files(made, kept)
+    if not others:
         return Made(name, made, f"{trained}; equal bit for bit")
-    by_weights = _weights_apart(made, kept)
+    if beside := [file for file in others if file not in (WEIGHTS, CARD)]:
+        return Made(name, made, f"{trained}; not as stored: {', '.join(beside)}", is_far=True)
+    by_weights, cosine = _weights_apart(made, kept)
     by_loss = abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"])
     by_auc = [auc_apart(benchmark, made, kept) for benchmark in load_recipes().models[name].benchmarks[:1]]
-    says = f"{trained}; apart from the stored one: weights by up to {by_weights:.2g}, loss by {by_loss:.2g} nats"
+    says = (
+        f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is {cosine:.4f}), "
+    )
+    says += f"last loss by {by_loss:.2g} nats"
     says += f", AUCs of PPL and Min-K% by up to {by_auc[0]:.2g}" if by_auc else ""
-    return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or by_loss > FAR_LOSS_NATS)
+    return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or cosine < FAR_COSINE)
 
 
 def _is_there(kind: str, name: str) -> bool:
@@ -85,12 +100,13 @@ def _is_there(kind: str, name: str) -> bool:
     return (stored.FOLDER / kind / name.removeprefix("lab/")).is_dir()
 
 
-def _weights_apart(*folders: Path) -> float:
-    """The largest difference of a weight in two models."""
+def _weights_apart(*folders: Path) -> tuple[float, float]:
+    """The largest difference of a weight in two models, and the cosine of all weights of the one and of the other."""
     from safetensors.numpy import load_file
 
     ours, theirs = (load_file(folder / WEIGHTS) for folder in folders)
-    return max(float(np.abs(ours[key].astype(float) - theirs[key].astype(float)).max()) for key in theirs)
+    a, b = (np.concatenate([of[key].astype(float).ravel() for key in sorted(theirs)]) for of in (ours, theirs))
+    return float(np.abs(a - b).max()), float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 def auc_apart(benchmark: str, *folders: Path) -> float:

@@ -568,22 +568,22 @@ def record_lab(
 
 @lab_app.command("texts")
 def lab_texts(
-    name: Annotated[str, typer.Argument(help="a corpus of the lab, such as lab/en")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="a corpus such as lab/en, one of its roles (lab/en:reference), or members of one and non-members of "
+            "another (lab/en~lab/elsewhere)"
+        ),
+    ],
     sample: Annotated[
-        int | None, typer.Option(min=2, help="so many at random, half of them members; default all")
+        int | None, typer.Option(min=1, help="so many at random, half of them members; default all")
     ] = None,
-    seed: Annotated[int, typer.Option(help="of the random choice")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the random choice")] = 0,
 ) -> None:
     """Write members and non-members of the lab as JSON lines, each with its label (1 = member)."""
     from mialib.lab import corpora
 
-    if sample is None:
-        benchmark = corpora.lab_benchmark(name)
-        pairs = zip(benchmark.texts, benchmark.labels.tolist(), strict=True)
-        rows = [{"text": text, "label": label} for text, label in pairs]
-    else:
-        rows = corpora.sample(name, sample, seed)
-    for row in rows:
+    for row in corpora.rows_to_write(name, sample, seed):
         say(json.dumps(row))  # in ASCII: a terminal obeys none of it, and nothing has to be left out
 
 

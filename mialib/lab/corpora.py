@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
 from mialib.lab import dealing
-from mialib.lab.dealing import CARD, COUNTS, PLACES, ROLES, TEXTS, overlaps
+from mialib.lab.dealing import CARD, COUNTS, PLACES, ROLES, TEXTS, overlaps, sources_of
 from mialib.lab.docstrings import Place, read_places, source_file
 from mialib.lab.recipes import Corpus, load_recipes
 from mialib.lab.stored import stored
@@ -79,7 +79,7 @@ def deal_again(name: str) -> Path:
 def _made_by(corpus: Corpus) -> dict[str, Any]:
     """What else determines a corpus: the versions of the packages that its texts are from, or its file; the code."""
     made_by = {
-        "sources": dealing.sources_of(corpus),
+        "sources": sources_of(corpus),
         "code": code_hash("lab.dealing"),
         "tokenizers": version("tokenizers"),
     }
@@ -133,15 +133,22 @@ def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
     made_by = {"files": stamps, "what": kind, "code": code_hash("lab.docstrings")}
     texts = keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
     if n_missing := texts.count(None):
-        sources = dict(zip(known_corpus(name).packages, lab_card(name)["sources"], strict=True))
+        corpus, roles = known_corpus(name), " and ".join(dict.fromkeys(row.role.replace("_", "-") for row in rows))
+        pairs = zip(lab_card(name)["sources"], sources_of(corpus), strict=True)
+        sources = dict(zip(corpus.packages, pairs, strict=True))
         packages = {place.package for place, text in zip(places, texts, strict=True) if text is None}
+        changed = ", ".join("{} (installed: {})".format(*sources[package]) for package in sorted(packages))
         warnings.warn(
-            f"{name}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others stand in "
-            f"{', '.join(sources[package] for package in sorted(packages))} and not in what is installed here. They "
-            "are left out",
+            f"{name}, {roles}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others stand in "
+            f"{changed} and are left out",
             stacklevel=2,
         )
     return texts
+
+
+def lab_hashes(name: str, role: str) -> set[str]:
+    """The hash of each text of a lab corpus that has a role; no text is read from a package for it."""
+    return {row.place.hash if row.place else hash_texts([row.text]) for row in lab_rows(name, role)}
 
 
 def lab_texts(name: str, role: str) -> list[str]:
@@ -218,17 +225,25 @@ def _sides(benchmark: str) -> list[tuple[str, str]]:
     return sides
 
 
-def sample(benchmark: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Some of a lab benchmark's texts, drawn at random, half of them members: text and label of each.
+def rows_to_write(name: str, n: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    """Texts of a corpus or lab benchmark, members first: text and label of each (1 = member).
 
-    Only the files that they stand in are read.
+    A corpus of non-members alone gives these, `lab/en:background` one role alone. `n` are drawn at random, as many of
+    each side, and only the files that they stand in are read. ValueError where there are fewer.
     """
+    corpus, is_one_role, role = name.partition(":")
+    if is_one_role and "~" not in name:
+        sides = [(corpus, role, int(role in ("member", "background")))]
+    else:
+        sides = [(*side, label) for side, label in zip(_sides(name), (1, 0), strict=True)]
+    rows_of = {side: lab_rows(*side[:2]) for side in sides}
+    rows_of = {side: rows for side, rows in rows_of.items() if rows}
     rng, found = np.random.default_rng(seed), []
-    for (corpus, role), label, n_of_side in zip(_sides(benchmark), (1, 0), (n - n // 2, n // 2), strict=True):
-        rows = lab_rows(corpus, role)
+    for i, ((corpus, role, label), rows) in enumerate(rows_of.items()):
+        n_of_side = len(rows) if n is None else (n + len(rows_of) - 1 - i) // len(rows_of)
         if n_of_side > len(rows):
-            raise ValueError(f"{corpus} has {len(rows)} texts that are {role}s, and {n_of_side} are asked for")
-        drawn = [rows[i] for i in sorted(rng.choice(len(rows), n_of_side, replace=False))]
+            raise ValueError(f"{corpus} has {len(rows)} texts of the role {role}, and {n_of_side} are asked for")
+        drawn = rows if n is None else [rows[i] for i in sorted(rng.choice(len(rows), n_of_side, replace=False))]
         found += [{"text": text, "label": label} for text in texts_of(corpus, drawn) if text is not None]
     return found
 

@@ -46,7 +46,7 @@ def _stored_model(name: str) -> Path | None:
         return None
     if not all(map(stored_corpus, corpora_of_recipe(recipe))):
         return None
-    return stored("models", name, CARD, recipe.model_dump(mode="json"))
+    return stored("models", name.partition("@")[0], CARD, recipe.model_dump(mode="json"))
 
 
 def train_again(name: str, device: str = "cpu") -> Path:

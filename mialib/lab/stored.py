@@ -39,18 +39,16 @@ def stored(kind: str, name: str, card: str, recipe: dict[str, Any]) -> Path | No
         if _checksum(file, file.stat().st_size, file.stat().st_mtime_ns) != checksum:
             raise ValueError(f"{file} is not as it was stored with the lab; {AGAIN}")
     if beside := {file for file in folder.iterdir() if not file.name.startswith(".")} - sums.keys():
-        raise ValueError(f"{min(beside)} is no file of the stored lab; remove it")
+        raise ValueError(f"{FOLDER / SUMS} does not name {min(beside)}: remove this file if it is yours, else {AGAIN}")
     return folder if json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe else None
 
 
 def load_sums() -> dict[Path, str]:
-    """The checksum of each file of the stored lab; none where there is no such lab."""
+    """The checksum of each file of the stored lab; ValueError where they are missing."""
     path = FOLDER / SUMS
-    if not FOLDER.is_dir():
-        return {}
     if not path.is_file():
         raise ValueError(f"{path} of the stored lab is missing; {AGAIN}")
-    lines = [line.partition("  ") for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.partition("  ") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     return {FOLDER / name: checksum for checksum, _, name in lines}
 
 

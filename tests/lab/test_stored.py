@@ -133,7 +133,9 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_is_scored(
 
 def test_a_file_beside_those_that_are_stored_is_no_part_of_a_model(copied):
     (copied / "models" / "en-25k" / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"adapter_config\.json is no file of the stored lab; remove it"):
+    with pytest.raises(
+        ValueError, match=r"does not name .*adapter_config\.json: remove this file if it is yours, else get"
+    ):
         models.lab_model("lab/en-25k")
 
 
@@ -192,7 +194,9 @@ def other_version(monkeypatch):
 def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_no_other_score(
     other_version, monkeypatch, tmp_path
 ):
-    with pytest.warns(UserWarning, match=r"of 100 texts are the lab's; the others stand in .*numpy==\S+ and") as said:
+    with pytest.warns(
+        UserWarning, match=r"lab/books, \S+: \d+ of 100 texts are .* numpy==\S+ \(installed: numpy==\S+\)"
+    ) as said:
         there = load_benchmark("lab/books")
     n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
     assert there.labels.tolist() == [1] * n_members + [0] * n_others and 50 < n_members < 100
@@ -245,13 +249,24 @@ def test_a_sample_is_half_members_and_is_drawn_from_the_seed():
     every, benchmark = rows(), load_benchmark("lab/zh")
     assert [row["text"] for row in every] == list(benchmark.texts) and all(row in every for row in few)
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", "--sample", "2000"])
-    assert "lab/zh has 500 texts that are members, and 1000 are asked for" in str(done.exception)
+    assert "lab/zh has 500 texts of the role member, and 1000 are asked for" in str(done.exception)
+
+
+def test_the_texts_of_one_role_and_of_a_corpus_of_non_members_alone_can_be_had():
+    done = CliRunner().invoke(app, ["lab", "texts", "lab/zh:reference", "--sample", "3"])
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["label"] for row in rows] == [0, 0, 0]
+    assert {row["text"] for row in rows} < set(corpora.lab_texts("lab/zh", "reference"))
+    done = CliRunner().invoke(app, ["lab", "texts", "lab/later", "--sample", "3"])
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == [0, 0, 0]
 
 
 def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch):
     (tmp_path / "tiny.yml").write_text(yaml.safe_dump(TINY))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "tiny.yml"))
     monkeypatch.setattr(stored, "FOLDER", tmp_path / "stored")
+    stored.FOLDER.mkdir()
+    building.write_sums()
 
     def build(*options):
         return CliRunner().invoke(app, ["lab", "build", "--cores", "1", *options])
@@ -267,11 +282,21 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     assert models.lab_model("lab/tiny-5k") == stored.FOLDER / "models" / "tiny-5k"
     assert (stored.FOLDER / "README.md").read_text().count("lab/tiny") >= 6
 
+    for name, kind in (("models/tiny-5k/config.json", "lab/tiny-5k"), ("corpora/tiny/counts.parquet", "lab/tiny")):
+        whole = (stored.FOLDER / name).read_bytes()
+        (stored.FOLDER / name).write_bytes(whole + b" ")
+        building.write_sums()
+        assert f"{name.rpartition('/')[2]}\n" in build(kind).stdout and build(kind).exit_code == 1, "every file counts"
+        (stored.FOLDER / name).write_bytes(whole)
+        building.write_sums()
+
     other = models.train_again("lab/tiny-5k@1")
     shutil.copy(other / "model.safetensors", stored.FOLDER / "models" / "tiny-5k")
     building.write_sums()
     apart = build("lab/tiny-5k")
-    assert re.search(r"apart from the stored one: weights by up to .*, AUCs of PPL and Min-K% by up to", apart.stdout)
+    assert re.search(
+        r"apart from the stored one: weights by up to .* \(the cosine .*, AUCs of PPL and Min-K% by up to", apart.stdout
+    )
     with monkeypatch.context() as patch:
         patch.setattr(building, "FAR_AUC", -1.0)
         assert "not the lab that is stored: lab/tiny-5k" in str(build("lab/tiny-5k").exception)
