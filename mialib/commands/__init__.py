@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
@@ -70,7 +71,9 @@ def _run() -> None:
         stream.reconfigure(errors="backslashreplace")
     try:
         from mialib.commands.cli import app
+        from mialib.text import printable
 
+        warnings.formatwarning = lambda message, *_, **__: f"{printable(str(message))}\n"  # without a line of our code
         app()
     except Exception as error:
         if not isinstance(error, (ValueError, OSError, MemoryError, ImportError)) and not lacks_memory(error):
