@@ -26,7 +26,7 @@ from mialib.store import PACKAGE, ROOT
 matplotlib.use("Agg")
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-BUILT = ROOT / "build" / "lab" / "models"
+BUILT = ROOT / "build" / "lab" / "results"
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 # Pages about the lab's own models, the papers' or none; everything else takes any model.
 OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning", "recorded_ladder"}
@@ -52,7 +52,7 @@ def runs_in_the_lab_with_its_defaults(path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not BUILT.is_dir(), reason="no trained lab here: run `make book` first")
+@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
 @pytest.mark.parametrize(
     "path", [p for p in NOTEBOOKS if not runs_in_the_lab_with_its_defaults(p)], ids=lambda p: p.stem
 )

@@ -15,7 +15,7 @@ from mialib.commands.cli import app
 from mialib.store import ROOT
 
 matplotlib.use("Agg")
-BUILT = ROOT / "build" / "lab" / "models"
+BUILT = ROOT / "build" / "lab" / "results"
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SECRET = "forty-two"
@@ -83,7 +83,7 @@ def test_a_stub_fails_its_check_and_the_solution_passes_it(name, stub, solution,
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not BUILT.is_dir(), reason="no trained lab here: run `make book` first")
+@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
 @pytest.mark.parametrize("name", dict.fromkeys(case.values[0] for case in EXERCISES))
 def test_the_same_with_what_the_page_computes(name, monkeypatch, tmp_path):
     monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
