@@ -57,7 +57,7 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS, claims: Pat
     strings = {*_strings(list(parameters.values())), *notebook.strings}
     named, judged = _names_in(strings), set()
     if any("book.judging" in import_closure(module) for module in notebook.modules):
-        judged = _names_in(_strings(yaml.safe_load(claims.read_text(encoding="utf-8"))))
+        judged = _names_in_claims(claims, claims.stat().st_mtime_ns)
     models = sorted(named & set(profile.models))
     return Needs(
         models=tuple(sorted((named | judged) & set(profile.models))),
@@ -72,6 +72,11 @@ def _names_in(strings: Iterable[str]) -> set[str]:
     """What strings may name: models, corpora and benchmarks, as in `lab/en-25k@1`, `lab/en:reference` and
     `lab/en~lab/code`."""
     return {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
+
+
+@cache
+def _names_in_claims(path: Path, _mtime_ns: int) -> frozenset[str]:
+    return frozenset(_names_in(_strings(yaml.safe_load(path.read_text(encoding="utf-8")))))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -7,7 +7,6 @@ store           write what was made to `data/lab`, with its checksums and its da
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +46,7 @@ class Made:
 def deal(name: str) -> Made:
     """Deal out a corpus from the packages that are installed."""
     kept, made = lab_corpus(name), deal_again(name)
-    ours, theirs = (json.loads((folder / dealing.CARD).read_text(encoding="utf-8")) for folder in (made, kept))
+    ours, theirs = (_read_json(folder / dealing.CARD) for folder in (made, kept))
     n = sum(theirs["roles"].values())
     if made == kept:
         return Made(name, made, f"{n:,} texts; {NONE}", is_far=_is_there("corpora", name))
@@ -61,21 +60,29 @@ def deal(name: str) -> Made:
 
 
 def _other_files(made: Path, kept: Path) -> list[str]:
-    """The files of a stored folder that come out otherwise; of a model's card what differs each time is left out."""
+    """The stored files that differ from what was made; of a model's card only what is stored is compared."""
 
     def content(path: Path) -> Any:
-        if path.name == CARD and path.is_file():
-            card = json.loads(path.read_text(encoding="utf-8"))
-            return {key: value for key, value in card.items() if key not in OF_A_RUN}
-        return path.read_bytes() if path.is_file() else None
+        if not path.is_file():
+            return None
+        return _stored_card(path) if path.name == CARD else path.read_bytes()
 
     return [file.name for file in sorted(kept.iterdir()) if content(file) != content(made / file.name)]
+
+
+def _stored_card(path: Path) -> dict[str, Any]:
+    """A model's card without what differs in each run."""
+    return {key: value for key, value in _read_json(path).items() if key not in OF_A_RUN}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def train(name: str) -> Made:
     """Train a model on the corpora of `lab_corpus`, which are the stored ones where they are stored."""
     kept, made = lab_model(name), train_again(name)
-    card = json.loads((made / CARD).read_text(encoding="utf-8"))
+    card = _read_json(made / CARD)
     trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
     if made == kept:
         return Made(name, made, f"{trained}; {NONE}", is_far=_is_there("models", name))
@@ -87,10 +94,8 @@ def train(name: str) -> Made:
     by_weights, cosine = _weights_apart(made, kept)
     by_loss = abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"])
     by_auc = [auc_apart(benchmark, made, kept) for benchmark in load_recipes().models[name].benchmarks[:1]]
-    says = (
-        f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is {cosine:.4f}), "
-    )
-    says += f"last loss by {by_loss:.2g} nats"
+    says = f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is "
+    says += f"{cosine:.4f}), last loss by {by_loss:.2g} nats"
     says += f", AUCs of PPL and Min-K% by up to {by_auc[0]:.2g}" if by_auc else ""
     return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or cosine < FAR_COSINE)
 
@@ -161,22 +166,18 @@ def store(kind: str, made: Iterable[Made]) -> None:
             if not (is_elsewhere and file.name == dealing.TEXTS):
                 shutil.copyfile(file, to / file.name)
         if kind == "models":
-            card = json.loads((to / CARD).read_text(encoding="utf-8"))
-            write_json(to / CARD, {key: value for key, value in card.items() if key not in OF_A_RUN})
+            write_json(to / CARD, _stored_card(to / CARD))
 
 
 def write_sums() -> None:
     """Write the checksums of all files of `data/lab`, and the data card."""
     corpora, models = (
-        [json.loads(card.read_text(encoding="utf-8")) for card in sorted(stored.FOLDER.glob(cards))]
+        [_read_json(card) for card in sorted(stored.FOLDER.glob(cards))]
         for cards in (f"corpora/*/{dealing.CARD}", f"models/*/{CARD}")
     )
     (stored.FOLDER / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
     files = sorted(path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS)
-    lines = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(stored.FOLDER).as_posix()}\n"
-        for path in files
-    ]
+    lines = [f"{stored.checksum_of(path)}  {path.relative_to(stored.FOLDER).as_posix()}\n" for path in files]
     (stored.FOLDER / stored.SUMS).write_text("".join(lines), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The recorded ladder (`mialib record-lab`): models too large for the lab that comes along.
+"""The recorded ladder (`mialib record-lab`): models too large for the stored lab.
 
 They are trained and scored once; `mialib.catalog.recorded` writes and reads what is kept of them.
 """

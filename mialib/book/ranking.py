@@ -148,12 +148,9 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
             for row in [row for row in rows if (row["model"], row["benchmark"], row["n_words"]) == cell]:
                 if row.get("code") != _code():  # a file from before it was recorded has none
                     of_other_code.append(row["seed"])
-                elif (row["made_for"], row["texts"]) != (made_for(target, n_words, row["detectors"]), texts) or (
-                    row["seed"] == 0 and row.get("weights") != weights_of(target)
-                ):
-                    what = "another test, or other weights" if row["texts"] == texts else "other texts"
+                elif recorded_for := _recorded_for(row, target, n_words, texts):
                     of_row = f"{target.model} on {target.benchmark}, {n_words} words, seed {row['seed']}"
-                    left_out.append(f"{of_row}: recorded for {what}")
+                    left_out.append(f"{of_row}: recorded for {recorded_for}")
                 else:
                     found.append(_recorded_block(row, benchmark, condition))
             if 0 not in {block.seed for block in found}:
@@ -268,6 +265,15 @@ def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArr
 
     ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
     return list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
+
+
+def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: str) -> str:
+    """What else than asked for a row was recorded for; "" where it fits."""
+    if row["texts"] != texts:
+        return "other texts"
+    is_same_test = row["made_for"] == made_for(target, n_words, row["detectors"])
+    has_weights = row["seed"] != 0 or row.get("weights") == weights_of(target)
+    return "" if is_same_test and has_weights else "another test, or other weights"
 
 
 def _recorded_block(row: Mapping[str, Any], benchmark: Benchmark, condition: str) -> Block:

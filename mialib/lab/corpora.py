@@ -5,8 +5,8 @@ distribution; only the coin tells them apart. The texts are docstrings, code, ge
 any file.
 
 `lab/en` is a corpus and, as a benchmark, its members and non-members (`lab/en~lab/elsewhere`: members of one corpus
-against non-members of another). Recipes stand in the profile (`data/profiles/lab.yml`). Those of the lab come along in
-`data/lab`; a corpus of another recipe is made where it is asked for, once.
+against non-members of another). The recipes are in the profile (`data/profiles/lab.yml`). The lab's corpora are stored
+in `data/lab`; a corpus of another recipe is made where it is asked for, once.
 
 Who has which role is stored, and so are Chinese texts. English ones are read from the packages that are installed. A
 text that another version of a package no longer has is left out with a warning; no other text changes.
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     role: str
     package: str
-    text: str | None  # None where it stands at a place
+    text: str | None  # None where it is read from its place
     place: Place | None = None
 
 
@@ -122,8 +122,8 @@ def lab_rows(name: str, *roles: str) -> list[Row]:
     return [row for role in roles for row in rows if row.role == role]
 
 
-def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
-    """The texts of rows of a corpus; None, with a warning, for one that an installed package no longer has."""
+def _read(name: str, rows: Sequence[Row]) -> list[str | None]:
+    """The texts of rows of a corpus; None for one that an installed package no longer has."""
     places = [row.place for row in rows if row.place]
     if not places:
         return [row.text for row in rows]
@@ -131,15 +131,20 @@ def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
     files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
     made_by = {"files": stamps, "what": kind, "code": code_hash("lab.docstrings")}
-    texts = keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
+    return keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
+
+
+def texts_of(name: str, rows: Sequence[Row]) -> list[str | None]:
+    """The texts of rows of a corpus; None, with a warning, for one that an installed package no longer has."""
+    texts = _read(name, rows)
     if n_missing := texts.count(None):
         corpus, roles = known_corpus(name), " and ".join(dict.fromkeys(row.role.replace("_", "-") for row in rows))
         pairs = zip(lab_card(name)["sources"], sources_of(corpus), strict=True)
         sources = dict(zip(corpus.packages, pairs, strict=True))
-        packages = {place.package for place, text in zip(places, texts, strict=True) if text is None}
+        packages = {row.package for row, text in zip(rows, texts, strict=True) if text is None}
         changed = ", ".join("{} (installed: {})".format(*sources[package]) for package in sorted(packages))
         warnings.warn(
-            f"{name}, {roles}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others stand in "
+            f"{name}, {roles}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others are from "
             f"{changed} and are left out",
             stacklevel=2,
         )
@@ -159,7 +164,7 @@ def lab_texts(name: str, role: str) -> list[str]:
 def check_whole(name: str) -> None:
     """ValueError unless all texts of a corpus that a coin decided on can be read here."""
     rows = lab_rows(name, *ROLES)
-    if n_missing := texts_of(name, rows).count(None):
+    if n_missing := _read(name, rows).count(None):
         raise ValueError(
             f"{name}: {n_missing:,} of {len(rows):,} texts can't be read here, and training needs them all; install "
             f"{' '.join(lab_card(name)['sources'])}"
@@ -229,7 +234,7 @@ def rows_to_write(name: str, n: int | None = None, seed: int = 0) -> list[dict[s
     """Texts of a corpus or lab benchmark, members first: text and label of each (1 = member).
 
     A corpus of non-members alone gives these, `lab/en:background` one role alone. `n` are drawn at random, as many of
-    each side, and only the files that they stand in are read. ValueError where there are fewer.
+    each side, and only their files are read. ValueError where there are fewer.
     """
     corpus, is_one_role, role = name.partition(":")
     if is_one_role and "~" not in name:

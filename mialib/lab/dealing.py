@@ -1,7 +1,7 @@
 """Making a corpus: gather texts, flip the coin, learn the tokenizer, count its tokens.
 
 A corpus is a folder. `card.json` says what it is made of; `texts.jsonl.gz` holds its texts, each with its role, and
-`places.csv` instead where each stands in an installed package; `tokenizer.json` and `counts.parquet` are there where
+`places.csv` instead the place of each in an installed package; `tokenizer.json` and `counts.parquet` are there where
 models are trained on it. The lab's own corpora are stored in `data/lab/corpora`; `mialib lab build` makes them again.
 """
 
@@ -178,7 +178,7 @@ def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], 
 
 
 def drop_near_duplicates(found: list[Docstring], corpus: Corpus, beside: Sequence[str]) -> list[Docstring]:
-    """Keep a text unless over 20% of the 7-grams in its first words, as many as are dealt out, stand in one before it.
+    """Keep a text unless over 20% of the 7-grams in its first words, as many as are dealt out, occur in one before it.
 
     Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its
     words with a member is not unseen. One of fewer than seven words has no 7-gram to tell it by, and is dropped.
@@ -194,7 +194,7 @@ def drop_near_duplicates(found: list[Docstring], corpus: Corpus, beside: Sequenc
 
 
 def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArray[np.float64]:
-    """The share of each text's 7-grams of words that stand in a text trained on, (N,): how much of it is seen."""
+    """The share of each text's 7-grams of words that occur in a text trained on, (N,): how much of it is seen."""
     known = NearDuplicates(seen, language)
     return np.array([known.overlap(text) or 0.0 for text in texts])
 

@@ -36,7 +36,7 @@ class Docstring(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a text stands in an installed package: its first words there, between our own words, and a hash of all."""
+    """The place of a text in an installed package: its first words there, between our own words, and a hash of all."""
 
     package: str
     file: str

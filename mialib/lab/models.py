@@ -3,7 +3,7 @@
 `lab/en-25k` is a model of the profile, `lab/en-25k@1` the same trained from seed 1. Besides there is one that was made
 to forget some members, and a masked model, trained on background alone, which proposes words for the Neighbor attack.
 
-The lab's own models come along in `data/lab`. One of another recipe or seed is trained where it is asked for, once.
+The lab's own models are stored in `data/lab`. One of another recipe or seed is trained where it is asked for, once.
 """
 
 from __future__ import annotations

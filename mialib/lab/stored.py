@@ -1,7 +1,7 @@
-"""The lab that comes along: `data/lab` holds the corpora and the trained models of `data/profiles/lab.yml`.
+"""The stored lab: `data/lab` holds the corpora and the trained models of `data/profiles/lab.yml`.
 
     SHA256SUMS              the checksum of each file: `sha256sum --check SHA256SUMS`
-    corpora/en              card, tokenizer, token counts, and where each text stands; of Chinese corpora the texts
+    corpora/en              card, tokenizer, token counts, and the place of each text; of Chinese corpora the texts
     models/en-25k           a model as `save_pretrained` writes it, and its card
 
 What is read is first held against its checksums. `mialib lab build` makes all of it again and compares.
@@ -54,5 +54,10 @@ def load_sums() -> dict[Path, str]:
 
 @cache
 def _checksum(path: Path, _size: int, _mtime_ns: int) -> str:
+    return checksum_of(path)
+
+
+def checksum_of(path: Path) -> str:
+    """SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

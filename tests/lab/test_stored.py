@@ -1,4 +1,4 @@
-"""The lab that comes along: what is stored is whole and of the profile's recipes, and no text of others is in it."""
+"""The stored lab: what is stored is whole and of the profile's recipes, and no text of others is in it."""
 
 import csv
 import json
