@@ -47,14 +47,12 @@ def main() -> None:
     Ctrl-C and SIGTERM end alike: temporary files are removed, what is finished is kept. A second one ends at once.
     """
     try:
+        sys.unraisablehook = _end_where_nothing_is_raised
         for number in SIGNALS:
             signal.signal(number, _stop)
         _run()
     except Stopped as stopped:  # wherever it came, at the very end of `_run` too
-        with suppress(OSError):  # nobody may read it any more
-            print("mialib: stopped; what was kept so far is used the next time", file=sys.stderr, flush=True)
-            sys.stdout.flush()
-        _end(*stopped.args)
+        _say_and_end(stopped)
 
 
 def _open_what_is_closed() -> None:
@@ -110,6 +108,21 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     for every in SIGNALS:
         signal.signal(every, _end)
     raise Stopped(number)
+
+
+def _end_where_nothing_is_raised(unraisable: sys.UnraisableHookArgs) -> None:
+    """A signal that came in a finalizer or a callback of a weak reference (each import has one), whose exceptions
+    Python prints and forgets."""
+    if isinstance(unraisable.exc_value, Stopped):
+        _say_and_end(unraisable.exc_value)
+    sys.__unraisablehook__(unraisable)
+
+
+def _say_and_end(stopped: Stopped) -> NoReturn:
+    with suppress(OSError):  # nobody may read it any more
+        print("mialib: stopped; what was kept so far is used the next time", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    _end(*stopped.args)
 
 
 def _end(number: int, _frame: FrameType | None = None) -> NoReturn:

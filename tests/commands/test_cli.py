@@ -473,6 +473,20 @@ def test_a_page_made_by_hand_says_where_its_results_are(given, results, monkeypa
     assert run.stdout == f"out.ipynb; its results: {results}\n" and str(asked["results"]) == results
 
 
+def test_a_signal_while_an_object_is_finalized_stops_the_command_too():
+    code = (
+        "import os, signal\n"
+        "from mialib import commands\n"
+        "class Hit:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "commands._open_what_is_closed = lambda: Hit() and None\n"
+        "commands.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], text=True, capture_output=True)
+    assert done.returncode == 128 + signal.SIGINT and "Traceback" not in done.stderr
+
+
 def test_a_signal_at_the_very_end_of_a_command_leaves_no_traceback():
     code = (
         "import os, signal\n"
