@@ -15,7 +15,9 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from mialib.book import build, jobs
 from mialib.book.profile import PAPER_TABLE, load_profile
 from mialib.lab.corpora import corpora_of
-from mialib.store import code_hash, hash_of
+from mialib.book.code import code_hash
+from mialib.store import hash_of
+from mialib.versions import versions_of
 
 profile = load_profile(PROFILE_FILE)
 OUT = f"build/{PROFILE}"
@@ -90,7 +92,7 @@ rule score:
     params:
         names=lambda w: names_of(w.scored),
         recipes=lambda w: build.recipes_hash(profile, names_of(w.scored)[:1], corpora_of(names_of(w.scored)[1])),
-        made_by=hash_of([code_hash("scoring", "catalog.models", apart=("lab",)), *versions(*OF_MODELS)]),
+        made_by=hash_of([versions_of("scoring"), *versions(*OF_MODELS)]),
     priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
     run:
         jobs.run(jobs.score, *params.names, output[0], log=log[0])

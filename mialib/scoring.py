@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 
 from mialib.batches import PIECE_CHARACTERS, encode, encode_beginning, in_parts, right_padded, token_batches
 from mialib.models import LoadedModel, find_head, free_bytes, rope_borders
-from mialib.store import code_hash, hash_texts, mialib_version
+from mialib.store import hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import StatsPart, TokenRow, TokenStats, text_hashes
+from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +293,7 @@ class Scorer:
             "max_tokens": loaded.max_tokens,
             **text_hashes(texts),
             "mialib": mialib_version(),
-            "code": code_hash("scoring"),
+            "versions": versions_of("scoring"),
         }
 
     def batches(self, token_ids: Sequence[Sequence[int]]) -> Iterator[list[int]]:

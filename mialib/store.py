@@ -1,13 +1,12 @@
 """Where generated files live, how they are written, and what their names are made of.
 
 Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone, or without a
-clone `~/.cache/mialib`. A kept file's name is a hash of all that determines its content, the code that computes it
-included, so a stale one is never found.
+clone `~/.cache/mialib`. A kept file's name is a hash of all that determines its content, the version of what computes
+it included (`mialib.versions`), so a stale one is never found.
 """
 
 from __future__ import annotations
 
-import ast
 import atexit
 import errno
 import hashlib
@@ -29,7 +28,6 @@ ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip insta
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
 TEMPORARY: dict[Path, int] = {}  # folders of what is being written, and the process that does
 FULL = (errno.ENOSPC, errno.EDQUOT)
-BESIDE = (".yml", ".html", ".css")  # data of a module, in a file of its name
 
 
 def home() -> Path:
@@ -153,68 +151,3 @@ def hash_files(paths: Iterable[Path]) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-@cache
-def code_hash(*modules: str, apart: tuple[str, ...] = ()) -> str:
-    """A hash of modules ("scoring", "lab.training") and of all of mialib that they import, directly or not.
-
-    Comments, docstrings and layout do not count, so only an edit to what the code does makes its results stale. A data
-    file beside a module, of its name, is part of it. Modules and folders in `apart` are left out, because the key holds
-    what they make already, such as a model's weights.
-    """
-    closure = sorted(set().union(*(import_closure(module, apart) for module in modules)))
-    return hash_of([[module, _code(_source(module))] for module in closure])
-
-
-@cache
-def import_closure(module: str, apart: tuple[str, ...] = ()) -> frozenset[str]:
-    """A module and all of mialib's modules that it imports, directly or not, by their names inside the package."""
-    found, left = set(), [module]
-    while left:
-        found.add(name := left.pop())
-        imported = imported_modules(_source(name).read_text(encoding="utf-8"))
-        left += [m for m in imported - found if not {m, m.partition(".")[0]} & set(apart)]
-    return frozenset(found)
-
-
-def _source(module: str) -> Path:
-    path = PACKAGE.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-@cache
-def imported_modules(code: str) -> frozenset[str]:
-    """The modules of mialib that some code imports anywhere, but for those that only type checkers read.
-
-    `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
-    """
-    from mialib import HOME_OF
-
-    tree, names = ast.parse(code), set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.If(test=ast.Name("TYPE_CHECKING")):
-                node.body = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=aliases):
-                names |= {alias.name for alias in aliases}
-            case ast.ImportFrom(module=str(module), names=aliases):  # a module, or names of one
-                names |= {module, *(f"{module}.{alias.name}" for alias in aliases)}
-            case ast.Attribute(value=ast.Name("mialib"), attr=name):
-                names.add(f"mialib.{name}")
-    inside = {name.removeprefix("mialib.") for name in names if name.startswith("mialib.")}
-    inside |= {HOME_OF[name] for name in inside & HOME_OF.keys()}
-    return frozenset(name for name in inside if _source(name).is_file())
-
-
-@cache
-def _code(path: Path) -> str:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        match getattr(node, "body", None):
-            case [ast.Expr(ast.Constant(str())), *rest]:  # a docstring
-                node.body = rest or [ast.Pass()]
-    data = sorted(file for file in path.parent.glob(f"{path.stem}.*") if file.suffix in BESIDE)
-    return "\0".join([ast.unparse(tree), *(file.read_text(encoding="utf-8") for file in data)])

@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from mialib import DETECTORS, detect
 from mialib.catalog.models import load_scorer
 from mialib.passes.inputs import Target, load_inputs
-from mialib.store import DATA, code_hash, write_json
+from mialib.store import DATA, write_json
 
 RESULT = DATA / "recorded" / "agreement.json"
 CODE = {  # detector: repository and file
@@ -165,11 +165,12 @@ def main() -> None:
             "repository": CODE[name][0],
             "commit": commit,
             "file": CODE[name][1],
+            "version": DETECTORS[name].version,
             "largest_difference": float(apart.max()),
             "rank_correlation": float(spearmanr(ours, scores).statistic),
         }
         print(f"{name:16} {apart.max():.1e} of the mean apart, rank correlation {record[name]['rank_correlation']:.6f}")
-    of = {"model": given.model, "revision": inputs.stats.provenance["revision"], "code": code_hash("detectors")}
+    of = {"model": given.model, "revision": inputs.stats.provenance["revision"]}
     write_json(RESULT, {**of, "benchmark": given.benchmark, "n_texts": given.texts, "detectors": record})
 
 

@@ -33,8 +33,9 @@ from mialib.lab.training import HeadLoss, one_thread
 from mialib.models import LoadedModel, find_head, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import ARRAYS, Parts, keep
-from mialib.store import code_hash, hash_of, hash_texts
+from mialib.store import hash_of, hash_texts
 from mialib.text import check_texts, excerpt
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +103,7 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
         ARRAYS,
         ARRAYS,
         texts=hash_texts(texts),
-        code=code_hash("attacks.activations", "lab.training", apart=("lab",)),  # its loss trains proxies
+        **versions_of("activations"),
         **key,
         **made_by,
     )

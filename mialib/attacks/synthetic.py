@@ -24,8 +24,9 @@ from mialib.lab.recipes import Masked, Unlearning
 from mialib.models import LoadedModel
 from mialib.shared.kept import JSON, keep
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
-from mialib.store import code_hash, hash_of, hash_texts, version
+from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     import httpx
@@ -266,8 +267,8 @@ def sample_or_load(
         texts=hash_texts(texts),
         n=n,
         known=hash_texts(known),
-        code=code_hash("attacks.synthetic", apart=("lab",)),
         jieba=version("jieba"),
+        **versions_of("sampling"),
         **given,
         **pass_key(model),
     )

@@ -29,8 +29,9 @@ from mialib.catalog.recorded import recorded_baselines
 from mialib.catalog.registry import is_recorded
 from mialib.metrics import Interval
 from mialib.passes.cache import blind_or_load
-from mialib.store import DATA, code_hash, version
+from mialib.store import DATA, version
 from mialib.text import count_copies
+from mialib.versions import versions_of
 
 LEAKS = "†"
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
@@ -198,7 +199,7 @@ def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
         "members": int(benchmark.labels.sum()),
         "non_members": int((1 - benchmark.labels).sum()),
         "folds": N_FOLDS,
-        "code": code_hash("blind"),
+        "versions": versions_of("blind"),
         "scikit-learn": version("scikit-learn"),
     }
 
@@ -213,8 +214,8 @@ def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[s
             how = "measured here"
         except Unavailable:
             found, source = _of(name, recorded), provenance.get(name, {"benchmark": name})
-            is_older = source.get("code") != code_hash("blind")
-            how = f"recorded{' by other code' if is_older else ''}" if found else "not to be had here"
+            is_older = source.get("versions") != versions_of("blind")
+            how = f"recorded{' by another version' if is_older else ''}" if found else "not to be had here"
         results, sources = [*results, *found], [*sources, source | {"how": how}]
     return results, sources
 

@@ -20,12 +20,13 @@ from typing import Any
 
 import yaml
 
+from mialib.book.code import import_closure
 from mialib.book.notebooks import NOTEBOOKS, read_notebook
 from mialib.book.profile import Page, Profile, load_profile
 from mialib.lab.dealing import sources_of
 from mialib.lab.models import corpora_of_recipe
 from mialib.lab.recipes import Model
-from mialib.store import DATA, ROOT, hash_of, import_closure
+from mialib.store import DATA, ROOT, hash_of
 
 CLAIMS = DATA / "claims.yml"
 TYPICAL = DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json

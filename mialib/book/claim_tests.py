@@ -32,10 +32,11 @@ from mialib.lab.corpora import check_whole, corpora_of, lab_labels, lab_revision
 from mialib.lab.models import by_group, of_seed, recipes_of
 from mialib.model_selection import Candidates, Indices, folds
 from mialib.models import pick_device
-from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid
+from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid, versions_behind
 from mialib.shared.kept import ARRAYS, keep
 from mialib.shared.schema import Strict, read_yaml
-from mialib.store import DATA, code_hash, hash_of, version
+from mialib.store import DATA, hash_of, version
+from mialib.versions import versions_of
 
 CLAIMS_FILE = DATA / "claims.yml"
 CHANCE = "chance"
@@ -335,9 +336,20 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
         "benchmark": _dealt(place.benchmark)[0],
         "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
         "device": pick_device().type,
-        "code": code_hash("book.claim_tests", "lab.training", apart=("lab",)),
-        "versions": [version(name) for name in LIBRARIES],
+        "versions": versions_behind_test(claim),
+        "libraries": [version(name) for name in LIBRARIES],
     }
+
+
+def versions_behind_test(claim: Claim) -> dict[str, int]:
+    """The versions of all that makes a test's scores: of its detectors and what they need, of training and choosing."""
+    found = versions_of("training", *(["choosing"] if any(side.is_chosen for side in claim.scored) else []))
+    for side in claim.scored:
+        if side.detector == PROBE:
+            found |= versions_of("activations", "probe", *(["sampling"] if side.is_sampled else []))
+        else:
+            found |= versions_behind(side.detector)
+    return dict(sorted(found.items()))
 
 
 def _target(place: Target, setting: str, side: Side, seed: int) -> Target:

@@ -29,7 +29,8 @@ from mialib.metrics import (
     compare_tpr_at_fpr_over_seeds,
     tpr_at_fpr_interval,
 )
-from mialib.store import DATA, code_hash
+from mialib.store import DATA
+from mialib.versions import versions_of
 
 RECORDED = DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400
@@ -318,7 +319,7 @@ def record(results: Sequence[Result], simulations: int, seed: int, path: Path = 
         "simulations": (n := {family: how_many(family, simulations) for family in FAMILIES}),
         "monte_carlo_error": {family: sqrt(0.95 * 0.05 / n[family]) for family in FAMILIES},  # of a share of 95 or 5%
         "seed": seed,
-        "code": code_hash("book.coverage"),
+        "versions": versions_of("intervals"),
     }
     save("coverage", results, paper="none", item="coverage of intervals", ran=[made_by], out=path)
 

@@ -4,18 +4,18 @@
     judge_all    of every claim in every setting; judge_on, of those that a page runs
     record       the scores of several seeds, into `data/recorded/claims.parquet`
 
-A verdict rests on several training seeds, which `mialib record` keeps, each with a hash of its test, of its texts and
-of the code that scored. Where one of these is not that of this build, the seed is left out, and the page says so. Of a
-test without a recorded seed 0, one of a file of your own, say, seed 0 is computed. `mialib record --confirm` computes
-the recorded one again and compares. Tables of judgements are in `mialib.book.claims`.
+A verdict rests on several training seeds, which `mialib record` keeps, each with a hash of its test and of its texts
+and the versions of what scored them. Where one of these is not that of this build, the seed is left out, and the page
+says so. Of a test without a recorded seed 0, one of a file of your own, say, seed 0 is computed. Tables of judgements
+are in `mialib.book.claims`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,18 @@ from mialib.book.claim_tests import (
     judged_texts,
     load_claims,
     scores_of,
+    versions_behind_test,
 )
-from mialib.book.recorded import read_rows, scores_code
+from mialib.book.recorded import other_versions, read_rows, weights_of
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
-from mialib.catalog.models import model_revision
 from mialib.catalog.recorded import recorded_models
 from mialib.catalog.registry import is_recorded
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
-from mialib.store import DATA, hash_of
+from mialib.store import DATA
 
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
-KEY = ("claim", "setting")  # of a seed's row
 COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}
 WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", "supported")
 SEEDS_OF_A_VERDICT = 3
@@ -153,9 +152,9 @@ def seeds_of(
             why = "another test"
         elif seed.texts != texts.made_of:
             why = "other texts"
-        elif row.get("code") != _code():  # a file of before it was recorded has none
-            why = "another version of the code"
-        elif seed.seed == 0 and row.get("weights") != weights_of(claims, claim, setting):
+        elif of_versions := other_versions(row, versions_behind_test(claim)):
+            why = of_versions
+        elif seed.seed == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
             why = "other weights than those of data/lab"
         if why:
             left_out.append(f"seed {seed.seed}: recorded for {why}")
@@ -201,21 +200,9 @@ def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
             of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}
             # A list of lists of arrays: parquet has no arrays of three dimensions.
             scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]
-            of_test |= {"texts": scored.texts, "code": _code(), "weights": weights_of(claims, claim, setting, seed)}
-            rows.append(of_test | {"scores": scores})
+            of_test |= {"texts": scored.texts, "weights": weights_of(*claims.models(claim, setting, seed))}
+            rows.append(of_test | {"versions": json.dumps(versions_behind_test(claim)), "scores": scores})
     return rows
-
-
-def _code() -> str:
-    return scores_code("book.claim_tests")
-
-
-def weights_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> str:
-    """A hash of the weights and tokenizers that a test runs under one seed."""
-    return hash_of([_revision(name) for name in claims.models(claim, setting, seed)])
-
-
-_revision = cache(model_revision)  # tests share models
 
 
 def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, dict[str, Any]]]:

@@ -20,7 +20,8 @@ from mialib.catalog.registry import RECORDED
 from mialib.lab.corpora import lab_benchmark, lab_card
 from mialib.lab.models import CARD, lab_recipe, of_seed, times_seen, train_again
 from mialib.passes.cache import count_or_load
-from mialib.store import DATA, ROOT, code_hash, hash_of
+from mialib.store import DATA, ROOT, hash_of
+from mialib.versions import versions_of
 
 PROFILE = DATA / "profiles" / "recorded.yml"
 
@@ -98,7 +99,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         "machine": _device_name(device),
         **made_with(),
         "commit": _commit(),
-        "trained_by": code_hash("lab.training"),  # a commit may be "-dirty"
+        "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
     }
     path = folder / _file_name(name, seed)
     save_training(path, times_seen(recipe, benchmark.texts), stats, provenance)

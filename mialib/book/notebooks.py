@@ -17,8 +17,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mialib.book.code import imported_modules
 from mialib.book.profile import Page, Profile
-from mialib.store import ROOT, imported_modules
+from mialib.store import ROOT
 
 if TYPE_CHECKING:
     from jupyter_client.manager import AsyncKernelManager

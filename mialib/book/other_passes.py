@@ -18,9 +18,10 @@ from mialib.batches import right_padded, token_batches
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import Format, keep
-from mialib.store import code_hash, hash_texts
+from mialib.store import hash_texts
 from mialib.text import check_texts
 from mialib.token_stats import NUMBERS, TokenRow, TokenStats
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +59,7 @@ def other_statistics(
         texts=hash_texts(texts),
         functions={name: code_of(function) for name, function in functions.items()},
         then=then,
-        code=code_hash("book.other_passes", apart=("lab",)),
+        **versions_of("scoring"),
         **pass_key(model),
     )
 

@@ -5,8 +5,8 @@ applies is scored. Hyperparameters of a detector that a paper tunes are chosen o
 all detectors are judged on the other four fifths: an AUC is the mean over the five. The page `which_detector` ranks
 detectors over blocks and averages their AUCs; the statistics are on that page.
 
-    gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`; where no seed 0 is
-                  recorded, those of models of your own, say, seed 0 is computed
+    gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`, a row a detector;
+                  where no seed 0 is recorded, that of models of your own, say, seed 0 is computed
     groups        which blocks belong together: all, one benchmark's, one model's, one length's
     runs          which detectors a bar joins, in a diagram of their order
 """
@@ -28,19 +28,28 @@ from numpy.typing import NDArray
 from mialib.benchmarks import Benchmark
 from mialib.book.pages import check_enough, one_for_each, targets, whole_numbers
 from mialib.book.profile import load_profile
-from mialib.book.recorded import read_rows, scores_code
+from mialib.book.recorded import other_versions, read_rows, weights_of
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import own_counts, reference_texts
-from mialib.catalog.models import model_revision
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
 from mialib.model_selection import HELD_OUT, Indices, folds
-from mialib.passes.inputs import Inputs, Target, cut_inputs, load_inputs, score_all, score_grid, split_lengths
+from mialib.passes.inputs import (
+    Inputs,
+    Target,
+    cut_inputs,
+    load_inputs,
+    score_all,
+    score_grid,
+    split_lengths,
+    versions_behind,
+)
 from mialib.store import DATA, hash_of, hash_texts
+from mialib.versions import versions_of
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
-KEY = ("model", "benchmark", "n_words")  # of a seed's row
+BLOCK = ("model", "benchmark", "n_words", "seed")  # what says of which block a recorded row is
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
 DEAR = {"neighbors", "tempered"}  # what would cost a pass or more of every model for one detector or two
 OWN, SHIFTED = "without a shift", "with a shift"
@@ -130,11 +139,15 @@ def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted
 def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
     """The blocks of each target at each length that its texts have.
 
-    A recorded block counts where it is of the recipes, inputs, hyperparameters, texts and code of today. Seed 0 is
-    computed where it is not recorded. A seed that any cell lacks is left out of all, so that every cell has the same.
+    What is recorded counts, detector by detector, where it is of the recipes, inputs, hyperparameters, texts and
+    versions of today. Seed 0 is computed where nothing of it is. A seed that any cell lacks is left out of all, so that
+    every cell has the same.
     """
     blocks, left_out, ran = [], [], []
-    rows, of_other_code = read_rows(recorded), []
+    of_blocks: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in read_rows(recorded):
+        of_blocks.setdefault(tuple(row[name] for name in BLOCK), []).append(row)
+    not_counted: dict[str, list[dict[str, Any]]] = {}
     for target, condition in of_page:
         benchmark = load_benchmark(target.benchmark)
         check_enough(target.benchmark, benchmark.labels, round(1 / HELD_OUT))
@@ -143,27 +156,25 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
         inputs = None
         for n_words in possible:
-            cell = (target.model, target.benchmark, n_words)
-            texts, found = texts_of(benchmark, n_words, target.corpus), []
-            for row in [row for row in rows if (row["model"], row["benchmark"], row["n_words"]) == cell]:
-                if row.get("code") != _code():  # a file from before it was recorded has none
-                    of_other_code.append(row["seed"])
-                elif recorded_for := _recorded_for(row, target, n_words, texts):
-                    of_row = f"{target.model} on {target.benchmark}, {n_words} words, seed {row['seed']}"
-                    left_out.append(f"{of_row}: recorded for {recorded_for}")
-                else:
-                    found.append(_recorded_block(row, benchmark, condition))
+            cell, texts = (target.model, target.benchmark, n_words), texts_of(benchmark, n_words, target.corpus)
+            found = []
+            for of_block in [rows for (*of, _seed), rows in of_blocks.items() if tuple(of) == cell]:
+                fitting = []
+                for row in of_block:
+                    why = _recorded_for(row, target, n_words, texts)
+                    (not_counted.setdefault(why, []) if why else fitting).append(row)
+                if fitting:
+                    found.append(_recorded_block(fitting, benchmark, condition))
             if 0 not in {block.seed for block in found}:
                 inputs = inputs or load_inputs(target)
                 found.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
             blocks += found
         ran += [inputs] if inputs else []
-    if of_other_code:
-        seeds = ", ".join(map(str, sorted(set(of_other_code))))
-        left_out.append(
-            f"{len(of_other_code)} recorded blocks (seeds {seeds}): another version of the code computed their scores; "
-            "`mialib record` computes them anew"
-        )
+    for why, rows in not_counted.items():
+        of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
+        left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
+    if of_blocks and (new := set(ranked()) - {row["detector"] for rows in of_blocks.values() for row in rows}):
+        left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
     blocks, incomplete = complete(blocks)
     return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *incomplete), tuple(ran))
 
@@ -171,8 +182,7 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
 def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
     scores, chosen = {}, {}
-    ranked = [name for name, known in DETECTORS.items() if not DEAR & set(known.needs)]
-    for name, at_default in score_all(cut, ranked).items():
+    for name, at_default in score_all(cut, ranked()).items():
         if at_default is None:
             continue
         by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
@@ -183,24 +193,35 @@ def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int 
     return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, chosen)
 
 
+def ranked() -> list[str]:
+    """The detectors that are ranked."""
+    return [name for name, known in DETECTORS.items() if not DEAR & set(known.needs)]
+
+
 def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
     """A hash of each text, (N,)."""
     return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) for text in texts], np.int64)
 
 
-def made_for(target: Target, n_words: int, detectors: Iterable[str]) -> str:
-    """A hash of all but the texts that a recorded block must have been computed for: the target of seed 0, length,
-    recipes, and each detector's hyperparameters and their candidates; `detectors` as a block names its scores."""
+def made_for(target: Target, n_words: int, detector: str) -> str:
+    """A hash of all but the texts that a recorded row must have been computed for: the target of seed 0, length,
+    recipes, and the detector's hyperparameters and their candidates; `detector` as a block names its scores."""
     fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
-    known = sorted(set(detectors) & DETECTORS.keys())  # and not those that are at their default besides
-    options = {name: [DETECTORS[name].hyperparameters, DETECTORS[name].grid] for name in known}
-    recipes = recipes_of(name for name in (target.model, target.reference) if name)
+    known = DETECTORS[detector.removesuffix(AT_DEFAULT)]
+    options = [detector, known.hyperparameters, known.grid]
+    recipes = recipes_of(models_of(target))
     return hash_of([fields, n_words, options, recipes])
 
 
-def weights_of(target: Target) -> str:
-    """A hash of the weights and tokenizers of a target's models."""
-    return hash_of([model_revision(name) for name in (target.model, target.reference) if name])
+def models_of(target: Target) -> list[str]:
+    """A target's model and its reference model, as far as it has one."""
+    return [name for name in (target.model, target.reference) if name]
+
+
+def versions_behind_row(detector: str) -> dict[str, int]:
+    """The versions of all that makes a detector's ranks; `detector` as a block names its scores."""
+    name = detector.removesuffix(AT_DEFAULT)
+    return versions_of("training", "choosing") | versions_behind(name)
 
 
 def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
@@ -233,7 +254,7 @@ def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
 
     Seed 0 is the model that is stored.
     """
-    given, rows, code = load_profile().notebooks[PAGE].parameters, [], _code()
+    given, rows = load_profile().notebooks[PAGE].parameters, []
     names = ("models", "benchmarks", "references", "corpora", "shifted")
     for seed in seeds:
         for target, condition in columns(*(given[name] for name in names)):
@@ -242,18 +263,15 @@ def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
             inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
             for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
                 block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
-                row = {"model": target.model, "benchmark": target.benchmark, "n_words": n_words, "seed": seed}
-                texts = texts_of(inputs.benchmark, n_words, target.corpus)
-                row |= {"made_for": made_for(target, n_words, block.scores), "texts": texts, "code": code}
-                row["weights"] = weights_of(inputs.target)
-                ranks, of_fold = zip(*map(_distinct_ranks, block.scores.values()), strict=True)
-                row |= {"detectors": [*block.scores], "ranks": ranks, "of_fold": of_fold}
-                rows.append(row | {"chosen": json.dumps(block.chosen)})
+                shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
+                shared["texts"] = texts_of(inputs.benchmark, n_words, target.corpus)
+                shared["weights"] = weights_of(*models_of(inputs.target))
+                for name, scores in block.scores.items():
+                    row = {"detector": name, "made_for": made_for(target, n_words, name)}
+                    row["versions"] = json.dumps(versions_behind_row(name))
+                    row["ranks"], row["of_fold"] = _distinct_ranks(scores)
+                    rows.append(shared | row | {"chosen": json.dumps(block.chosen.get(name))})
     return rows
-
-
-def _code() -> str:
-    return scores_code("passes.inputs", "model_selection")
 
 
 def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArray[np.uint8]]:
@@ -269,19 +287,22 @@ def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArr
 
 def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: str) -> str:
     """What else than asked for a row was recorded for; "" where it fits."""
+    if row["detector"].removesuffix(AT_DEFAULT) not in DETECTORS:
+        return "a detector that is no longer there"
     if row["texts"] != texts:
         return "other texts"
-    is_same_test = row["made_for"] == made_for(target, n_words, row["detectors"])
-    has_weights = row["seed"] != 0 or row.get("weights") == weights_of(target)
-    return "" if is_same_test and has_weights else "another test, or other weights"
+    if row["made_for"] != made_for(target, n_words, row["detector"]):
+        return "another test"
+    if row["seed"] == 0 and row["weights"] != weights_of(*models_of(target)):
+        return "other weights than those of data/lab"
+    return other_versions(row, versions_behind_row(row["detector"]))
 
 
-def _recorded_block(row: Mapping[str, Any], benchmark: Benchmark, condition: str) -> Block:
-    pairs = zip(row["ranks"], row["of_fold"], strict=True)
-    ranks = [np.array(distinct, np.uint16)[of_fold] for distinct, of_fold in pairs]
-    scores = dict(zip(row["detectors"], ranks, strict=True))
-    cell, texts = (row["model"], row["benchmark"], row["n_words"]), _numbers(benchmark.texts)
-    return Block(*cell, row["seed"], condition, texts, benchmark.labels, scores, json.loads(row["chosen"]))
+def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
+    scores = {row["detector"]: np.array(row["ranks"], np.uint16)[row["of_fold"]] for row in rows}
+    chosen = {row["detector"]: options for row in rows if (options := json.loads(row["chosen"]))}
+    *cell, seed = (rows[0][name] for name in BLOCK)
+    return Block(*cell, seed, condition, _numbers(benchmark.texts), benchmark.labels, scores, chosen)
 
 
 # --- groups of blocks, and runs of detectors ---

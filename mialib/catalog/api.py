@@ -46,9 +46,10 @@ from mialib.catalog.registry import API, LOGPROBS, lacks, tokenizer_of
 from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.retries import EndlessError
 from mialib.models import find_start_token, tokenizer_hash
-from mialib.store import atomic_path, code_hash, hash_of, hash_texts, mialib_version
+from mialib.store import atomic_path, hash_of, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenRow, TokenStats, check_likely
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -218,7 +219,7 @@ def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) 
         "n_texts": len(texts),
         "lacks": lacks(model.name),
         "mialib": mialib_version(),
-        "code": code_hash("catalog.api", apart=("lab",)),
+        "versions": versions_of("api"),
     }
 
 

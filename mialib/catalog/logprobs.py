@@ -23,9 +23,10 @@ from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import LOGPROBS, lacks, tokenizer_of
 from mialib.models import tokenizer_hash
 from mialib.shared.files import read_rows
-from mialib.store import code_hash, hash_files, hash_texts, mialib_version
+from mialib.store import hash_files, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats, check_likely
+from mialib.versions import versions_of
 
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
@@ -89,7 +90,7 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
         "n_texts": len(texts),
         "lacks": lacks(model.name),
         "mialib": mialib_version(),
-        "code": code_hash("catalog.logprobs", apart=("lab",)),
+        "versions": versions_of("logprobs"),
     }
     stats = TokenStats.from_rows(rows, provenance=provenance)
     check_likely(stats, model.name)

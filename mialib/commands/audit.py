@@ -37,8 +37,9 @@ from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
 from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
 from mialib.shared.near_duplicates import ngrams
-from mialib.store import atomic_path, code_hash, hash_files, hash_texts, mialib_version, write_json
+from mialib.store import atomic_path, hash_files, hash_texts, mialib_version, write_json
 from mialib.text import bare, excerpt, language_of, words
+from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ def audit(
         "blind": _blind(texts, non_members, language, copies),
         "does_not_prove": list(DOES_NOT_PROVE),
         "left_out": {},
-        "provenance": [{"mialib": mialib_version(), "code of the baselines": code_hash("blind")}],
+        "provenance": [{"mialib": mialib_version(), "versions": versions_of("blind")}],
     }
     if members:
         report["members"] = _described(members) | {"blind": _blind(members, non_members, language)}

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -511,18 +510,6 @@ def lock() -> None:
 @app.command()
 def record(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
-    confirm: Annotated[
-        bool, typer.Option(help="only compute seed 0 again; where it is as recorded, all seeds hold for today's code")
-    ] = False,
-    older: Annotated[
-        Path | None,
-        typer.Option(
-            help="with --confirm, on another kind of processor than the one that recorded: data/recorded of a clone at "
-            "the recorded commit, after `mialib record --seed 0` there",
-            file_okay=False,
-            exists=True,
-        ),
-    ] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
     from mialib.book import judging, ranking, recorded
@@ -530,21 +517,9 @@ def record(
     from mialib.book.notebooks import clone
 
     clone()
-    if confirm and seeds:
-        raise ValueError("--confirm computes seed 0 again, and no other; leave --seed out")
-    if older and not confirm:
-        raise ValueError("--older goes with --confirm")
-    for path, key, rows_of in (
-        (ranking.RECORDED_FILE, ranking.KEY, ranking.rows_of),
-        (judging.RECORDED_FILE, judging.KEY, partial(judging.rows_of, load_claims())),
-    ):
-        rows = rows_of([0] if confirm else seeds or [0, 1, 2])
-        if confirm:
-            left = recorded.confirm_rows(path, rows, key, older and older / path.name)
-            which = f": {'; '.join(left)}" if left else ""
-            say(f"{path.name}: {len(left) or 'no'} tests are no longer as recorded{which}")
-        else:
-            recorded.write_rows(path, rows)
+    of_seeds = seeds or [0, 1, 2]
+    recorded.write_rows(ranking.RECORDED_FILE, ranking.rows_of(of_seeds))
+    recorded.write_rows(judging.RECORDED_FILE, judging.rows_of(load_claims(), of_seeds))
 
 
 @app.command("record-lab")

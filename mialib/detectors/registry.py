@@ -48,13 +48,19 @@ class Detector:
     reads: tuple[str, ...] = ()  #: columns of TokenRow, besides log_prob
     grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
     is_later: bool = False  #: than the four papers, whose tables do not have it
+    version: int = 1  #: raised by hand when its scores change, as in `mialib.versions`
 
 
 DETECTORS: dict[str, Detector] = {}
 
 
 def detector(
-    name: str, label: str, reads: tuple[str, ...] = (), grid: Grid | None = None, is_later: bool = False
+    name: str,
+    label: str,
+    reads: tuple[str, ...] = (),
+    grid: Grid | None = None,
+    is_later: bool = False,
+    version: int = 1,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Register a function of one text under `name`."""
 
@@ -70,6 +76,7 @@ def detector(
             reads=reads,
             grid=grid or {},
             is_later=is_later,
+            version=version,
         )
         return score_text
 

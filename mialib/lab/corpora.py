@@ -31,7 +31,8 @@ from mialib.lab.docstrings import Place, read_places, source_file
 from mialib.lab.recipes import Corpus, load_recipes
 from mialib.lab.stored import stored
 from mialib.shared.kept import JSON, keep, once
-from mialib.store import code_hash, hash_of, hash_texts, home, version
+from mialib.store import hash_of, hash_texts, home, version
+from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +81,8 @@ def _made_by(corpus: Corpus) -> dict[str, Any]:
     """What else determines a corpus: the versions of the packages that its texts are from, or its file; the code."""
     made_by = {
         "sources": sources_of(corpus),
-        "code": code_hash("lab.dealing"),
         "tokenizers": version("tokenizers"),
+        **versions_of("gathering", "dealing"),
     }
     if corpus.apart_from:
         made_by["apart_from"] = lab_card(corpus.apart_from)["content_hash"]
@@ -130,7 +131,7 @@ def _read(name: str, rows: Sequence[Row]) -> list[str | None]:
     kind = "code" if known_corpus(name).source == "code" else "docstring"
     files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
-    made_by = {"files": stamps, "what": kind, "code": code_hash("lab.docstrings")}
+    made_by = {"files": stamps, "what": kind, **versions_of("gathering")}
     return keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
 
 

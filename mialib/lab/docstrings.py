@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mialib.shared.kept import JSON, keep
-from mialib.store import code_hash, hash_texts
+from mialib.store import hash_texts
+from mialib.versions import versions_of
 
 VERSION = re.compile(r"version(?:added|changed):{1,2} ?v?(\d+(?:\.\d+)*)")  # a directive of Sphinx
 
@@ -128,7 +129,7 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
 
     folder, files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    made_by = {"package": package, "files": stamps, "code": code_hash("lab.docstrings")}
+    made_by = {"package": package, "files": stamps, **versions_of("gathering")}
     kept = keep(f"sources/{kind}", make, JSON, **made_by)
     return [Docstring(*row)._replace(arguments=tuple(row[3])) for row in kept]
 

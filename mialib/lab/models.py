@@ -24,7 +24,8 @@ from mialib.lab.dealing import END_OF_TEXT, load_tokenizer
 from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
 from mialib.lab.stored import stored
 from mialib.shared.kept import Format, Parts, once, remove
-from mialib.store import code_hash, hash_files, hash_of, home, version, write_json
+from mialib.store import hash_files, hash_of, home, version, write_json
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -84,8 +85,8 @@ def _key(name: str) -> str:
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab_card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
-    code = [code_hash("lab.training"), version("torch"), version("transformers"), version("tokenizers")]
-    return hash_of([recipe.model_dump(), made_of, code])
+    libraries = [version(name) for name in ("torch", "transformers", "tokenizers")]
+    return hash_of([recipe.model_dump(), made_of, libraries, versions_of("training")])
 
 
 def _make(name: str, folder: Path, kept: Path, device: str) -> None:

@@ -1,7 +1,7 @@
 """Score or load: token statistics, token frequencies and neighbors are computed once and kept.
 
-A key holds the content of model, tokenizer and texts, device and dtype, start token, library versions and the code that
-computes, so changing any of them misses the cache instead of finding a stale result.
+A key holds the content of model, tokenizer and texts, device and dtype, start token, and the versions of libraries and
+of what computes (`mialib.versions`), so changing any of them misses the cache instead of finding a stale result.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from mialib.catalog.registry import is_api, is_recorded
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, alone, keep, kept_path
-from mialib.store import code_hash, hash_texts, version
+from mialib.store import hash_texts, version
 from mialib.token_stats import StatsPart, TokenStats
+from mialib.versions import versions_of
 
-LAB = ("lab",)  # what it trains and gathers is in a key by its content
 STATS = Format(".parquet", TokenStats.save, TokenStats.load)
 STATS_PARTS = Format(".parquet", StatsPart.save, StatsPart.load)
 COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
@@ -69,11 +69,10 @@ def score_or_load(
         scorer = load_scorer(model, **options, revision=key["model"])  # this may have waited for another process
         return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
 
-    code = code_hash("scoring", "catalog.models", apart=LAB)
     key |= ({"after": hash_texts([after])} if after else {}) | (
         {"temperature": temperature} if temperature != 1 else {}
     )
-    return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), code=code, **key)
+    return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), **versions_of("scoring"), **key)
 
 
 def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
@@ -88,8 +87,7 @@ def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> 
             was_asked.append(True)
             return api.score(loaded, texts, replies)
 
-    code = code_hash("catalog.api", apart=LAB)
-    stats = keep("token_stats", make, STATS, texts=hash_texts(texts), code=code, **asked)
+    stats = keep("token_stats", make, STATS, texts=hash_texts(texts), **versions_of("api"), **asked)
     if was_asked:
         with alone(replies):
             api.drop_replies(replies, texts)
@@ -111,8 +109,8 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
         "tokenizer": tokenizer_hash(tokenizer),
         "size": size,
         "corpus": corpus_identity(corpus),
-        "code": code_hash("frequency"),
-        "versions": [version("tokenizers")],
+        "tokenizers": version("tokenizers"),
+        **versions_of("counting"),
     }
 
     def make(parts: Parts) -> TokenFrequency:
@@ -141,8 +139,8 @@ def neighbors_or_load(
         JSON,
         JSON,
         texts=hash_texts(texts),
-        code=code_hash("attacks.neighbors", apart=LAB),
         jieba=version("jieba"),
+        **versions_of("neighbors"),
         **given,
         **key,
     )
@@ -185,8 +183,8 @@ def neighbor_log_probs_or_load(
         ARRAYS,
         masked_lm=model_revision(masked_lm),
         texts=hash_texts(texts),
-        code=code_hash("attacks.neighbors", "scoring", apart=LAB),
         jieba=version("jieba"),
+        **versions_of("neighbors", "scoring"),
         **given,
         **key,
     )["log_prob"]
@@ -207,8 +205,8 @@ def blind_or_load(
         baseline=kind,
         language=language,
         groups=None if groups is None else np.asarray(groups).tolist(),
-        code=code_hash("blind"),
-        versions=[version("scikit-learn")],
+        scikit_learn=version("scikit-learn"),
+        **versions_of("blind"),
     )["scores"]
 
 

@@ -35,6 +35,7 @@ from mialib.plain import plain_indices
 from mialib.shared.schema import Strict
 from mialib.text import bare, count_words, excerpt
 from mialib.token_stats import TokenStats
+from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Need:
     made_from: str | None = None  # the field of Target that names it; None: the texts alone
     option: str = ""  # of the command line
     missing: str = ""  # why it may be lacking
+    made_by: str = "scoring"  # whose version counts, of `mialib.versions`
 
 
 def _lowercase(inputs: Inputs) -> TokenStats | None:
@@ -147,9 +149,13 @@ NEEDS = {
         "no smaller model is named (references)",
     ),
     "frequency": Need(
-        _frequency, "corpus", "--corpus", "no reference corpus is named (corpora), or the token ids are not known"
+        _frequency,
+        "corpus",
+        "--corpus",
+        "no reference corpus is named (corpora), or the token ids are not known",
+        "counting",
     ),
-    "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made"),
+    "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made", "neighbors"),
     "tempered": Need(_tempered, missing="the model is not here, only log-probs at one temperature"),
     "after_non_members": Need(
         lambda inputs: _after(inputs, inputs.target.non_member_prefix),
@@ -363,6 +369,12 @@ def score_all(
         name: None if unavailable_reason(inputs, name) else scores_of(inputs, name, **hyperparameters.get(name, {}))
         for name in detectors
     }
+
+
+def versions_behind(detector: str) -> dict[str, int]:
+    """The versions of all that makes a detector's scores: its own, of the pass, and of what it needs besides."""
+    known = get_detector(detector)
+    return versions_of("scoring", *{NEEDS[need].made_by for need in known.needs}) | {detector: known.version}
 
 
 def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candidates:

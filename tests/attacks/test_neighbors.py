@@ -14,6 +14,7 @@ from mialib.attacks.neighbors import make_neighbors, neighbor_log_probs
 from mialib.catalog.models import Scorer
 from mialib.passes import cache
 from mialib.text import word_spans
+from mialib.versions import VERSIONS
 
 ODD = "  The  mill,\n\tstands (near)\n\n    the\u00a0river <mask> </s> — Naïve café 🙂! \n"
 TEXTS = [SENTENCES[0], ODD, SENTENCES[6], "the mill", SENTENCES[4]]
@@ -235,7 +236,7 @@ def test_neighbors_that_broke_off_go_on(masked_folder, model_folder, made, monke
         assert len(rest) == len(TEXTS) - 3, "all but the two that were there, and the last"
 
 
-@pytest.mark.parametrize("change", ["texts", "n_neighbors", "seed", "language", "code", "versions"])
+@pytest.mark.parametrize("change", ["texts", "n_neighbors", "seed", "language", "version", "jieba"])
 def test_the_cache_misses_when_anything_that_matters_changes(masked_folder, monkeypatch, change):
     texts, options = ["The mill stands near the river", "The old mill"], {"n_neighbors": 3}
     cache.neighbors_or_load(texts, masked_folder, **options)
@@ -243,9 +244,9 @@ def test_the_cache_misses_when_anything_that_matters_changes(masked_folder, monk
     monkeypatch.setattr(neighbors, "make_neighbors", lambda texts, *_, **__: calls.append(1) or [["a"]] * len(texts))
     if change == "texts":
         texts = texts[::-1]
-    elif change == "code":
-        monkeypatch.setattr(cache, "code_hash", lambda *_, **__: "another")
-    elif change == "versions":
+    elif change == "version":
+        monkeypatch.setitem(VERSIONS, "neighbors", 0)
+    elif change == "jieba":
         monkeypatch.setattr(cache, "version", lambda _: "another")
     else:
         options[change] = {"n_neighbors": 4, "seed": 1, "language": "zh"}[change]

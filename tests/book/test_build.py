@@ -8,10 +8,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.book import build
 from mialib.book.build import Job, jobs_of, needs_of, seconds_to_end, simulate
+from mialib.book.code import import_closure, imported_modules
 from mialib.book.notebooks import read_notebook, with_values
 from mialib.book.profile import Page, Profile, load_profile
 from mialib.lab import dealing
-from mialib.store import ROOT, import_closure, imported_modules
+from mialib.store import ROOT
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 CORPUS = {"source": "patents", "language": "zh", "words": 8, "members": 4, "non_members": 4, "seed": 0}

@@ -31,7 +31,8 @@ from mialib.lab.recipes import Training, Unlearning
 from mialib.metrics import Interval, auc, compare_auc, compare_auc_over_seeds
 from mialib.model_selection import folds
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
-from mialib.store import ROOT, hash_of, import_closure
+from mialib.store import ROOT, hash_of
+from mialib.versions import VERSIONS
 
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
@@ -426,13 +427,13 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     claims = load_claims(tmp_path / "claims.yml")
     live = score_claim(claims, claims.claims[0], "here", seed=0)
     # A folder has one training seed only; what is recorded for another is that of the same weights here.
-    monkeypatch.setattr(judging, "_revision", lambda name: name.partition("@")[0])
+    monkeypatch.setattr(judging, "weights_of", lambda *names: str(names))
     monkeypatch.setattr(judging, "scores_of", lambda c, claim, setting, seed=0: replace(live, seed=seed))
     path = tmp_path / "recorded.parquet"
     write_rows(path, judging.rows_of(claims, [0, 1, 2]))
     [_, (first, row), (second, _)] = load_recorded("x", "here", path)
     assert (first.seed, second.seed) == (1, 2) and row["test"] == claims.test_hash(claims.claims[0], "here")
-    assert row["code"] == judging._code()
+    assert json.loads(row["versions"]) == claim_tests.versions_behind_test(claims.claims[0])
     np.testing.assert_allclose(first.scores, live.scores, rtol=1e-6)
     assert not load_recorded("x", "there", path) and not load_recorded("x", "here", tmp_path / "none.parquet")
     [judgement] = judging.judge_all(claims, path)
@@ -442,9 +443,13 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
         [other] = judging.judge_all(claims, path)
     assert other.seeds == (0, 1, 2) and other.left_out == ("seed 0: recorded for other weights than those of data/lab",)
     with monkeypatch.context() as patch:
-        patch.setattr(judging, "_code", lambda: "a newer one")
+        patch.setitem(VERSIONS, "scoring", 7)
         [other] = judging.judge_all(claims, path)
-    assert other.seeds == (0,) and other.left_out[1] == "seed 1: recorded for another version of the code"
+    assert other.seeds == (0,) and other.left_out[1].endswith("(scoring 1, now 7)")
+    with monkeypatch.context() as patch:  # of a detector that is no side of the claim
+        patch.setitem(DETECTORS, "zlib", replace(DETECTORS["zlib"], version=7))
+        [other] = judging.judge_all(claims, path)
+    assert other.seeds == (0, 1, 2)
 
     written["claims"][0]["against"] = [{"detector": "zlib"}]
     (tmp_path / "claims.yml").write_text(yaml.safe_dump(written))
@@ -669,8 +674,9 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     texts = judged_texts(stated, claim, setting)
     scores = np.tile(np.where(texts.labels == 1, 1.0, 0.0), (len(claim.sides), len(texts.runs), 1))
     row = {"claim": claim.id, "setting": setting, "test": stated.test_hash(claim, setting), "texts": texts.made_of}
-    row["weights"] = judging.weights_of(stated, claim, setting)
-    rows = [row | {"seed": s, "code": judging._code(), "scores": [list(of) for of in scores]} for s in range(3)]
+    row["weights"] = judging.weights_of(*stated.models(claim, setting))
+    row["versions"] = json.dumps(claim_tests.versions_behind_test(claim))
+    rows = [row | {"seed": s, "scores": [list(of) for of in scores]} for s in range(3)]
     write_rows(tmp_path / "claims.parquet", rows)
     judgement = judging.judge_one(stated, claim, setting, tmp_path / "claims.parquet")
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
@@ -681,21 +687,12 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     ("claim", "setting"), [("surp-beats-min-k", "Chinese"), ("contamination-shows-with-repeats", "Repeats")]
 )
 def test_what_is_recorded_is_what_the_stored_models_give_today(claim, setting):
-    """`mialib record --confirm` does this for all tests, to the last bit; here on whichever processor."""
     stated = load_claims()
     [test] = [one.at(setting) for one in stated.claims if one.id == claim]
-    [recorded] = [
-        seed for seed, row in load_recorded(claim, setting) if (row["seed"], row["code"]) == (0, judging._code())
-    ]
+    [recorded] = [seed for seed, row in load_recorded(claim, setting) if row["seed"] == 0]
     live = score_claim(stated, test, setting, 0)
     assert live.texts == recorded.texts
     np.testing.assert_allclose(live.scores, recorded.scores, atol=1e-3)
-
-
-def test_nothing_that_is_drawn_or_shown_makes_a_judgement_stale():
-    drawn_or_shown = {"book.claims", "book.tables", "book.figures", "book.ranking"}
-    assert not drawn_or_shown & import_closure("book.judging")
-    assert not {*drawn_or_shown, "book.judging", "book.results"} & import_closure("book.claim_tests")
 
 
 def test_the_fifths_that_chose_differently_widen_the_interval():

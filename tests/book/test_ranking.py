@@ -19,6 +19,7 @@ from mialib.book.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, condi
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc, compare_auc_over_seeds
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
+from mialib.versions import VERSIONS
 
 N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
@@ -425,12 +426,33 @@ def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_pag
     assert recorded.read_provenance(recorded_file)["torch"]
 
 
-def test_what_other_code_recorded_is_left_out_and_said_once(of_page, recorded_file, monkeypatch):
-    monkeypatch.setattr(ranking, "_code", lambda: "another")
+def test_a_detector_of_another_version_is_left_out_alone(of_page, recorded_file, monkeypatch):
+    monkeypatch.setitem(DETECTORS, "min_k", replace(DETECTORS["min_k"], version=7))
+    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    assert {b.seed for b in gathered.blocks} == {0, 1, 2} and not gathered.ran
+    assert {"min_k", "min_k" + AT_DEFAULT} == {*DETECTORS, "min_k" + AT_DEFAULT} & recorded_names(recorded_file) - {
+        name for b in gathered.blocks for name in b.scores
+    }
+    [line] = gathered.left_out
+    assert "min_k 1, now 7" in line and line.startswith("24 ")
+
+
+def recorded_names(path):
+    return {row["detector"] for row in recorded.read_rows(path)}
+
+
+def test_a_new_detector_drops_nothing_and_is_said_to_lack(of_page, recorded_file, monkeypatch):
+    monkeypatch.setitem(DETECTORS, "new", replace(DETECTORS["ppl"], name="new"))
+    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    assert len(gathered.blocks) == 12 and not gathered.ran
+    [line] = gathered.left_out
+    assert line.startswith("new: nothing is recorded")
+
+
+def test_seed_0_is_computed_where_nothing_that_is_recorded_counts(of_page, recorded_file, monkeypatch):
+    monkeypatch.setitem(VERSIONS, "scoring", 7)
     gathered = ranking.gather(of_page, [3, 5], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0} and len(gathered.ran) == 2
-    [line] = gathered.left_out
-    assert line.startswith("12 recorded blocks (seeds 0, 1, 2): another version of the code")
 
 
 def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(of_page, recorded_file, monkeypatch):
@@ -438,41 +460,33 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
     with monkeypatch.context() as patch:
         patch.setitem(DETECTORS, "min_k", replace(known, hyperparameters={"k": 10}))
         gathered = ranking.gather(of_page, [3], recorded_file)
-    assert {b.seed for b in gathered.blocks} == {0}
-    assert sum("seed 1: recorded for another test, or other weights" in line for line in gathered.left_out) == 2
+    assert {b.seed for b in gathered.blocks} == {0, 1, 2} and not any("min_k" in b.scores for b in gathered.blocks)
+    assert "another test" in gathered.left_out[0]
     with monkeypatch.context() as patch:
         patch.setattr(ranking, "hash_texts", lambda texts: "others")
         gathered = ranking.gather(of_page, [3], recorded_file)
-    assert sum("recorded for other texts" in line for line in gathered.left_out) == 6
+    assert {b.seed for b in gathered.blocks} == {0} and "other texts" in gathered.left_out[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(ranking, "weights_of", lambda *_: "others")
+        gathered = ranking.gather(of_page, [3], recorded_file)
+    assert len(gathered.blocks) == 6 and len(gathered.ran) == 2, "seed 0 of these weights, beside the other seeds"
     page_without = [(target.but(reference=None), condition) for target, condition in of_page]
-    gathered = ranking.gather(page_without, [3], recorded_file)
-    assert sum("recorded for another test, or other weights" in line for line in gathered.left_out) == 6, (
-        "other detectors apply"
-    )
+    assert "another test" in ranking.gather(page_without, [3], recorded_file).left_out[0]
 
 
-@pytest.mark.parametrize("confirms", [False, True])
-def test_one_command_records_or_confirms_both_files(monkeypatch, confirms):
+def test_one_command_records_both_files(monkeypatch):
     from typer.testing import CliRunner
 
     from mialib.book import judging
     from mialib.commands.cli import app
 
-    written, confirmed = [], []
+    written = []
     monkeypatch.setattr(ranking, "rows_of", lambda seeds: [("ranking", seeds)])
     monkeypatch.setattr(judging, "rows_of", lambda stated, seeds: [("claims", seeds)])
     monkeypatch.setattr(recorded, "write_rows", lambda path, rows: written.append((path.stem, *rows)))
-    monkeypatch.setattr(
-        recorded, "confirm_rows", lambda path, rows, key, older: confirmed.append((path.stem, *rows)) or ["x"]
-    )
-    done = CliRunner().invoke(app, ["record", *(["--confirm"] if confirms else ["--seed", "3"])])
+    done = CliRunner().invoke(app, ["record", "--seed", "3"])
     assert done.exit_code == 0, done.output
-    seeds = [0] if confirms else [3]
-    assert (confirmed if confirms else written) == [("ranking", ("ranking", seeds)), ("claims", ("claims", seeds))]
-    assert not (written if confirms else confirmed)
-    assert done.output.count("1 tests are no longer as recorded: x") == (2 if confirms else 0)
-    both = CliRunner().invoke(app, ["record", "--seed", "3", "--confirm"])
-    assert "computes seed 0 again, and no other" in str(both.exception)
+    assert written == [("ranking", ("ranking", [3])), ("claims", ("claims", [3]))]
 
 
 def test_shifted_benchmarks_are_given_for_each_model_or_for_none():

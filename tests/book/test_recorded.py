@@ -10,7 +10,7 @@ import yaml
 from conftest import random_rows
 from typer.testing import CliRunner
 
-from mialib.book import judging, ladder, recorded
+from mialib.book import judging, ladder
 from mialib.book.blind_tables import leak_note
 from mialib.book.claim_tests import Claims
 from mialib.book.pages import times_known
@@ -319,28 +319,3 @@ def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [larger]})
     of_one_seed = judging.judge_one(claims, claims.claims[0], "here")
     assert of_one_seed.seeds == (0,) and of_one_seed.verdict == "inconclusive", "the larger model has one training"
-
-
-def row(seed, code, scores, texts="t"):
-    return {"id": "a", "seed": seed, "code": code, "texts": texts, "scores": np.array(scores, np.float32)}
-
-
-@pytest.mark.parametrize(
-    ("now", "older", "left"),
-    [
-        ([1.0, 2.0], None, []),
-        ([1.0, 2.1], None, ["a"]),
-        ([1.0, 2.1], row(0, "old", [1.0, 2.1]), []),  # this processor sums otherwise, with both versions of the code
-        ([1.0, 2.1], row(0, "old", [1.0, 2.2]), ["a"]),
-        ([1.0, 2.1], row(0, "another", [1.0, 2.1]), ["a"]),
-        ([1.0, 2.1], row(0, "old", [1.0, 2.1], "others"), ["a"]),
-    ],
-)
-def test_later_code_is_held_against_the_code_that_recorded(tmp_path, now, older, left):
-    path, other = tmp_path / "rows.parquet", tmp_path / "older.parquet"
-    recorded.write_rows(path, [row(0, "old", [1.0, 2.0]), row(1, "old", [3.0, 4.0])])
-    if older:
-        recorded.write_rows(other, [older])
-    assert recorded.confirm_rows(path, [row(0, "new", now)], ["id"], other if older else None) == left
-    assert [found["code"] for found in recorded.read_rows(path)] == (["old"] * 2 if left else ["new"] * 2)
-    assert [found["scores"] for found in recorded.read_rows(path)] == [[1.0, 2.0], [3.0, 4.0]], "the numbers stay"

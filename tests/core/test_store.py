@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import grimp
 import pytest
 
 from mialib import store
@@ -96,123 +95,6 @@ def test_a_hash_of_files_is_of_names_and_contents_and_not_of_places(tmp_path):
     assert len({first, write("three", a="2", b="1"), write("four", a="1", c="2"), write("five", a="1")}) == 4
 
 
-# --- what an edit to code makes stale ---
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of a few modules, in mialib's place: `edit` writes a module, `code_hash` forgets what it knew."""
-    forget()
-    monkeypatch.setattr(store, "PACKAGE", tmp_path / "mialib")
-    modules = {
-        "__init__": "",
-        "top": "from mialib.wing.middle import value\n\ndef f(x):\n    return x + value\n",
-        "wing/__init__": "",
-        "wing/middle": "def late():\n    from mialib import low\n    return low.n\n\nvalue = 1\n",
-        "low": "n = 1\n",
-        "apart": "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from mialib.top import f\nelse:\n    from mialib import low\n",
-        "unrelated": "import mialib_other.top\nfrom mialibs import low\n",
-        "plain": "import mialib.wing.middle as m\n",
-    }
-    for name, source in modules.items():
-        edit(tmp_path, name, source)
-    yield tmp_path
-    forget()
-
-
-def forget():
-    for known in (store.import_closure, store.imported_modules, store._code):
-        known.cache_clear()
-
-
-def edit(folder, module, source):
-    path = folder / "mialib" / f"{module}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source)
-
-
-def code_hash(*modules, **options):
-    forget()
-    store.code_hash.cache_clear()
-    return store.code_hash(*modules, **options)
-
-
-def test_a_closure_is_all_that_a_module_imports_whenever_it_does(package):
-    assert store.import_closure("top") == {"top", "wing.middle", "low"}, "an import inside a function counts too"
-    assert store.import_closure("wing.middle") == {"wing.middle", "low"}
-    assert store.import_closure("unrelated") == {"unrelated"}
-    assert store.import_closure("plain") == {"plain", "wing.middle", "low"}
-
-
-def test_what_only_type_checkers_import_does_not_count(package):
-    assert store.import_closure("apart") == {"apart", "low"}
-    before = code_hash("apart")
-    edit(package, "top", "def f(x):\n    return 7\n")
-    assert code_hash("apart") == before
-
-
-def test_an_edit_to_docstrings_comments_or_layout_changes_nothing(package):
-    before = code_hash("top")
-    edit(
-        package,
-        "top",
-        '"""A module."""\n\n# a comment\nfrom mialib.wing.middle import (\n    value,\n)\n\n\n'
-        'def f(x):  # another\n    """Add."""\n    return (x + value)\n',
-    )
-    edit(package, "low", '"""Low."""\nn = 1  # one\n')
-    assert code_hash("top") == before
-
-
-def test_a_docstring_is_a_string_that_stands_first_and_no_other(package):
-    edit(package, "low", 'class A:\n    """A."""\n\nn = 1\n')
-    before = code_hash("low")
-    edit(package, "low", 'class A:\n    """B."""\n\nn = 1\n')
-    assert code_hash("low") == before
-    edit(package, "low", 'class A:\n    text = """B."""\n\nn = 1\n')
-    assert code_hash("low") != before
-
-
-@pytest.mark.parametrize("module", ["top", "wing/middle", "low"])
-def test_an_edit_to_code_of_an_imported_module_counts(package, module):
-    before, apart = code_hash("top"), code_hash("unrelated")
-    path = package / "mialib" / f"{module}.py"
-    edit(package, module, path.read_text() + "\n\ndef g():\n    return 2\n")
-    assert code_hash("top") != before and code_hash("unrelated") == apart
-
-
-@pytest.mark.parametrize("suffix", [".yml", ".html", ".css"])
-def test_data_beside_a_module_is_part_of_its_code(package, suffix):
-    before, other = code_hash("top"), code_hash("unrelated")
-    data = package / "mialib" / "wing" / f"middle{suffix}"
-    data.write_text("words: [a, b]\n")
-    with_data = code_hash("top")
-    data.write_text("words: [a, c]\n")
-    assert len({before, with_data, code_hash("top")}) == 3 and code_hash("unrelated") == other
-
-
-def test_modules_apart_do_not_count_and_neither_does_what_they_alone_import(package):
-    assert store.import_closure("top", ("wing",)) == store.import_closure("top", ("wing.middle",)) == {"top"}
-    before = code_hash("top", apart=("wing",))
-    edit(package, "low", "n = 2\n")
-    edit(package, "wing/middle", "value = 2\n")
-    assert code_hash("top", apart=("wing",)) == before != code_hash("top")
-
-
-def test_several_modules_hash_as_one_set_whatever_their_order(package):
-    assert code_hash("top", "unrelated") == code_hash("unrelated", "top", "low") != code_hash("top")
-
-
-def test_the_closures_are_those_that_grimp_finds():
-    graph = grimp.build_graph("mialib", exclude_type_checking_imports=True)
-    folders = {f"mialib.{path.parent.name}" for path in store.PACKAGE.glob("*/__init__.py")}
-    modules = graph.modules - folders - {"mialib"}
-    assert len(folders) == 9 and len(modules) > 40
-    for module in modules:
-        found = {f"mialib.{name}" for name in store.import_closure(module.removeprefix("mialib."))}
-        assert found - folders == graph.find_upstream_modules(module) - folders - {"mialib"} | {module}, module
-
-
 # --- where things lie ---
 
 
@@ -246,7 +128,3 @@ def test_json_is_written_whole_and_for_people(tmp_path):
     with pytest.raises(TypeError):
         store.write_json(tmp_path / "a.json", {"x": object()})
     assert json.loads((tmp_path / "a.json").read_text()) == {"河": [1]}
-
-
-def test_the_code_of_trainings_is_that_of_training_alone():
-    assert store.import_closure("lab.training") == {"lab.training", "batches"}, "every model would be trained anew"

@@ -15,6 +15,7 @@ from mialib.lab.docstrings import Docstring, read_docstrings
 from mialib.lab.recipes import Corpus, load_recipes
 from mialib.shared.kept import Parts
 from mialib.store import home
+from mialib.versions import VERSIONS
 
 TINY = {
     "name": "tiny",
@@ -525,18 +526,10 @@ def use_corpus(monkeypatch, tmp_path, **changes):
     monkeypatch.setenv("MIALIB_PROFILE", str(path))
 
 
-def edit(monkeypatch, module, *modules):
-    """As if the code of these modules, which `module` makes a key of, had been edited."""
-    code_hash = module.code_hash
-    monkeypatch.setattr(
-        module, "code_hash", lambda *names: "edited" if set(names) & set(modules) else code_hash(*names)
-    )
-
-
 def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
     models.lab_model("lab/tiny-5k")
     gathered, make_corpus = [], dealing.make_corpus
-    edit(monkeypatch, corpora, "lab.dealing")
+    monkeypatch.setitem(VERSIONS, "dealing", 0)
     monkeypatch.setattr(dealing, "make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
     models.lab_model("lab/tiny-5k")
     assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
@@ -563,7 +556,7 @@ def test_the_same_texts_in_other_roles_train_anew(monkeypatch, trainings, tmp_pa
 
 def test_another_training_code_trains_anew(monkeypatch, trainings):
     models.lab_model("lab/tiny-5k")
-    edit(monkeypatch, models, "lab.training")
+    monkeypatch.setitem(VERSIONS, "training", 0)
     models.lab_model("lab/tiny-5k")
     assert len(trainings) == 2
 

@@ -10,6 +10,7 @@ import mialib
 from mialib.catalog import models
 from mialib.passes import cache
 from mialib.scoring import Scorer
+from mialib.versions import VERSIONS
 
 
 def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monkeypatch):
@@ -19,7 +20,7 @@ def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monk
     np.testing.assert_array_equal(again.log_prob, first.log_prob)
 
 
-@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "code", "weights"])
+@pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "version", "weights"])
 def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
     calls, _ = [], inputs.stats
     score = Scorer.score
@@ -31,8 +32,8 @@ def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folde
         options["start_token"] = None
     elif change == "dtype":
         options["dtype"] = "bfloat16"
-    elif change == "code":
-        monkeypatch.setattr(cache, "code_hash", lambda *_, **__: "another")
+    elif change == "version":
+        monkeypatch.setitem(VERSIONS, "scoring", 0)
     else:
         loaded = mialib.Scorer(model_folder).loaded
         loaded.model.get_output_embeddings().weight.data[0] += 1

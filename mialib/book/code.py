@@ -1,0 +1,76 @@
+"""Which code a page is made by, so that an edit to it makes the page stale, and no other page.
+
+Scores do not hang on it: they are kept by the versions of what computes them (`mialib.versions`).
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from mialib.store import PACKAGE, hash_of
+
+BESIDE = (".yml", ".html", ".css", ".md")  # data of a module, in a file of its name
+
+
+@cache
+def code_hash(*modules: str) -> str:
+    """A hash of modules ("scoring", "book.figures") and of all of mialib that they import, directly or not.
+
+    Comments, docstrings and layout do not count. A data file beside a module, of its name, is part of it.
+    """
+    closure = sorted(set().union(*(import_closure(module) for module in modules)))
+    return hash_of([[module, _code(_source(module))] for module in closure])
+
+
+@cache
+def import_closure(module: str) -> frozenset[str]:
+    """A module and all of mialib's modules that it imports, directly or not, by their names inside the package."""
+    found, left = set(), [module]
+    while left:
+        found.add(name := left.pop())
+        left += imported_modules(_source(name).read_text(encoding="utf-8")) - found
+    return frozenset(found)
+
+
+def _source(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def imported_modules(code: str) -> frozenset[str]:
+    """The modules of mialib that some code imports anywhere, but for those that only type checkers read.
+
+    `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
+    """
+    from mialib import HOME_OF
+
+    tree, names = ast.parse(code), set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                node.body = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                names |= {alias.name for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):  # a module, or names of one
+                names |= {module, *(f"{module}.{alias.name}" for alias in aliases)}
+            case ast.Attribute(value=ast.Name("mialib"), attr=name):
+                names.add(f"mialib.{name}")
+    inside = {name.removeprefix("mialib.") for name in names if name.startswith("mialib.")}
+    inside |= {HOME_OF[name] for name in inside & HOME_OF.keys()}
+    return frozenset(name for name in inside if _source(name).is_file())
+
+
+@cache
+def _code(path: Path) -> str:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        match getattr(node, "body", None):
+            case [ast.Expr(ast.Constant(str())), *rest]:  # a docstring
+                node.body = rest or [ast.Pass()]
+    data = sorted(file for file in path.parent.glob(f"{path.stem}.*") if file.suffix in BESIDE)
+    return "\0".join([ast.unparse(tree), *(file.read_text(encoding="utf-8") for file in data)])

@@ -1,0 +1,81 @@
+"""Which code a page is made by: `mialib.book.code`."""
+
+import grimp
+import pytest
+
+from mialib.book import code
+from mialib.store import PACKAGE
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of a few modules, in mialib's place: `edit` writes a module, `code_hash` forgets what it knew."""
+    forget()
+    monkeypatch.setattr(code, "PACKAGE", tmp_path / "mialib")
+    modules = {
+        "__init__": "",
+        "top": "from mialib.wing.middle import value\n\ndef f(x):\n    return x + value\n",
+        "wing/__init__": "",
+        "wing/middle": "def late():\n    from mialib import low\n    return low.n\n\nvalue = 1\n",
+        "low": "n = 1\n",
+        "unrelated": "import mialib_other.top\nfrom mialibs import low\n",
+    }
+    for name, source in modules.items():
+        edit(tmp_path, name, source)
+    yield tmp_path
+    forget()
+
+
+def forget():
+    for known in (code.code_hash, code.import_closure, code.imported_modules, code._code):
+        known.cache_clear()
+
+
+def edit(folder, module, source):
+    path = folder / "mialib" / f"{module}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+
+
+def code_hash(*modules):
+    forget()
+    return code.code_hash(*modules)
+
+
+def test_an_edit_to_docstrings_comments_or_layout_changes_nothing(package):
+    before = code_hash("top")
+    edit(
+        package,
+        "top",
+        '"""A module."""\n\n# a comment\nfrom mialib.wing.middle import (\n    value,\n)\n\n\n'
+        'def f(x):  # another\n    """Add."""\n    return (x + value)\n',
+    )
+    edit(package, "low", '"""Low."""\nn = 1  # one\n')
+    assert code_hash("top") == before
+
+
+@pytest.mark.parametrize("module", ["top", "wing/middle", "low"])
+def test_an_edit_to_code_of_an_imported_module_counts(package, module):
+    before, apart = code_hash("top"), code_hash("unrelated")
+    path = package / "mialib" / f"{module}.py"
+    edit(package, module, path.read_text() + "\n\ndef g():\n    return 2\n")
+    assert code_hash("top") != before and code_hash("unrelated") == apart
+
+
+def test_data_beside_a_module_is_part_of_its_code(package):
+    before, other = code_hash("top"), code_hash("unrelated")
+    data = package / "mialib" / "wing" / "middle.html"
+    data.write_text("<p>a")
+    with_data = code_hash("top")
+    data.write_text("<p>b")
+    assert len({before, with_data, code_hash("top")}) == 3 and code_hash("unrelated") == other
+
+
+def test_the_closures_are_those_that_grimp_finds():
+    graph = grimp.build_graph("mialib", exclude_type_checking_imports=True)
+    folders = {f"mialib.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
+    modules = graph.modules - folders - {"mialib"}
+    assert len(modules) > 40
+    for module in modules:
+        found = {f"mialib.{name}" for name in code.import_closure(module.removeprefix("mialib."))}
+        assert found - folders == graph.find_upstream_modules(module) - folders - {"mialib"} | {module}, module
