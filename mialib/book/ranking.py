@@ -36,6 +36,7 @@ from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
 from mialib.model_selection import HELD_OUT, Indices, folds
 from mialib.passes.inputs import (
+    NEEDS,
     Inputs,
     Target,
     cut_inputs,
@@ -173,7 +174,8 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
     for why, rows in not_counted.items():
         of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
         left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
-    if of_blocks and (new := set(ranked()) - {row["detector"] for rows in of_blocks.values() for row in rows}):
+    known = {row["detector"] for rows in of_blocks.values() for row in rows}
+    if known and (new := {name for target, _ in of_page for name in ranked(target)} - known):
         left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
     blocks, incomplete = complete(blocks)
     return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *incomplete), tuple(ran))
@@ -182,7 +184,7 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
 def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
     scores, chosen = {}, {}
-    for name, at_default in score_all(cut, ranked()).items():
+    for name, at_default in score_all(cut, ranked(inputs.target)).items():
         if at_default is None:
             continue
         by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
@@ -193,9 +195,10 @@ def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int 
     return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, chosen)
 
 
-def ranked() -> list[str]:
-    """The detectors that are ranked."""
-    return [name for name, known in DETECTORS.items() if not DEAR & set(known.needs)]
+def ranked(target: Target) -> list[str]:
+    """The detectors that are ranked: those for which the target names all that they need."""
+    named = {name for name, need in NEEDS.items() if not need.made_from or getattr(target, need.made_from)}
+    return [name for name, known in DETECTORS.items() if set(known.needs) <= named - DEAR]
 
 
 def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:

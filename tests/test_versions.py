@@ -1,0 +1,249 @@
+"""Whatever has a version gives the numbers that were recorded of it: changed numbers raise the version.
+
+`python tests/test_versions.py` records in `tests/versions.json`, and refuses numbers that changed under an old version.
+On another kind of processor, or with other libraries, numbers may differ by rounding, and drawn words by more.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mialib import blind, metrics, model_selection
+from mialib.attacks import activations, neighbors, probe, synthetic
+from mialib.catalog.models import load_scorer, load_tokenizer
+from mialib.detectors import DETECTORS, detect
+from mialib.frequency import count_tokens
+from mialib.lab import dealing, docstrings, training
+from mialib.lab.recipes import Corpus, Training
+from mialib.passes.cache import score_or_load
+from mialib.store import version
+from mialib.token_stats import TokenRow, TokenStats
+from mialib.versions import VERSIONS
+
+RECORDED = Path(__file__).with_name("versions.json")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+MODEL, MASKED = "lab/en-25k", "lab/en-masked"
+TEXTS = [
+    "Return the mean of the values along an axis, ignoring those that are missing.",
+    "Draw a line between two points of the figure, and label its end with the given text.",
+]
+
+
+def numbers_of(array):
+    return np.asarray(array, np.float64).ravel().tolist()
+
+
+# --- what each version is of ---
+
+
+def scoring():
+    return [numbers_of(row) for row in load_scorer(MODEL).score(TEXTS, progress=False)]
+
+
+def logprobs():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.jsonl"
+        path.write_text(json.dumps({"text": "a b", "token_ids": [1, 2, 3], "log_probs": [None, -1.5, -0.25]}) + "\n")
+        return numbers_of(score_or_load(f"logprobs:{path}", ["a b"]).log_prob)
+
+
+def counting():
+    tokenizer = load_tokenizer(MODEL)
+    frequency = count_tokens(TEXTS, tokenizer, len(tokenizer), name="texts", tokenizer_hash="")
+    return numbers_of(frequency.log_probability[:40]) + numbers_of(np.flatnonzero(frequency.counts))
+
+
+def replaced_words():
+    made = neighbors.make_neighbors(TEXTS, MASKED, n_neighbors=4, progress=False)
+    scorer = load_scorer(MODEL)
+    own = scorer.score(TEXTS, progress=False)
+    return [*made[0], *made[1], *numbers_of(neighbors.neighbor_log_probs(scorer, own, made))]
+
+
+def of_activations():
+    plain = activations.run_or_load(MODEL, TEXTS)
+    proxy = activations.run_or_load(activations.Proxy(MODEL, tuple(TEXTS[:1]), 1e-2, 2), TEXTS)
+    return [numbers_of(of.values[..., :3]) for of in (plain, proxy)]
+
+
+def of_probe():
+    rng = np.random.default_rng(0)
+    labels = np.arange(20) % 2
+    layers = rng.normal(size=(2, 20, 4)) + labels[:, None]
+    fitted = probe.fit_probes({1e-3: layers}, labels)
+    return numbers_of(probe.probe_candidates(fitted, layers).scores)
+
+
+def sampling():
+    return synthetic.sample_synthetic(MODEL, TEXTS, 2, n_words=24)
+
+
+def of_blind():
+    texts = [f"In {1990 + i} the mill number {i} ground {'rye' if i % 3 else 'wheat'} for a week" for i in range(30)]
+    labels = np.arange(30) // 15
+    return {kind: numbers_of(blind.blind_scores(texts, labels, kind)) for kind in blind.BLIND}
+
+
+def two_detectors():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    return labels, rng.normal(size=60) + labels, rng.normal(size=60) + labels / 2
+
+
+def intervals():
+    labels, first, second = two_detectors()
+    found = [metrics.auc_interval(labels, first), metrics.tpr_at_fpr_interval(labels, first, fpr=0.1)]
+    compared = [
+        metrics.compare_auc(labels, first, second),
+        metrics.compare_tpr_at_fpr(labels, first, second, fpr=0.1),
+        metrics.compare_auc_over_seeds(labels, [first, second], [second, second]),
+    ]
+    found += [comparison.difference for comparison in compared]
+    return [numbers_of([of.estimate, of.low, of.high]) for of in found]
+
+
+def choosing():
+    labels, first, second = two_detectors()
+    candidates = model_selection.Candidates(({"k": 1}, {"k": 2}), np.stack([second, first]))
+    chosen_on = [val_idx for val_idx, _ in model_selection.folds(labels)]
+    return [numbers_of(of) for of in chosen_on] + [numbers_of([candidates.best(labels, of) for of in chosen_on])]
+
+
+def gathering():
+    source = 'def f(a, b):\n    """Add  a\n    to b."""\n    return a + b\n\n\nclass C:\n    """A class."""\n'
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.py"
+        path.write_text(source)
+        of_kind = {kind: [*read("package", "a.py", docstrings._parse(path))] for kind, read in docstrings.KINDS.items()}
+    return {kind: [[found.text, found.name, found.path] for found in of] for kind, of in of_kind.items()}
+
+
+def dealing_out():
+    with tempfile.TemporaryDirectory() as folder:
+        path, to = Path(folder) / "texts.txt", Path(folder) / "corpus"
+        path.write_text("".join(f"The mill number {i} stands {7 * i} miles behind the old river\n" for i in range(60)))
+        sizes = {"members": 4, "non_members": 4, "background": 8, "reference": 20, "vocab_size": 300}
+        recipe = Corpus(source="file", language="en", path=str(path), words=8, seed=1, **sizes)
+        dealing.make_corpus("lab/a", recipe, (), to)
+        rows = dealing.read_texts(to / dealing.TEXTS)
+        tokenizer = dealing.load_tokenizer(to)
+    return [f"{row['role']}: {row['text']}" for row in rows] + [numbers_of(tokenizer(TEXTS[0])["input_ids"])]
+
+
+def trained():
+    recipe = Training(corpus="lab/a", layers=1, hidden_size=16, heads=2, batch_texts=2, context_tokens=64)
+    with tempfile.TemporaryDirectory() as folder:
+        card = training.train("lab/a", recipe, load_tokenizer(MODEL), TEXTS, [3, 2], Path(folder))
+        weights = load_scorer(folder).loaded.model.state_dict()
+    return [numbers_of(weight.flatten()[:4]) for _, weight in sorted(weights.items())] + [card["parameters"]]
+
+
+def of_detector(name):
+    """A detector's scores of three texts whose statistics are drawn, not a model's."""
+    rng, lengths = np.random.default_rng(1), (5, 17, 40)
+
+    def drawn():
+        rows = []
+        for n in lengths:
+            entropy, variance, top = rng.gamma(4, size=n), rng.gamma(2, size=n), -rng.gamma(1, size=n)
+            rows.append(TokenRow(rng.integers(50, size=n), top - rng.gamma(2, size=n), entropy, variance, top))
+        return TokenStats.from_rows(rows, provenance={})
+
+    stats = drawn()
+    same_tokens = {"token_ids": stats.token_ids}
+    given = {need: drawn() for need in DETECTORS[name].needs}
+    given = {need: TokenStats(**{**vars(of), **same_tokens}) for need, of in given.items()}
+    tokenizer = load_tokenizer(MODEL)
+    given |= {
+        "texts": ["A text.", TEXTS[0], TEXTS[1] * 3],
+        "frequency": count_tokens(TEXTS, tokenizer, len(tokenizer), name="texts", tokenizer_hash=""),
+        "neighbors": rng.normal(-4, 1, size=(3, 6)),
+    }
+    return numbers_of(detect(name, stats, **{need: given[need] for need in DETECTORS[name].needs}))
+
+
+COMPUTED = {
+    "scoring": scoring,
+    "logprobs": logprobs,
+    "counting": counting,
+    "neighbors": replaced_words,
+    "activations": of_activations,
+    "probe": of_probe,
+    "sampling": sampling,
+    "blind": of_blind,
+    "intervals": intervals,
+    "choosing": choosing,
+    "gathering": gathering,
+    "dealing": dealing_out,
+    "training": trained,
+}
+
+
+def computed(name):
+    """The version that a thing has today, and what it computes."""
+    if name in DETECTORS:
+        return {"version": DETECTORS[name].version, "gives": of_detector(name)}
+    return {"version": VERSIONS[name], "gives": COMPUTED[name]()}
+
+
+# --- the same as recorded? ---
+
+
+def machine():
+    """The kind of processor, what torch uses of it, and the libraries: where these are alike, so is every bit."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.is_file() else []
+    processor = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    return [processor, torch.backends.cpu.get_cpu_capability(), *(f"{name} {version(name)}" for name in LIBRARIES)]
+
+
+def is_close(now, then):
+    """The same but for rounding; of words, most of them."""
+    if isinstance(now, dict):
+        return now.keys() == then.keys() and all(is_close(now[key], then[key]) for key in now)
+    if isinstance(now, list) and now and all(isinstance(one, str) for one in now):
+        return len(now) == len(then) and np.mean([a == b for a, b in zip(now, then, strict=True)]) >= 0.5
+    if isinstance(now, list):
+        return len(now) == len(then) and all(is_close(a, b) for a, b in zip(now, then, strict=True))
+    return now == then if isinstance(now, str) else bool(np.isclose(now, then, rtol=1e-3, atol=1e-4))
+
+
+@pytest.fixture(autouse=True)
+def stored_lab(monkeypatch):
+    monkeypatch.delenv("MIALIB_PROFILE", raising=False)
+
+
+@pytest.mark.parametrize("name", [*VERSIONS.keys() - {"api"}, *DETECTORS])
+def test_changed_numbers_raise_the_version(name):
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    now, then = computed(name), recorded["of"].get(name)
+    assert then and then["version"] == now["version"], f"record version {now['version']} of {name}: see above"
+    same = now == then if recorded["machine"] == machine() else is_close(now["gives"], then["gives"])
+    assert same, f"{name} gives other numbers than its version {now['version']} did; raise it, then record"
+
+
+def main():
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {"machine": None, "of": {}}
+    found = {name: computed(name) for name in (*COMPUTED, *DETECTORS)}
+    is_alike = recorded["machine"] == machine()
+    for name, now in found.items():
+        then = recorded["of"].get(name, {})
+        same = now == then if is_alike else then and is_close(now["gives"], then["gives"])
+        if then.get("version") == now["version"] and not same:
+            sys.exit(f"{name} gives other numbers than its version {now['version']} did; raise the version first")
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(now, ensure_ascii=False)}" for name, now in found.items())
+    text = f'{{"machine": {json.dumps(machine())},\n"of": {{\n{lines}\n}}}}\n'
+    RECORDED.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ["MIALIB_HOME"] = tempfile.mkdtemp()  # nothing that is kept is taken for computed
+    torch.set_num_threads(1)
+    main()
