@@ -19,8 +19,7 @@ from mialib.batches import encode
 from mialib.catalog.api import api_key
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.catalog.replies import append_line, read_lines
-from mialib.lab.models import lab_recipe, trained_on
-from mialib.lab.recipes import Masked, Unlearning
+from mialib.catalog.sources import source_of
 from mialib.models import LoadedModel
 from mialib.shared.kept import JSON, keep
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
@@ -258,7 +257,7 @@ def sample_or_load(
     model: str, texts: Sequence[str], n: int, *, n_words: int, seed: int = 0, language: str = "en"
 ) -> list[str]:
     """`sample_synthetic`'s texts, kept; those of a lab model are none of its training texts, which are known."""
-    known = _trained_on(model) if model.startswith("lab/") else []
+    known = source_of(model).trained_on(model)
     given = {"n_words": n_words, "seed": seed, "language": language}
     return keep(
         "synthetic",
@@ -272,15 +271,6 @@ def sample_or_load(
         **given,
         **pass_key(model),
     )
-
-
-def _trained_on(model: str) -> list[str]:
-    recipe = lab_recipe(model)
-    if isinstance(recipe, Unlearning):
-        return _trained_on(recipe.base)
-    if isinstance(recipe, Masked):
-        raise ValueError(f"{model} is a masked model, which writes no texts; name one that was trained on the corpus")
-    return trained_on(recipe)[0]
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------

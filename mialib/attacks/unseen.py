@@ -21,7 +21,7 @@ from mialib.attacks.synthetic import sample_or_load
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.registry import known_benchmarks
-from mialib.lab.corpora import lab_texts
+from mialib.catalog.sources import source_of
 from mialib.shared.files import READERS, is_file_of_texts, load_texts
 from mialib.text import count_words, cut_to_words
 
@@ -82,12 +82,9 @@ def _texts_of(source: str) -> list[str]:
             f"{APART!r} is some of the benchmark's own non-members, which are then not judged on: call "
             "mialib.attacks.unseen.set_apart"
         )
-    if source.startswith("lab/"):
-        corpus, _, role = source.partition(":")
-        role = role or "reference"
-        if role in ("member", "background"):
-            raise ValueError(f"{source}: the lab's models are trained on these; use {corpus}:reference")
-        return lab_texts(corpus, role)
+    own = source_of(source).unseen(source)
+    if own is not None:
+        return list(own)
     if source in known_benchmarks():
         path = known_benchmarks()[source].unseen
         copy = local_copy(path, "dataset") if path else None

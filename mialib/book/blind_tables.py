@@ -26,7 +26,7 @@ from mialib.book.tables import METRIC_LABELS, text_table
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.recorded import recorded_baselines
-from mialib.catalog.registry import is_recorded
+from mialib.catalog.sources import source_of
 from mialib.metrics import Interval
 from mialib.passes.cache import blind_or_load
 from mialib.store import DATA, version
@@ -48,7 +48,7 @@ def measure(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
     """Blind baselines on a benchmark, a row each; intervals allow for the folds and for snippets of one document."""
-    if is_recorded(benchmark.name):  # its texts are not here; their AUCs were recorded with what models made of them
+    if not source_of(benchmark.name).has_texts:  # their AUCs were recorded with what models made of them
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
         return [Result(**fields | {"column": column}) for fields in aucs]
     labels, document = benchmark.labels, benchmark.document

@@ -27,8 +27,8 @@ from mialib.book.intervals import document_means
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity
 from mialib.catalog.models import model_revision
+from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray, get_detector
-from mialib.lab.corpora import check_whole, corpora_of, lab_labels, lab_revision
 from mialib.lab.models import by_group, of_seed, recipes_of
 from mialib.model_selection import Candidates, Indices, folds
 from mialib.models import pick_device
@@ -288,8 +288,8 @@ def judged_texts(claims: Claims, claim: Claim, setting: str) -> JudgedTexts:
 @cache
 def _dealt(benchmark: str) -> tuple[str, NDArray[np.int8]]:
     """What names a benchmark's texts, and who of them is a member."""
-    if benchmark.startswith("lab/"):
-        return lab_revision(benchmark), lab_labels(benchmark)
+    if dealt := source_of(benchmark).labels(benchmark):
+        return dealt
     loaded = load_benchmark(benchmark)
     return loaded.revision, loaded.labels
 
@@ -300,8 +300,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> SeedSc
     ValueError where a detector is not applicable in the setting, or some of the lab's texts can't be read.
     """
     place, texts = claims.settings[setting], judged_texts(claims, claim, setting)
-    for corpus in corpora_of(place.benchmark) if place.benchmark.startswith("lab/") else ():
-        check_whole(corpus)
+    source_of(place.benchmark).check_whole(place.benchmark)
     scores = np.full((len(claim.sides), len(texts.runs), len(texts.labels)), np.nan)
     for i, side in enumerate(claim.sides):
         if side == CHANCE:  # all texts tie, which is an AUC of 0.5

@@ -36,7 +36,7 @@ from mialib.book.claim_tests import (
 from mialib.book.recorded import other_versions, read_rows, weights_of
 from mialib.book.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
 from mialib.catalog.recorded import recorded_models
-from mialib.catalog.registry import is_recorded
+from mialib.catalog.sources import source_of
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
@@ -141,7 +141,7 @@ def seeds_of(
 ) -> tuple[NDArray[np.int8], list[SeedScores], list[str]]:
     """A test's labels, its seeds' scores, and which recorded seeds are left out, each with why."""
     texts = judged_texts(claims, claim, setting)
-    if is_recorded(claims.settings[setting].model):
+    if not source_of(claims.settings[setting].model).has_texts:
         known = recorded_models()
         seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
         return texts.labels, [scores_of(claims, claim, setting, seed) for seed in sorted(seeds)], []
@@ -193,7 +193,7 @@ def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
     rows = []
     for seed in seeds:
         for claim, setting in claims.tests():
-            if is_recorded(claims.settings[setting].model):
+            if not source_of(claims.settings[setting].model).has_texts:
                 continue  # all its seeds are in the repository already
             logger.info("seed %d: %s, %s", seed, claim.id, setting)
             scored = scores_of(claims, claim, setting, seed)

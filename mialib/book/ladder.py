@@ -15,8 +15,7 @@ from pathlib import Path
 from mialib.book import blind_tables
 from mialib.book.profile import load_profile
 from mialib.book.recorded import made_with
-from mialib.catalog.recorded import read_provenance, save_benchmark, save_training
-from mialib.catalog.registry import RECORDED
+from mialib.catalog.recorded import RECORDED, read_provenance, save_benchmark, save_training
 from mialib.lab.corpora import lab_benchmark, lab_card
 from mialib.lab.models import CARD, lab_recipe, of_seed, times_seen, train_again
 from mialib.passes.cache import count_or_load

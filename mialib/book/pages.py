@@ -20,10 +20,8 @@ from pydantic import ValidationError
 
 from mialib.book import blind_tables
 from mialib.book.notebooks import check_parameters, names_given
-from mialib.catalog.recorded import recorded_times
-from mialib.catalog.registry import is_recorded
-from mialib.lab.models import by_group, lab_recipe, times_seen
-from mialib.lab.recipes import Training
+from mialib.catalog.sources import source_of
+from mialib.lab.models import by_group
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
 
@@ -197,10 +195,7 @@ def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
     model = inputs.target.model
     if inputs.benchmark and inputs.benchmark.times:
         return np.array(inputs.benchmark.times)
-    if is_recorded(model):
-        return recorded_times(model, inputs.texts)
-    is_trained = model.startswith("lab/") and isinstance(lab_recipe(model), Training)
-    return times_seen(lab_recipe(model), inputs.texts) if is_trained else None
+    return source_of(model).times_seen(model, inputs.texts)
 
 
 def check_same_members(columns: Sequence[Inputs]) -> None:

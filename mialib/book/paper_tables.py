@@ -27,7 +27,7 @@ from mialib.book.results import Result, measure
 from mialib.book.tuning import tune_two_ways
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import count_parameters
-from mialib.catalog.registry import is_api
+from mialib.catalog.sources import source_of
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from mialib.shared.schema import one_line
@@ -57,7 +57,7 @@ class Column(Target):
     @property
     def has_other_start_token(self) -> bool:
         """Whether AUCs with the other convention are shown beside: not of one detector, nor where passes are paid."""
-        return not (self.a_values or self.corpora or is_api(self.model))
+        return not (self.a_values or self.corpora or not source_of(self.model).has_weights)
 
     @property
     def models(self) -> list[str]:
@@ -191,7 +191,7 @@ def _load(column: Column) -> tuple[Inputs, list[str]]:
 
 def _check_gpu(model: str) -> None:
     """Unavailable for a large model on a machine where a table would take days, told by its config."""
-    if is_api(model) or pick_device().type != "cpu":
+    if not source_of(model).has_weights or pick_device().type != "cpu":
         return
     billions = count_parameters(model, embeddings=True) / 1e9
     if billions > BILLIONS_WITHOUT_GPU:

@@ -23,7 +23,8 @@ from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
 from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
-from mialib.catalog.registry import find_model, is_api
+from mialib.catalog.registry import find_model
+from mialib.catalog.sources import source_of
 from mialib.models import free_bytes, pick_device
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
@@ -86,7 +87,7 @@ def needs_of(column: Column) -> frozenset[str]:
 def requests(column: Column) -> tuple[int, int]:
     """Requests and tokens that a model behind an API is sent: each text, and each in lower case where that is read."""
     n_tokens = _tokens(column.benchmark)
-    if not is_api(column.model) or n_tokens is None:
+    if source_of(column.model).has_weights or n_tokens is None:
         return 0, 0
     n_passes = own_passes(column)
     return n_passes * _examples(column.benchmark), round(n_passes * n_tokens)
@@ -131,7 +132,7 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
     benchmarks = dict.fromkeys(column.benchmark for column in columns if is_published(column.benchmark))
     corpora = [name for column in columns for name in (column.corpus, *column.corpora.values()) if name]
     return [
-        *(_plan_model(name) for name in models if not Path(name).is_dir() and not name.startswith("lab/")),
+        *(_plan_model(name) for name in models if not Path(name).is_dir() and source_of(name).is_fetched),
         *_plan_benchmarks([find_part(name) for name in benchmarks]),
         *_plan_corpora(corpora),
     ]
@@ -140,7 +141,7 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
 def _plan_model(name: str) -> Download:
     known = find_model(name)
     licence = known.licence if known else "unknown"
-    if is_api(name):
+    if not source_of(name).has_weights:
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
         return Download(name, "model", 0.0, False, licence, lacks_key)
     obstacle = ""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.book.results import Result, label_of, needs_more
-from mialib.catalog.registry import is_api
+from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import (
     Interval,
@@ -267,7 +267,7 @@ def measure(setup: Setup, reading: Reading) -> list[Finding]:
     if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:
         return [replace(blank, why=unavailable_reason(setup.inputs, reading.detector))]
     try:
-        if reading.runs_model and is_api(setup.inputs.target.model):
+        if reading.runs_model and not source_of(setup.inputs.target.model).has_weights:
             raise NotApplicable("the model is behind an API, and this takes a pass of its own over its weights")
         texts, other = reading.scores(setup)
         by_tpr = reading.rule is not at_most

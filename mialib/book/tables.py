@@ -21,8 +21,7 @@ from pandas.io.formats.style import Styler
 
 from mialib.book.profile import load_profile
 from mialib.book.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
-from mialib.catalog.registry import is_api
-from mialib.lab.models import lab_recipe
+from mialib.catalog.sources import source_of
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Inputs
 from mialib.store import version
@@ -145,11 +144,13 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
     """
     rows: dict[str, dict[str, Any]] = {}
     for p in provenance_of(ran):
+        source = source_of(p["model"])
+        seed, is_elsewhere = source.training_seed(p["model"]), source.has_texts and not source.has_weights
         row = rows.setdefault(
             p["model"],
             {
-                "weights": p["revision"] if is_api(p["model"]) else p["revision"].rpartition("@")[2][:10],
-                "training seed": lab_recipe(p["model"]).seed if p["model"].startswith("lab/") else p.get("seed", DASH),
+                "weights": p["revision"] if is_elsewhere else p["revision"].rpartition("@")[2][:10],
+                "training seed": p.get("seed", DASH) if seed is None else seed,
                 "dtype, device": f"{p['dtype']}, {p['device']}",
                 "start token": _start_token(p),
                 "texts": {},

@@ -31,7 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from urllib.request import getproxies
 
@@ -42,10 +42,12 @@ from mialib.batches import encode
 from mialib.catalog import logprobs, retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
-from mialib.catalog.registry import API, LOGPROBS, lacks, tokenizer_of
+from mialib.catalog.registry import log_probs_alone, tokenizer_of_api
 from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.retries import EndlessError
+from mialib.catalog.sources import Source
 from mialib.models import find_start_token, tokenizer_hash
+from mialib.shared.kept import STATS, alone, keep, kept_path
 from mialib.store import atomic_path, hash_of, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenRow, TokenStats, check_likely
@@ -87,6 +89,66 @@ class ApiModel:
             "tokenizer": self.tokenizer_hash,
             "start_token_id": self.start_token_id,
         }
+
+
+class Api(Source):
+    """`api:NAME`: it gives the log-prob of each of a text's tokens, and nothing else."""
+
+    is_fetched = True
+
+    def no_weights(self, model: str) -> NoReturn:
+        """ValueError: the weights are elsewhere."""
+        raise ValueError(
+            f"{model} is behind an API and its weights are not here; only its texts' log-probs can be had, by "
+            "`mialib detect` and `mialib score`"
+        )
+
+    def tokenizer(self, model: str) -> str | None:
+        """What MIALIB_API_TOKENIZER or the registry names."""
+        return tokenizer_of_api(model)
+
+    def vocabulary_size(self, model: str) -> int:
+        """|V|, as far as the tokenizer says."""
+        return vocabulary_size(load_tokenizer(model))
+
+    def lacks(self, model: str) -> dict[str, str]:
+        """All but the actual tokens' log-probs."""
+        return lacks(model)
+
+    def score(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        start_token: str | None = "auto",
+        after: str = "",
+        temperature: float = 1.0,
+        **_: Any,
+    ) -> TokenStats:
+        """Log-probs of the texts; each reply is kept. ValueError for texts after others or at another temperature."""
+        if after or temperature != 1:
+            raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
+        loaded = load_api_model(model, start_token)
+        asked = loaded.determined_by()
+        # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
+        replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
+        was_asked = []
+
+        def make() -> TokenStats:
+            with alone(replies):
+                was_asked.append(True)
+                return score(loaded, texts, replies)
+
+        stats = keep("token_stats", make, STATS, texts=hash_texts(texts), **versions_of("api"), **asked)
+        if was_asked:
+            with alone(replies):
+                drop_replies(replies, texts)
+        return stats
+
+
+def lacks(model: str) -> dict[str, str]:
+    """Which columns of token statistics the API does not give, and why."""
+    return log_probs_alone(model, f"the API of {model}")
 
 
 class Logprobs(BaseModel):
@@ -132,17 +194,13 @@ def endpoint() -> str:
     return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "", ""))
 
 
-def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel | logprobs.LogprobsFile:
+def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
     """A model behind the environment's endpoint, or a file of log-probs; nothing is asked yet.
 
     `start_token` as for `mialib.catalog.models.load_model`, of no family. ValueError for a start token without a
     tokenizer.
     """
-    if model.startswith(LOGPROBS):
-        if start_token != "auto":
-            raise ValueError(f"{model}: its log-probs are as they were computed; leave --start-token out")
-        return logprobs.LogprobsFile(model)
-    if tokenizer_of(model) is None:
+    if tokenizer_of_api(model) is None:
         if start_token not in ("auto", None):
             raise ValueError(f"start token {start_token!r} can't be sent: {lacks(model)['token_ids']}")
         return ApiModel(model, endpoint(), tokenizer=None, tokenizer_hash=None, start_token_id=None)
@@ -161,15 +219,13 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     return max(tokenizer.get_vocab().values()) + 1
 
 
-def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies: Path) -> TokenStats:
+def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
     ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
     and for a reply that is none; ValueError for log-probs far below guessing; Unavailable where the endpoint refuses
     the key, knows no such model or fails for good.
     """
-    if isinstance(model, logprobs.LogprobsFile):
-        return logprobs.score(model, texts)
     check_texts(texts, "texts to score")
     prompts = _prompts(model, texts)
     names = [hash_texts([text]) for text in texts]
@@ -474,7 +530,7 @@ async def _ask(client: openai.AsyncOpenAI, model: ApiModel, prompt: str | list[i
     """One request; the client retries where that may help. Errors are sentences without secrets."""
     import openai
 
-    name = model.name.removeprefix(API)
+    name = model.name.removeprefix("api:")
     try:
         raw = await client.completions.with_raw_response.create(
             model=name, prompt=prompt, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
-from mialib.catalog.recorded import recorded_benchmark
-from mialib.catalog.registry import HubPart, KnownBenchmark, is_recorded, known_benchmarks
-from mialib.lab.corpora import lab_benchmark
+from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
+from mialib.catalog.sources import source_of
 from mialib.shared.files import (
     LABEL_COLUMN,
     READERS,
@@ -95,10 +94,8 @@ def load_benchmark(
     files alone. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
     """
     name = str(name)
-    if name.startswith("lab/"):
-        benchmark = lab_benchmark(name)
-    elif is_recorded(name):
-        benchmark = recorded_benchmark(name)
+    if own := source_of(name).benchmark(name):
+        benchmark = own
     elif is_file_of_texts(name):
         benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):

@@ -26,10 +26,9 @@ from reprlib import repr as short_repr  # of any value, however long
 import numpy as np
 
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
-from mialib.catalog.recorded import recorded_frequency
-from mialib.catalog.registry import is_recorded
+from mialib.catalog.sources import source_of
 from mialib.frequency import TokenFrequency
-from mialib.lab.corpora import counts_file, known_corpus, lab_texts
+from mialib.lab.corpora import counts_file, known_corpus
 from mialib.lab.recipes import load_recipes
 from mialib.shared.files import STANDARD_INPUT, load_texts
 from mialib.store import hash_of, hash_texts
@@ -92,8 +91,8 @@ def corpus_identity(corpus: str) -> str:
 
     A copy's files go by sizes and times, since reading gigabytes for each command takes minutes.
     """
-    if is_recorded(corpus):
-        return hash_of(recorded_frequency(corpus).counts.tolist())
+    if counted := source_of(corpus).frequency(corpus):
+        return hash_of(counted.counts.tolist())
     name, n_characters = split_prefix(corpus)
     known = HUB_CORPORA.get(name)
     if known is None or n_characters is None:
@@ -110,15 +109,15 @@ def own_counts(corpus: str) -> TokenFrequency | None:
 
     They were counted when the corpus was dealt out, so no text is read for them.
     """
-    if corpus.startswith("lab/") and corpus in load_recipes().corpora and known_corpus(corpus).vocab_size:
+    if corpus in load_recipes().corpora and known_corpus(corpus).vocab_size:
         return TokenFrequency.load(counts_file(corpus))
     return None
 
 
 def _all_texts(corpus: str) -> Iterable[str]:
-    if corpus.startswith("lab/"):
-        name, _, role = corpus.partition(":")
-        return lab_texts(name, role or "reference")
+    own = source_of(corpus).corpus(corpus)
+    if own is not None:
+        return own
     if corpus in HUB_CORPORA:
         return _hub_texts(HUB_CORPORA[corpus])
     if corpus == LICENCES:

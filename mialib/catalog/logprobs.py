@@ -12,65 +12,104 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from mialib.batches import encode
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.registry import LOGPROBS, lacks, tokenizer_of
+from mialib.catalog.registry import log_probs_alone, tokenizer_of_api
+from mialib.catalog.sources import Source
 from mialib.models import tokenizer_hash
 from mialib.shared.files import read_rows
+from mialib.shared.kept import STATS, keep
 from mialib.store import hash_files, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats, check_likely
 from mialib.versions import versions_of
 
+LOGPROBS = "logprobs:"  # how such a name begins
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
 COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "prompt_logprobs"))
 
 
-@dataclass(frozen=True)
-class LogprobsFile:
-    """A file of log-probs as a model."""
+class Logprobs(Source):
+    """`logprobs:FILE.jsonl`, a file as a model."""
 
-    name: str  # with the prefix
-    start_token_id: None = None
+    scores_any_text = False
 
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return Path(self.name.removeprefix(LOGPROBS))
+    def no_weights(self, model: str) -> NoReturn:
+        """ValueError: there is a file alone."""
+        raise ValueError(
+            f"{model} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
+            "`audit` and `score`"
+        )
 
-    def determined_by(self) -> dict[str, Any]:
-        """What the statistics depend on besides the texts."""
-        if not self.path.is_file():
-            raise FileNotFoundError(f"{self.path} does not exist (looked from {Path.cwd()})")
-        tokenizer = tokenizer_hash(load_tokenizer(self.name)) if tokenizer_of(self.name) else None
-        return {"file": hash_files([self.path]), "tokenizer": tokenizer}
+    def tokenizer(self, model: str) -> str | None:
+        """What MIALIB_API_TOKENIZER names."""
+        return tokenizer_of_api(model)
+
+    def vocabulary_size(self, model: str) -> int:
+        """|V|, as far as the tokenizer says."""
+        return max(load_tokenizer(model).get_vocab().values()) + 1
+
+    def lacks(self, model: str) -> dict[str, str]:
+        """All but the actual tokens' log-probs."""
+        return log_probs_alone(model, f"the file {file_of(model)}")
+
+    def score(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        start_token: str | None = "auto",
+        after: str = "",
+        temperature: float = 1.0,
+        **_: Any,
+    ) -> TokenStats:
+        """What the file holds of the texts; ValueError for another pass."""
+        if start_token != "auto":
+            raise ValueError(f"{model}: its log-probs are as they were computed; leave --start-token out")
+        if after or temperature != 1:
+            raise ValueError(f"{model}: a file holds log-probs of texts alone, at one temperature")
+        key = determined_by(model) | {"texts": hash_texts(texts)} | versions_of("logprobs")
+        return keep("token_stats", lambda: score(model, texts), STATS, **key)
 
 
-def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
+def file_of(model: str) -> Path:
+    """The file that a model's name names."""
+    return Path(model.removeprefix(LOGPROBS))
+
+
+def determined_by(model: str) -> dict[str, Any]:
+    """What the statistics depend on besides the texts."""
+    path = file_of(model)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
+    tokenizer = tokenizer_hash(load_tokenizer(model)) if tokenizer_of_api(model) else None
+    return {"file": hash_files([path]), "tokenizer": tokenizer}
+
+
+def score(model: str, texts: Sequence[str]) -> TokenStats:
     """The token statistics of each text that the file holds, in the order given.
 
     ValueError for a text that it does not hold, for a row that is not as expected, and for log-probs far below
     guessing; where a tokenizer is named (MIALIB_API_TOKENIZER), also for token ids that are not its own.
     """
     check_texts(texts, "texts to score")
-    found, rows = _read(model.path), []
-    asked_for = model.determined_by()
-    tokenizer = load_tokenizer(model.name) if asked_for["tokenizer"] else None
+    path, rows = file_of(model), []
+    found, asked_for = _read(path), determined_by(model)
+    tokenizer = load_tokenizer(model) if asked_for["tokenizer"] else None
     own = encode(tokenizer, texts) if tokenizer else None
     for i, text in enumerate(texts):
         if text not in found:
-            raise ValueError(f"{model.path} holds no log-probs of text {i}: {excerpt(text)}")
+            raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
         row, ids, log_probs = found[text]
         if own and own[i] not in (ids, ids[1:]):
             raise ValueError(
-                f"{model.path}, row {row}: its token ids are not those of {tokenizer_of(model.name)}: {excerpt(text)}"
+                f"{path}, row {row}: its token ids are not those of {tokenizer_of_api(model)}: {excerpt(text)}"
             )
         if own:  # a start token may stand before the text's own
             log_probs = log_probs[-len(own[i]) :]
@@ -79,7 +118,7 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
         known_ids = np.asarray(ids[-n:] if own else np.full(n, -1), np.int32)
         rows.append(TokenRow(known_ids, np.asarray(log_probs, np.float32), unknown, unknown, unknown))
     provenance = {
-        "model": model.name,
+        "model": model,
         "revision": f"{asked_for['file'][:10]} (a file of log-probs)",
         "tokenizer": asked_for["tokenizer"],
         "dtype": "not known",
@@ -88,12 +127,12 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
         "max_tokens": None,
         "texts": hash_texts(texts),
         "n_texts": len(texts),
-        "lacks": lacks(model.name),
+        "lacks": Logprobs().lacks(model),
         "mialib": mialib_version(),
         "versions": versions_of("logprobs"),
     }
     stats = TokenStats.from_rows(rows, provenance=provenance)
-    check_likely(stats, model.name)
+    check_likely(stats, model)
     return stats
 
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
-from mialib.catalog.recorded import NOT_THERE, recorded_provenance, recorded_revision
-from mialib.catalog.registry import find_model, is_api, is_recorded, refuse_api, tokenizer_name
+from mialib.catalog.registry import find_model
+from mialib.catalog.sources import Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
-from mialib.shared.kept import JSON, keep
-from mialib.store import hash_files, hash_of, version
+from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
+from mialib.store import hash_files, hash_of, hash_texts, version
 from mialib.text import excerpt
 from mialib.token_stats import TokenStats, check_likely
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     import torch
@@ -55,23 +56,92 @@ _loaded: dict[str, scoring.Scorer] = {}  # the one that was asked for last
 def local_path(name: str) -> Path | None:
     """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name.
 
-    A copy of a hub model under $MIALIB_MODELS takes its place.
+    A copy of a hub model under $MIALIB_MODELS takes its place. ValueError for a model whose weights are not here.
     """
-    refuse_api(name)
-    if is_recorded(name):
-        raise ValueError(f"{name}: this needs the model's weights; {NOT_THERE}")
-    if name.startswith("lab/"):
-        from mialib.lab.models import lab_model
-
-        return lab_model(name)
-    folder = Path(name) if Path(name).is_dir() else local_copy(name, "model")
-    for file in folder.iterdir() if folder else ():  # a pipe or a device would be read without end
-        if not (file.is_file() or file.is_dir()):
-            raise ValueError(f"model {name}: {file.name} is no regular file, or a link that leads nowhere; remove it")
-    return folder
+    return source_of(name).folder(name)
 
 
-def source_of(name: str) -> dict[str, Any]:
+class Weights(Source):
+    """A folder that `save_pretrained` wrote, a copy under $MIALIB_MODELS, or a name on the hub."""
+
+    has_weights = is_fetched = True
+
+    def folder(self, model: str) -> Path | None:
+        """The folder, or that of a copy; None for a name on the hub."""
+        folder = Path(model) if Path(model).is_dir() else local_copy(model, "model")
+        for file in folder.iterdir() if folder else ():  # a pipe or a device would be read without end
+            if not (file.is_file() or file.is_dir()):
+                raise ValueError(
+                    f"model {model}: {file.name} is no regular file, or a link that leads nowhere; remove it"
+                )
+        return folder
+
+    def check(self, model: str) -> None:
+        """Raise as loading would, by the model's config alone."""
+        load_config(model)
+
+    def revision(self, model: str) -> str:
+        """The content hash of a folder's files, or the hub's commit."""
+        folder = self.folder(model)
+        if folder is None:
+            return f"{split_name(model)[0]}@{find_revision(model, 'model')}"
+        files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES}
+        for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
+            files |= {folder / name for name in _weight_files(index)}
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
+        return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
+
+    def vocabulary_size(self, model: str) -> int:
+        """|V|, the rows of the model's output, read from its config alone."""
+        return load_config(model).vocab_size
+
+    def count_parameters(self, model: str, embeddings: bool) -> int:
+        """Parameters, with or without embeddings and output head, from the config."""
+        import torch
+        from transformers import AutoModelForCausalLM
+        from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+        config, source = load_config(model), pretrained_arguments(model)
+        code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
+        try:
+            with torch.device("meta"):
+                if code and source.pop("trust_remote_code"):  # `from_config` would take the code of the hub's `main`
+                    empty = get_class_from_dynamic_module(code, **source)(config)
+                else:
+                    empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        except Exception as error:
+            raise _not_loadable(model, error) from error
+        if embeddings:
+            return empty.num_parameters()
+        tables = {id(m.weight): m.weight.numel() for m in (empty.get_input_embeddings(), empty.get_output_embeddings())}
+        return empty.num_parameters() - sum(tables.values())
+
+    def score(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        start_token: str | None = "auto",
+        after: str = "",
+        temperature: float = 1.0,
+    ) -> TokenStats:
+        """A pass over the texts, kept; arguments as for `Scorer` and its `score`."""
+        options = {"device": device, "dtype": dtype, "start_token": start_token}
+        key = pass_key(model, **options)
+
+        def make(parts: Parts) -> TokenStats:
+            scorer = load_scorer(model, **options, revision=key["model"])  # this may have waited for another process
+            return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
+
+        key |= {"after": hash_texts([after])} if after else {}
+        key |= {"temperature": temperature} if temperature != 1 else {}
+        return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), **versions_of("scoring"), **key)
+
+
+def pretrained_arguments(name: str) -> dict[str, Any]:
     """What a `from_pretrained` is given for a model's name: its folder, or its hub name with the commit.
 
     Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
@@ -110,7 +180,7 @@ def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
         raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
     if dtype == "auto" and device.type == "cuda":
         known = find_model(model)
-        dtype = known.dtype if known else "float32" if model.startswith("lab/") else "bfloat16"
+        dtype = known.dtype if known else source_of(model).gpu_dtype
     return getattr(torch, "float32" if dtype == "auto" else dtype)
 
 
@@ -118,8 +188,10 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a hub name, folder or lab model."""
     from transformers import AutoTokenizer
 
-    name = tokenizer_name(name)
-    folder, source = local_path(name), source_of(name)
+    model, name = name, source_of(name).tokenizer(name)
+    if name is None:
+        raise ValueError(f"no tokenizer is known for {model}: set MIALIB_API_TOKENIZER to a hub name or a folder")
+    folder, source = local_path(name), pretrained_arguments(name)
     files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
     key = hash_of([source, files])
     if key not in _tokenizers:
@@ -178,7 +250,7 @@ def _load_weights(
     theirs.set_verbosity_error()  # its table of what is lacking prints names as they are; we say it below
     try:
         model, report = family.from_pretrained(
-            **source_of(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+            **pretrained_arguments(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except Exception as error:
         raise _not_loadable(name, error, kind) from error
@@ -395,8 +467,6 @@ def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
 def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
     """Unavailable where a model from elsewhere, told by its config before its weights are downloaded, needs more memory
     than is free."""
-    if name.startswith("lab/"):
-        return
     needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
     free = free_bytes(device)
     if needed > free:
@@ -417,7 +487,7 @@ def load_config(name: str) -> Any:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(**source_of(name))
+        config = AutoConfig.from_pretrained(**pretrained_arguments(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
     n_layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
@@ -429,60 +499,18 @@ def load_config(name: str) -> Any:
 
 
 def check_loadable(name: str) -> None:
-    """Raises as `load_model` does for a name that leads to no model, before anything that costs time."""
-    if name.startswith("lab/"):
-        from mialib.lab.models import lab_recipe
-
-        lab_recipe(name)
-    elif is_recorded(name):
-        recorded_provenance(name)
-    elif not is_api(name):
-        load_config(name)
-
-
-def vocabulary_size(name: str) -> int:
-    """|V|, the rows of the model's output, read from its config alone."""
-    return load_config(name).vocab_size
+    """Raises as scoring does for a name that leads to no model, before anything that costs time."""
+    source_of(name).check(name)
 
 
 def count_parameters(name: str, *, embeddings: bool = False) -> int:
-    """Parameters, with or without embeddings and output head, from the config: no weight is downloaded or filled."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.dynamic_module_utils import get_class_from_dynamic_module
-
-    if is_recorded(name):
-        known = recorded_provenance(name)
-        return known["parameters" if embeddings else "non_embedding_parameters"]
-    config, source = load_config(name), source_of(name)
-    code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
-    try:
-        with torch.device("meta"):
-            if code and source.pop("trust_remote_code"):  # `from_config` would take the code of the hub's `main`
-                model = get_class_from_dynamic_module(code, **source)(config)
-            else:
-                model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except Exception as error:
-        raise _not_loadable(name, error) from error
-    if embeddings:
-        return model.num_parameters()
-    tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
-    return model.num_parameters() - sum(tables.values())
+    """Parameters, with or without embeddings and output head: no weight is downloaded or filled for it."""
+    return source_of(name).count_parameters(name, embeddings)
 
 
 def model_revision(name: str) -> str:
     """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
-    if is_recorded(name):
-        return recorded_revision(name)
-    folder = local_path(name)
-    if folder is None:
-        return f"{split_name(name)[0]}@{find_revision(name, 'model')}"
-    files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES}
-    for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
-        files |= {folder / name for name in _weight_files(index)}
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
-    return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
+    return source_of(name).revision(name)
 
 
 def _weight_files(index: Path) -> set[str]:

@@ -18,21 +18,71 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from mialib.catalog.registry import RECORDED
+from mialib.catalog.sources import Source
 from mialib.frequency import TokenFrequency
 from mialib.store import DATA, atomic_path, hash_files
 from mialib.text import excerpt
 from mialib.token_stats import NUMBERS, TokenStats
 
 FOLDER = DATA / "recorded" / "lab"
+RECORDED = "recorded/"  # how the names of what is recorded begin
 COLUMNS = ("log_prob", "entropy", "log_prob_var")  # what the papers' detectors read of a token
 NOT_THERE = "the repository holds only per-token statistics of the recorded ladder, neither texts nor weights"
+
+
+class Recorded(Source):
+    """`recorded/docstrings-5m`, a model; `recorded/docstrings`, its benchmark and its reference corpus."""
+
+    has_texts = scores_any_text = False
+
+    def no_weights(self, model: str) -> NoReturn:
+        """ValueError: only what the model made of its benchmark is here."""
+        raise ValueError(f"{model}: this needs the model's weights; {NOT_THERE}")
+
+    def check(self, model: str) -> None:
+        """FileNotFoundError for a model that is not recorded."""
+        recorded_provenance(model)
+
+    def revision(self, model: str) -> str:
+        """The content hash of what is recorded."""
+        return recorded_revision(model)
+
+    def count_parameters(self, model: str, embeddings: bool) -> int:
+        """As its provenance says."""
+        return recorded_provenance(model)["parameters" if embeddings else "non_embedding_parameters"]
+
+    def score(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        start_token: str | None = "auto",
+        after: str = "",
+        temperature: float = 1.0,
+        **_: Any,
+    ) -> TokenStats:
+        """What is recorded of the texts; ValueError for another pass than the recorded one."""
+        if after or temperature != 1 or start_token != "auto":
+            raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
+        return recorded_stats(model, texts)
+
+    def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[np.int64]:
+        """As was recorded with the training."""
+        return recorded_times(model, texts)
+
+    def benchmark(self, name: str) -> Benchmark:
+        """A benchmark with a number in place of each text."""
+        return recorded_benchmark(name)
+
+    def frequency(self, corpus: str) -> TokenFrequency:
+        """How often each token occurs in a benchmark's reference texts."""
+        return recorded_frequency(corpus)
 
 
 # --- reading ---

@@ -19,9 +19,6 @@ from mialib.store import DATA
 
 MODELS = DATA / "models.yml"
 BENCHMARKS = DATA / "benchmarks.yml"
-API = "api:"  # how the name of a model behind an API begins
-LOGPROBS = "logprobs:"  # and that of a file of log-probs which others computed
-RECORDED = "recorded/"  # and that of a model, benchmark or corpus of the recorded ladder
 
 
 class KnownModel(Strict):
@@ -100,61 +97,21 @@ def find_model(name: str) -> KnownModel | None:
     return known_models().get(split_name(name)[0])
 
 
-def is_api(model: str) -> bool:
-    """Whether a model's name is that of a model behind an API, or of a file of log-probs: its weights are not here."""
-    return model.startswith((API, LOGPROBS))
-
-
-def is_recorded(name: str) -> bool:
-    """Whether a model, benchmark or corpus is one of the recorded ladder."""
-    return name.startswith(RECORDED)
-
-
-def has_weights(model: str) -> bool:
-    """Whether the model itself can be run here: it is neither behind an API, nor a file, nor of the recorded ladder."""
-    return not (is_api(model) or is_recorded(model))
-
-
-def refuse_api(model: str) -> None:
-    """ValueError for a model behind an API, where a model's weights are needed."""
-    if model.startswith(LOGPROBS):
-        raise ValueError(
-            f"{model} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
-            "`audit` and `score`"
-        )
-    if is_api(model):
-        raise ValueError(
-            f"{model} is behind an API and its weights are not here; only its texts' log-probs can be had, by "
-            "`mialib detect` and `mialib score`"
-        )
-
-
-def tokenizer_of(model: str) -> str | None:
-    """The hub name or folder of a model's tokenizer: its own or, behind an API, what MIALIB_API_TOKENIZER or the
+def tokenizer_of_api(model: str) -> str | None:
+    """The hub name or folder of the tokenizer of a model whose weights are not here: what MIALIB_API_TOKENIZER or the
     registry says; None if not known."""
     known = find_model(model)
-    return os.environ.get("MIALIB_API_TOKENIZER") or (known and known.tokenizer) if is_api(model) else model
+    return os.environ.get("MIALIB_API_TOKENIZER") or (known.tokenizer if known else None)
 
 
-def tokenizer_name(model: str) -> str:
-    """`tokenizer_of`, where one is needed: ValueError if it is not known."""
-    name = tokenizer_of(model)
-    if name is None:
-        raise ValueError(f"no tokenizer is known for {model}: set MIALIB_API_TOKENIZER to a hub name or a folder")
-    return name
-
-
-def lacks(model: str) -> dict[str, str]:
-    """Which columns of token statistics the model does not give, and why; none where its weights are here."""
-    if not is_api(model):
-        return {}
-    of = f"the file {model.removeprefix(LOGPROBS)}" if model.startswith(LOGPROBS) else f"the API of {model}"
+def log_probs_alone(model: str, of: str) -> dict[str, str]:
+    """Which columns of token statistics whoever gives the actual tokens' log-probs alone lacks, each with why."""
     reasons = {
         "entropy": f"{of} gives no entropy",
         "log_prob_var": f"{of} gives no variance",
         "top_log_prob": f"{of} gives the actual tokens' log-probs alone",
     }
-    if tokenizer_of(model) is None:
+    if tokenizer_of_api(model) is None:
         reasons["token_ids"] = f"{of} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
     return reasons
 

@@ -30,7 +30,6 @@ from mialib.book import blind_tables
 from mialib.book.decisions import fewest_pairs
 from mialib.calibration import decide, group_means, p_values, set_p_value
 from mialib.catalog.models import check_loadable
-from mialib.catalog.registry import is_api
 from mialib.commands.detection import ALL, check_fpr, check_options, check_target, load_known, pick_detectors
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
@@ -379,7 +378,7 @@ def _other_start_token(
     """
     own = inputs.stats.provenance.get("start_token_id")
     other = None if inputs.target.start_token is not None else "auto"
-    if is_api(inputs.target.model) or (own is None and other is None):
+    if not inputs.source.has_weights or (own is None and other is None):
         return None, []
     n, n_known = len(texts.texts), len(non_members.texts)
     changed = Inputs(inputs.target.but(start_token=other), inputs.texts[: n + n_known], inputs.language)

@@ -116,7 +116,7 @@ def _target(
 
 def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
     """ValueError where what is written would take the place of a file that is read; names are of no file."""
-    from mialib.catalog.registry import LOGPROBS
+    from mialib.catalog.logprobs import LOGPROBS
 
     paths = [Path(str(path).removeprefix(LOGPROBS)) for path in read if path]
     if output.exists() and any(path.exists() and output.samefile(path) for path in paths):
@@ -301,16 +301,15 @@ def view(
     """
     from mialib.book import token_view
     from mialib.catalog.models import load_tokenizer
-    from mialib.catalog.registry import lacks
+    from mialib.catalog.sources import source_of
     from mialib.passes.inputs import Inputs
     from mialib.shared.files import load_texts
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
     _refuse_to_overwrite(output, texts, corpus, model)
-    reasons = {
-        name: token_view.unavailable_reason(name, lacks(model), corpus is not None) for name in by or token_view.WAYS
-    }
+    lacks = source_of(model).lacks(model)
+    reasons = {name: token_view.unavailable_reason(name, lacks, corpus is not None) for name in by or token_view.WAYS}
     ways = [name for name, why in reasons.items() if not why]
     for why in filter(None, reasons.values()):
         if by or not ways:
@@ -495,9 +494,9 @@ def lock() -> None:
     from mialib.catalog.corpora import HUB_CORPORA
     from mialib.catalog.hub import PINS
     from mialib.catalog.hub import lock as pin
-    from mialib.catalog.registry import API, known_benchmarks, known_models
+    from mialib.catalog.registry import known_benchmarks, known_models
 
-    models = [known.tokenizer if name.startswith(API) else name for name, known in known_models().items()]
+    models = [known.tokenizer if known.access == "api" else name for name, known in known_models().items()]
     data = [known.hub_id for known in (*known_benchmarks().values(), *HUB_CORPORA.values())]
     pins, lacking = pin({"model": [name for name in models if name], "dataset": [name for name in data if name]})
     for problem in lacking:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
 from mialib.catalog.corpora import HUB_CORPORA, own_counts, reference_texts, split_prefix
 from mialib.catalog.models import check_loadable
-from mialib.catalog.registry import lacks
+from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.lab.corpora import lab_hashes
 from mialib.metrics import Interval, auc_interval
@@ -128,7 +128,7 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
     unknown or lacks what an option gives, and for an option that none of them reads.
     """
-    unknown = lacks(target.model)
+    unknown = source_of(target.model).lacks(target.model)
     named = [name for name in asked if name != ALL]
     for name in named:
         if options := lacking(name, target):
@@ -159,7 +159,8 @@ def lacking(name: str, target: Target) -> list[str]:
 
 def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
     """Log which detectors an option more would have run, of those that the model allows."""
-    able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks(target.model))]
+    lacks = source_of(target.model).lacks(target.model)
+    able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
     if wanting := [f"{name} ({' and '.join(options)})" for name in able if (options := lacking(name, target))]:
         logger.info("not run, for want of an option: %s", ", ".join(wanting))
 

@@ -28,7 +28,7 @@ from mialib.benchmarks import Benchmark
 from mialib.lab import dealing
 from mialib.lab.dealing import CARD, COUNTS, PLACES, ROLES, TEXTS, overlaps, sources_of
 from mialib.lab.docstrings import Place, read_places, source_file
-from mialib.lab.recipes import Corpus, load_recipes
+from mialib.lab.recipes import Corpus, is_lab, load_recipes
 from mialib.lab.stored import stored
 from mialib.shared.kept import JSON, keep, once
 from mialib.store import hash_of, hash_texts, home, version
@@ -259,7 +259,7 @@ def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | 
 
     None for a benchmark that is not the lab's: what its models were trained on is not known.
     """
-    if not name.startswith("lab/"):
+    if not is_lab(name):
         return None
     corpus = corpora_of(name)[0]
     seen = [text for role in ("member", "background") for text in lab_texts(corpus, role)]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mialib.lab.corpora import check_whole, lab_card, lab_corpus, lab_rows, lab_texts, stored_corpus, texts_of
 from mialib.lab.dealing import END_OF_TEXT, load_tokenizer
-from mialib.lab.recipes import Masked, Training, Unlearning, load_recipes
+from mialib.lab.recipes import Masked, Training, Unlearning, is_lab, load_recipes
 from mialib.lab.stored import stored
 from mialib.shared.kept import Format, Parts, once, remove
 from mialib.store import hash_files, hash_of, home, version, write_json
@@ -152,7 +152,7 @@ def base_of(name: str, recipe: Unlearning) -> str:
 
 def recipes_of(models: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """The lab models' recipes by name, each followed by that of the model it was made from; no other model has one."""
-    return {name: _recipes(name) for name in sorted(set(models)) if name.startswith("lab/")}
+    return {name: _recipes(name) for name in sorted(set(models)) if is_lab(name)}
 
 
 def _recipes(name: str) -> list[dict[str, Any]]:

@@ -19,6 +19,11 @@ from mialib.store import DATA
 DEFAULT_PROFILE = DATA / "profiles" / "lab.yml"
 
 
+def is_lab(name: str) -> bool:
+    """Whether a model or corpus is one of the lab's."""
+    return name.startswith("lab/")
+
+
 class Corpus(Strict):
     """Texts that a coin deals out as members, non-members, background (also trained on) and reference (never).
 
@@ -135,7 +140,7 @@ class Recipes(Strict):
     @model_validator(mode="after")
     def _names_are_known(self) -> Recipes:
         for name, model in self.models.items():
-            if len(model.recipes) != name.startswith("lab/"):
+            if len(model.recipes) != is_lab(name):
                 raise ValueError(
                     f"model {name}: a lab model (lab/...), and no other, has `train`, `unlearn` or `masked`"
                 )

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
-from mialib.catalog import api
 from mialib.catalog.corpora import corpus_identity, own_counts, reference_texts
 from mialib.catalog.models import (
     check_revision,
@@ -23,83 +22,33 @@ from mialib.catalog.models import (
     load_tokenizer,
     model_revision,
     pass_key,
-    vocabulary_size,
 )
-from mialib.catalog.recorded import recorded_frequency, recorded_stats
-from mialib.catalog.registry import is_api, is_recorded
+from mialib.catalog.sources import source_of
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
-from mialib.shared.kept import ARRAYS, JSON, Format, Parts, alone, keep, kept_path
+from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep
 from mialib.store import hash_texts, version
-from mialib.token_stats import StatsPart, TokenStats
+from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
-STATS = Format(".parquet", TokenStats.save, TokenStats.load)
-STATS_PARTS = Format(".parquet", StatsPart.save, StatsPart.load)
 COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 
 
-def score_or_load(
-    model: str,
-    texts: Sequence[str],
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    start_token: str | None = "auto",
-    after: str = "",
-    temperature: float = 1.0,
-) -> TokenStats:
-    """Token statistics of `texts` under `model`, from the cache where they are there; arguments as for `Scorer`.
+def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStats:
+    """Token statistics of `texts` under `model`, from what is kept where they are there.
 
-    A model behind an API (`api:NAME`) runs elsewhere, so device and dtype say nothing of it. ValueError where it is to
-    read something `after` which the texts come, or for another temperature: it is asked for whole texts alone.
+    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). A model behind an API, or
+    of which a file or a recording is here, has no device and dtype. ValueError where such a one is to read something
+    `after` which the texts come, or for another temperature.
     """
-    if is_recorded(model):
-        if after or temperature != 1 or start_token != "auto":
-            raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
-        return recorded_stats(model, texts)
-    if is_api(model):
-        if after or temperature != 1:
-            raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
-        return _score_by_api(model, texts, start_token)
-    options = {"device": device, "dtype": dtype, "start_token": start_token}
-    key = pass_key(model, **options)
-
-    def make(parts: Parts) -> TokenStats:
-        scorer = load_scorer(model, **options, revision=key["model"])  # this may have waited for another process
-        return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
-
-    key |= ({"after": hash_texts([after])} if after else {}) | (
-        {"temperature": temperature} if temperature != 1 else {}
-    )
-    return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), **versions_of("scoring"), **key)
-
-
-def _score_by_api(model: str, texts: Sequence[str], start_token: str | None) -> TokenStats:
-    loaded = api.load_api_model(model, start_token)
-    asked = loaded.determined_by()
-    # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
-    replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
-    was_asked = []
-
-    def make() -> TokenStats:
-        with alone(replies):
-            was_asked.append(True)
-            return api.score(loaded, texts, replies)
-
-    stats = keep("token_stats", make, STATS, texts=hash_texts(texts), **versions_of("api"), **asked)
-    if was_asked:
-        with alone(replies):
-            api.drop_replies(replies, texts)
-    return stats
+    return source_of(model).score(model, texts, **options)
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
-    if is_recorded(model):
-        return recorded_frequency(corpus)
-    tokenizer = load_tokenizer(model)
-    size = api.vocabulary_size(tokenizer) if is_api(model) else vocabulary_size(model)
+    if counted := source_of(corpus).frequency(corpus):
+        return counted
+    tokenizer, size = load_tokenizer(model), source_of(model).vocabulary_size(model)
     if (counted := own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (
         tokenizer_hash(tokenizer),
         size,
@@ -164,7 +113,7 @@ def neighbor_log_probs_or_load(
     from mialib.attacks.neighbors import neighbor_log_probs
 
     given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    if is_api(model):
+    if not source_of(model).has_weights:
         made = neighbors_or_load(texts, masked_lm, **given)
         rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
@@ -225,7 +174,7 @@ def score_cut_texts(
     tokenizer = load_tokenizer(model)
     first = int(stats.provenance.get("start_token_id", 0) is None)  # a text's first token is then read and not scored
     cut_ids = [ids[first:] for ids in encode(tokenizer, cut_texts)]
-    borders = () if is_api(model) else rope_borders(load_config(model))
+    borders = rope_borders(load_config(model)) if source_of(model).has_weights else ()
     is_prefix = [
         len(ids) > 0
         and ids == row.token_ids[: len(ids)].tolist()

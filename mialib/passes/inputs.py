@@ -27,7 +27,7 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.recorded import NOT_THERE
-from mialib.catalog.registry import LOGPROBS, RECORDED, has_weights, is_recorded, lacks
+from mialib.catalog.sources import Source, source_of
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
@@ -91,15 +91,15 @@ class Need:
 
 def _lowercase(inputs: Inputs) -> TokenStats | None:
     # Not in Chinese, where at most units and formulas have case; a file holds what was made of the texts as they are.
-    if inputs.language == "zh" or inputs.target.model.startswith((LOGPROBS, RECORDED)):
+    if inputs.language == "zh" or not inputs.source.scores_any_text:
         return None
     return inputs.score(inputs.target.model, [text.lower() for text in inputs.texts])
 
 
 def _frequency(inputs: Inputs) -> Any:
-    if "token_ids" in lacks(inputs.target.model):
+    if "token_ids" in inputs.source.lacks(inputs.target.model):
         return None
-    if not is_recorded(inputs.target.model):
+    if inputs.source.has_texts:
         warn_of_other_language(inputs.target.corpus, inputs.texts, inputs.target.benchmark)
     return count_or_load(inputs.target.corpus, inputs.target.model)
 
@@ -112,7 +112,7 @@ def _neighbors(inputs: Inputs) -> FloatArray:
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
     """The pass in which known texts are read before each text."""
-    if not has_weights(inputs.target.model):
+    if not inputs.source.has_weights:
         return None
     shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts(source), strict=False)]
     if len(shots) < inputs.target.n_shots:
@@ -131,16 +131,14 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
 
 def _tempered(inputs: Inputs) -> TokenStats | None:
     """The pass at the temperature that detectors are written for."""
-    if not has_weights(inputs.target.model):
+    if not inputs.source.has_weights:
         return None
     return inputs.score(inputs.target.model, inputs.texts, temperature=detectors.TEMPERATURE)
 
 
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and what is said where it lacks.
 NEEDS = {
-    "texts": Need(
-        lambda inputs: None if is_recorded(inputs.target.model) else inputs.texts, missing="no texts are recorded"
-    ),
+    "texts": Need(lambda inputs: inputs.texts if inputs.source.has_texts else None, missing="no texts are recorded"),
     "lowercase": Need(_lowercase, missing="the texts have no upper and lower case, or only their log-probs are here"),
     "reference": Need(
         lambda inputs: inputs.score(inputs.target.reference, inputs.texts),
@@ -202,6 +200,11 @@ class Inputs:
         return score_or_load(model, texts, start_token=self.target.start_token, **given)
 
     @property
+    def source(self) -> Source:
+        """What kind of model the target's is."""
+        return source_of(self.target.model)
+
+    @property
     def stats(self) -> TokenStats:
         """The target's own pass."""
         return self["stats"]
@@ -240,7 +243,7 @@ class Inputs:
             raise ValueError(
                 f"another {others[0]} is another target; these can be changed: {', '.join(sorted(can_change))}"
             )
-        if is_recorded(self.target.model) and fields.get("reference") and not is_recorded(fields["reference"]):
+        if not self.source.has_texts and fields.get("reference") and source_of(fields["reference"]).has_texts:
             raise ValueError(f"{self.target.benchmark}: {fields['reference']} can't score it; {NOT_THERE}")
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
@@ -259,8 +262,8 @@ def load_inputs(target: Target) -> Inputs:
     ValueError for a recorded benchmark, whose texts are not here, that is to be cut, or scored by another model than
     those of which it is recorded.
     """
-    if is_recorded(target.benchmark):
-        others = [name for name in (target.model, target.reference) if name and not is_recorded(name)]
+    if not source_of(target.benchmark).has_texts:
+        others = [name for name in (target.model, target.reference) if name and source_of(name).has_texts]
         if others or target.n_words or target.part:
             what = f"{others[0]} can't score it" if others else "it can't be cut"
             raise ValueError(f"{target.benchmark}: {what}; {NOT_THERE}")
@@ -280,7 +283,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
 
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
-    if is_recorded(inputs.target.model):
+    if not inputs.source.has_texts:
         raise ValueError(f"{inputs.target.benchmark}: it can't be cut; {NOT_THERE}")
     cut = inputs.benchmark.cut(n_words)
     if cut.texts == inputs.texts:  # which saves to tokenize them anew

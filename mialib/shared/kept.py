@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from mialib.store import atomic_path, hash_files, hash_of, home, write_json
+from mialib.token_stats import StatsPart, TokenStats
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ def _read_arrays(path: Path) -> dict[str, Any]:
 
 
 ARRAYS = Format(".npz", _write_arrays, _read_arrays)  # named NumPy arrays
+STATS = Format(".parquet", TokenStats.save, TokenStats.load)
+STATS_PARTS = Format(".parquet", StatsPart.save, StatsPart.load)
 JSON = Format(".json", lambda value, path: write_json(path, value), lambda path: json.loads(path.read_text("utf-8")))
 
 

@@ -8,6 +8,7 @@ import pytest
 from mialib.attacks import synthetic
 from mialib.attacks.unseen import load_unseen, set_apart, unseen_texts
 from mialib.benchmarks import Benchmark
+from mialib.catalog.sources import source_of
 
 N_MEMBERS, N_NON_MEMBERS = 6, 10
 BENCHMARK = Benchmark(
@@ -75,11 +76,13 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
 
 
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
+    from mialib.catalog import lab
+
     with pytest.raises(ValueError, match="lab/en-masked is a masked model, which writes no texts"):
-        synthetic._trained_on("lab/en-masked")
+        source_of("lab/en-masked").trained_on("lab/en-masked")
     asked = []
-    monkeypatch.setattr(synthetic, "trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
-    assert synthetic._trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
+    monkeypatch.setattr(lab, "trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
+    assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
 
 
 def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():

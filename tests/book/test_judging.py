@@ -22,7 +22,7 @@ from mialib.book.results import SMALLEST, UNINFORMATIVE, label_of, verdict
 from mialib.book.tuning import METHODS
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.recorded import recorded_models, recorded_times
-from mialib.catalog.registry import is_recorded
+from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
 from mialib.lab import models as lab_models
 from mialib.lab.corpora import corpora_of
@@ -71,7 +71,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
     ids = [claim.id for claim in claims.claims]
     assert len(set(ids)) == len(ids)
     for name, setting in claims.settings.items():
-        if is_recorded(setting.model):
+        if not source_of(setting.model).has_texts:
             assert {setting.model, setting.reference} <= set(recorded_models()), name
             continue
         assert {setting.model, setting.reference or setting.model} <= set(profile.models)
@@ -96,7 +96,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
             assert side.part is None or setting in side.n_words, "a part of a document has a number of words"
             place = claims.settings[setting]
             model = side.model.get(setting, place.model)
-            if is_recorded(model):
+            if not source_of(model).has_texts:
                 assert recorded_times(model, load_benchmark(place.benchmark).texts).any()
                 continue
             assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "members are of its training set"
@@ -107,12 +107,12 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
     n_grouped = 0
     for claim, setting in claims.tests():
         place = claims.settings[setting]
-        recipe = None if is_recorded(place.model) else profile.models[place.model].recipe
+        recipe = None if not source_of(place.model).has_texts else profile.models[place.model].recipe
         for group in (claim.positive, claim.negative):
             if group.group is None:
                 continue
             n_grouped += 1
-            if is_recorded(place.model):
+            if not source_of(place.model).has_texts:
                 benchmark = load_benchmark(place.benchmark)
                 times = recorded_times(place.model, benchmark.texts)[group.indices(benchmark.labels)]
                 assert len(set(times.tolist())) == 1, claim.id

@@ -188,9 +188,7 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert provenance["dealt"] == ladder._dealt("lab/notes")
     assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
     assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
-    assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit", "versions"} <= set(
-        provenance
-    )
+    assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit", "versions"} <= set(provenance)
     for file in everything.iterdir():
         said = str(pq.read_schema(file).metadata) + str(pq.read_table(file).to_pydict())
         assert str(tiny_lab) not in said and "river" not in said, file

@@ -31,8 +31,8 @@ from mialib.book.results import measure
 from mialib.book.tables import what_ran
 from mialib.catalog import api, retries
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.registry import lacks
 from mialib.catalog.replies import line_of, read_lines
+from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import (
     count_or_load,
@@ -264,7 +264,7 @@ def test_what_needs_weights_says_so(server):
 
 def test_columns_that_are_known_are_of_no_other_consequence():
     inputs = made_inputs(random_rows(2, [5, 6]), [0, 1])
-    assert inputs.stats.lacks == {} and lacks("lab/en-25k") == {}
+    assert inputs.stats.lacks == {} and source_of("lab/en-25k").lacks("lab/en-25k") == {}
 
 
 # --- the cache, and going on ---

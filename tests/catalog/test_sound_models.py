@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from mialib.catalog import models as catalog_models
 from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
 from mialib.commands import main
 from mialib.passes import cache
@@ -179,13 +180,13 @@ def test_an_adapter_that_would_not_be_read_is_an_error(folder):
 
 
 def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folder, monkeypatch):
-    load = cache.load_scorer
+    load = catalog_models.load_scorer
 
     def load_others(*args, **options):
         edit_weights(folder, lambda weights: weights.update({INNER: 2 * weights[INNER]}))
         return load(*args, **options)
 
-    monkeypatch.setattr(cache, "load_scorer", load_others)
+    monkeypatch.setattr(catalog_models, "load_scorer", load_others)
     with pytest.raises(ValueError, match="its files changed after it was asked for"):
         cache.score_or_load(str(folder), TEXTS)
 

@@ -1,0 +1,131 @@
+"""What kind of thing a name stands for: the one place that looks at how a name begins.
+
+    lab/en-25k          the lab                            mialib.catalog.lab
+    recorded/notes      what is recorded of larger models  mialib.catalog.recorded
+    api:gpt-4o          a model behind an API              mialib.catalog.api
+    logprobs:a.jsonl    log-probs that others computed     mialib.catalog.logprobs
+    any other name      a folder, or a model on the hub    mialib.catalog.models
+
+A new kind is one file with a class that has what `Source` has, and its line in KINDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mialib.benchmarks import Benchmark
+    from mialib.frequency import TokenFrequency
+    from mialib.token_stats import TokenStats
+
+KINDS = {  # how names begin -> a module, imported when such a name is first met, and its class
+    "lab/": "mialib.catalog.lab:Lab",
+    "recorded/": "mialib.catalog.recorded:Recorded",
+    "api:": "mialib.catalog.api:Api",
+    "logprobs:": "mialib.catalog.logprobs:Logprobs",
+    "": "mialib.catalog.models:Weights",
+}
+
+
+class Source:
+    """One kind of models, benchmarks and reference corpora; every method takes a whole name of it.
+
+    The defaults are of a kind that has no weights here, and no benchmarks or corpora of its own.
+    """
+
+    has_weights = False  # its models can be run here
+    has_texts = True  # its benchmarks' texts are here
+    scores_any_text = True  # and not only those that it was made of
+    is_fetched = False  # it has to be fetched from elsewhere first
+    gpu_dtype = "bfloat16"  # of a model's weights on a GPU, where the registry says nothing of it
+
+    # --- models ---
+
+    def no_weights(self, model: str) -> NoReturn:
+        """ValueError that says why the model's weights are not here."""
+        raise NotImplementedError
+
+    def folder(self, model: str) -> Path | None:
+        """The folder that holds the model; None where it is on the hub. ValueError where it has no weights."""
+        self.no_weights(model)
+
+    def check(self, model: str) -> None:
+        """Raise as scoring would for a name that leads to no model, before anything that costs time."""
+
+    def revision(self, model: str) -> str:
+        """What pins weights, config and tokenizer. ValueError where it has no weights."""
+        self.no_weights(model)
+
+    def tokenizer(self, model: str) -> str | None:
+        """The hub name or folder of the model's tokenizer; None if not known."""
+        return model
+
+    def vocabulary_size(self, model: str) -> int:
+        """Tokens that the model can give."""
+        self.no_weights(model)
+
+    def count_parameters(self, model: str, embeddings: bool) -> int:
+        """Parameters, with or without embeddings and output head."""
+        self.no_weights(model)
+
+    def lacks(self, model: str) -> dict[str, str]:
+        """Which columns of token statistics the model does not give, and why."""
+        return {}
+
+    def score(self, model: str, texts: Sequence[str], **options: Any) -> TokenStats:
+        """Token statistics of texts, from what is kept where they are there; `options` as for `score_or_load`."""
+        raise NotImplementedError
+
+    def trained_on(self, model: str) -> list[str]:
+        """The texts that the model is known to be trained on."""
+        return []
+
+    def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[Any] | None:
+        """How often the model has seen each text in training, (N,); None where that is not known."""
+        return None
+
+    def training_seed(self, model: str) -> int | None:
+        """The seed that the model was trained from, where that is known."""
+        return None
+
+    # --- benchmarks and corpora ---
+
+    def benchmark(self, name: str) -> Benchmark | None:
+        """A benchmark of this kind."""
+        return None
+
+    def labels(self, benchmark: str) -> tuple[str, NDArray[Any]] | None:
+        """A benchmark's revision and labels, where they are known without reading its texts."""
+        return None
+
+    def check_whole(self, benchmark: str) -> None:
+        """ValueError where some of a benchmark's texts can't be read."""
+
+    def corpus(self, name: str) -> Iterable[str] | None:
+        """The texts of a reference corpus of this kind."""
+        return None
+
+    def unseen(self, name: str) -> Iterable[str] | None:
+        """Texts that no model was trained on, for the probe."""
+        return None
+
+    def frequency(self, corpus: str) -> TokenFrequency | None:
+        """How often each token occurs in a corpus that has no texts here."""
+        return None
+
+
+@cache
+def _kind(prefix: str) -> Source:
+    module, _, name = KINDS[prefix].partition(":")
+    return getattr(import_module(module), name)()
+
+
+def source_of(name: str) -> Source:
+    """The kind of a model's, benchmark's or corpus's name."""
+    return _kind(next(prefix for prefix in KINDS if name.startswith(prefix)))
