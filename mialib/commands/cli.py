@@ -203,6 +203,21 @@ def detect(
 
 
 @app.command()
+def detectors() -> None:
+    """List the detectors: what each computes, who proposed it, what it needs and its hyperparameters."""
+    from mialib.detectors import DETECTORS
+    from mialib.passes.inputs import NEEDS
+
+    for name, known in DETECTORS.items():
+        say(f"{name:15} {known.label}, {known.source}" + (", since the four papers" if known.is_later else ""))
+        say(f"{'':15} {known.equation}")
+        if wanted := [NEEDS[need].option for need in known.needs if NEEDS[need].option]:
+            say(f"{'':15} needs {' and '.join(wanted)}")
+        for option, of in known.options.items():
+            say(f"{'':15} -o {name}.{option}={of.default}  {of.meaning}")
+
+
+@app.command()
 def audit(
     texts: Annotated[Path, typer.Argument(help="a file of texts, as for detect")],
     model: ModelOption,

@@ -2,9 +2,10 @@
 
 A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments
 named in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose
-default the paper prints; a detector that a paper tunes has a `grid` of candidates besides. `reads` names the columns of
-the pass that it reads besides log_prob, since a model behind an API does not give them all. Tables, tests and the
-command line read the registry, so a function is all it takes.
+default the paper prints and whose annotation says what it means; a detector that a paper tunes has a `grid` of
+candidates besides. `reads` names the columns of the pass that it reads besides log_prob, since a model behind an API
+does not give them all. Tables, tests, `mialib detectors` and the recorded seeds read the registry, so a function is all
+it takes.
 
     registry    how a detector is registered, checked and run
     papers      the detectors of the four papers and the baselines beside them
@@ -26,6 +27,7 @@ from mialib.detectors.registry import (
     TEMPERATURE,
     Detector,
     FloatArray,
+    Option,
     check_vocabulary,
     detect,
     detector,
@@ -41,6 +43,7 @@ __all__ = [
     "TEMPERATURE",
     "Detector",
     "FloatArray",
+    "Option",
     "calibrated",
     "check_vocabulary",
     "detect",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib as zlib_library
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.detectors.registry import DETECTORS, FloatArray, check_k, detect, detector, lowest_mean
+from mialib.detectors.registry import DETECTORS, FloatArray, Percent, check_k, detect, detector, lowest_mean
 from mialib.model_selection import Candidates, Grid
 from mialib.token_stats import TokenRow, TokenStats, check_known
 
@@ -18,27 +18,27 @@ from mialib.token_stats import TokenRow, TokenStats, check_known
 SMALLEST_VARIANCE = 1e-12  # nats^2
 
 
-@detector("ppl", "PPL")
+@detector("ppl", "PPL", "Yeom et al. 2018")
 def ppl(row: TokenRow) -> float:
-    """The LOSS attack: mean_i log p(x_i | x_<i), i.e. minus the log-perplexity (Yeom et al. 2018)."""
+    """The LOSS attack: mean_i log p(x_i | x_<i), i.e. minus the log-perplexity."""
     return row.log_prob.mean(dtype=np.float64)
 
 
-@detector("lowercase", "Lowercase")
+@detector("lowercase", "Lowercase", "Carlini et al. 2021")
 def lowercase(row: TokenRow, *, lowercase: TokenRow) -> float:
-    """- log PPL(x) / log PPL(lowercase x), natural logs (Carlini et al. 2021)."""
+    """- log PPL(x) / log PPL(lowercase x), natural logs."""
     return -ppl(row) / ppl(lowercase)
 
 
-@detector("zlib", "Zlib")
+@detector("zlib", "Zlib", "Carlini et al. 2021")
 def zlib(row: TokenRow, *, text: str) -> float:
-    """- log PPL(x) / bytes of zlib(x) (Carlini et al. 2021)."""
+    """- log PPL(x) / bytes of zlib(x)."""
     return ppl(row) / len(zlib_library.compress(text.encode()))
 
 
-@detector("ref", "Small Ref")
+@detector("ref", "Small Ref", "Carlini et al. 2021")
 def ref(row: TokenRow, *, reference: TokenRow) -> float:
-    """- log PPL(x) / log PPL_ref(x), the reference a smaller model of the same family (Carlini et al. 2021)."""
+    """- log PPL(x) / log PPL_ref(x), the reference a smaller model of the same family."""
     return -ppl(row) / ppl(reference)
 
 
@@ -46,15 +46,16 @@ def ref(row: TokenRow, *, reference: TokenRow) -> float:
 K_GRID = {"k": list(range(10, 101, 10))}
 
 
-@detector("min_k", "Min-K% Prob", grid=K_GRID)
-def min_k(row: TokenRow, *, k: float = 20) -> float:
-    """Min-K% Prob: mean log p of the k% of tokens with the lowest log p (Shi et al. 2024)."""
+@detector("min_k", "Min-K% Prob", "Shi et al. 2024", grid=K_GRID)
+def min_k(row: TokenRow, *, k: Percent = 20) -> float:
+    """Min-K% Prob: mean log p of the k% of tokens with the lowest log p."""
     return lowest_mean(row.log_prob, k)
 
 
-@detector("min_k++", "Min-K%++ Prob", reads=("entropy", "log_prob_var"), grid=K_GRID)  # as the authors' code sweeps
-def min_k_plus_plus(row: TokenRow, *, k: float = 20) -> float:
-    """Min-K%++: mean of the lowest k% of z_i = (log p(x_i) - mu_i) / sigma_i (Zhang et al. 2024).
+# Its grid is that of the authors' code.
+@detector("min_k++", "Min-K%++ Prob", "Zhang et al. 2024", reads=("entropy", "log_prob_var"), grid=K_GRID)
+def min_k_plus_plus(row: TokenRow, *, k: Percent = 20) -> float:
+    """Min-K%++: mean of the lowest k% of z_i = (log p(x_i) - mu_i) / sigma_i.
 
     mu_i = E[log p(v | x_<i)] = -H_i and sigma_i^2 = Var[log p(v | x_<i)], both over v ~ p(. | x_<i).
     """
@@ -72,9 +73,16 @@ def first_occurrences(row: TokenRow) -> NDArray[np.int64]:
     return np.unique(row.token_ids, return_index=True)[1]
 
 
-@detector("dc_pdd", "DC-PDD", reads=("token_ids",))
-def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool = True, sfo: bool = True) -> float:
-    """DC-PDD: beta = mean over first occurrences of min(alpha_i, a) (Zhang et al. 2024, Eq. 6-8).
+@detector("dc_pdd", "DC-PDD", "Zhang et al. 2024, Eq. 6-8", reads=("token_ids",))
+def dc_pdd(
+    row: TokenRow,
+    *,
+    frequency: FloatArray,
+    a: Annotated[float, "upper bound of a token's alpha, nats"] = 0.01,
+    lup: Annotated[bool, "whether alpha is bounded by a"] = True,
+    sfo: Annotated[bool, "whether only a token's first occurrence counts"] = True,
+) -> float:
+    """DC-PDD: beta = mean over first occurrences of min(alpha_i, a).
 
     alpha_i = -p(x_i; M) log p(x_i; D'). `frequency` is log p(v; D') for each v, shape (V,). `lup` limits the upper
     bound to `a` (Eq. 7), `sfo` keeps each token's first occurrence alone (Eq. 8); CLD is neither, +LUP the first.
@@ -89,9 +97,14 @@ def dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float = 0.01, lup: bool =
 SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), **K_GRID}
 
 
-@detector("surp", "SURP", reads=("entropy",), grid=SURP_GRID)  # Section 5.2
-def surp(row: TokenRow, *, entropy_threshold: float = 2.5, k: float = 40) -> float:
-    """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
+@detector("surp", "SURP", "Zhang and Wu 2024, Eq. 1-4", reads=("entropy",), grid=SURP_GRID)  # Section 5.2
+def surp(
+    row: TokenRow,
+    *,
+    entropy_threshold: Annotated[float, "the model is sure below it, nats"] = 2.5,
+    k: Annotated[float, "percentile of the text's log p that a surprising token lies below"] = 40,
+) -> float:
+    """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k.
 
     L^k is the k-th percentile of the text's log p. A text without a surprising token scores 0 nats: it surprises the
     model least. The defaults are the best cell of the paper's Figure 4, of one model and benchmark; the paper
@@ -118,9 +131,9 @@ def surp_conditions(
     return is_sure, log_prob < np.percentile(log_prob, k)[..., None]
 
 
-@detector("neighbor", "Neighbor")
+@detector("neighbor", "Neighbor", "Mattern et al. 2023, Eq. 2")
 def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
-    """The Neighbor attack: mean loss of a text's neighbors minus its own loss (Mattern et al. 2023, Eq. 2).
+    """The Neighbor attack: mean loss of a text's neighbors minus its own loss.
 
     `neighbors` is the mean log p of each, shape (M,) in nats, so the score is mean log p(x) - mean_j mean log p(x~_j).
     """

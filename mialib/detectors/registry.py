@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from reprlib import repr as short_repr  # of any value, however long
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from mialib.text import check_texts
 from mialib.token_stats import TokenStats, check_known, same_or_unknown
 
 FloatArray = NDArray[np.float64]
+Percent = Annotated[float, "percent of the tokens"]  # a hyperparameter that several detectors have
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
 
 # What `detect` takes -> what the function of one text is given.
@@ -37,18 +38,37 @@ INPUTS = {
 
 
 @dataclass(frozen=True)
+class Option:
+    """A hyperparameter of a detector."""
+
+    default: float | bool
+    meaning: str  #: with its unit
+
+
+@dataclass(frozen=True)
 class Detector:
-    """A registered detector: its function of one text, what it needs, and its hyperparameters' defaults."""
+    """A registered detector: its function of one text, what it needs, and its hyperparameters."""
 
     name: str
     label: str  #: as the papers' tables print it
+    source: str  #: who proposed it, and when
     score_text: Callable[..., float]
     needs: tuple[str, ...]  #: keys of INPUTS
-    hyperparameters: dict[str, Any]
+    options: dict[str, Option]
     reads: tuple[str, ...] = ()  #: columns of TokenRow, besides log_prob
     grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
     is_later: bool = False  #: than the four papers, whose tables do not have it
     version: int = 1  #: raised by hand when its scores change, as in `mialib.versions`
+
+    @property
+    def equation(self) -> str:
+        """What it computes: the first paragraph of its docstring."""
+        return " ".join(inspect.getdoc(self.score_text).partition("\n\n")[0].split())
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The default of each."""
+        return {name: option.default for name, option in self.options.items()}
 
 
 DETECTORS: dict[str, Detector] = {}
@@ -57,22 +77,30 @@ DETECTORS: dict[str, Detector] = {}
 def detector(
     name: str,
     label: str,
+    source: str,
     reads: tuple[str, ...] = (),
     grid: Grid | None = None,
     is_later: bool = False,
     version: int = 1,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
-    """Register a function of one text under `name`."""
+    """Register a function of one text under `name`.
+
+    Its keyword arguments that INPUTS names are what it needs; each other one is a hyperparameter, whose annotation says
+    what it means: `k: Annotated[float, "percent of the tokens"] = 20`.
+    """
 
     def register(score_text: Callable[..., float]) -> Callable[..., float]:
         keywords = list(inspect.signature(score_text).parameters.values())[1:]
         given = {argument: keyword for keyword, argument in INPUTS.items()}
+        hints = get_type_hints(score_text, include_extras=True)
+        options = {p.name: Option(p.default, _meaning(hints, p.name)) for p in keywords if p.name not in given}
         DETECTORS[name] = Detector(
             name=name,
             label=label,
+            source=source,
             score_text=score_text,
             needs=tuple(given[p.name] for p in keywords if p.name in given),
-            hyperparameters={p.name: p.default for p in keywords if p.name not in given},
+            options=options,
             reads=reads,
             grid=grid or {},
             is_later=is_later,
@@ -81,6 +109,14 @@ def detector(
         return score_text
 
     return register
+
+
+def _meaning(hints: Mapping[str, Any], option: str) -> str:
+    """What a hyperparameter's annotation says that it means."""
+    said = getattr(hints.get(option), "__metadata__", None)
+    if not said:
+        raise TypeError(f'say what {option} means, with its unit: `{option}: Annotated[float, "..."]`')
+    return said[0]
 
 
 def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from mialib.detectors.papers import K_GRID, SMALLEST_VARIANCE, first_occurrences
-from mialib.detectors.registry import TEMPERATURE, FloatArray, detector, lowest_mean
+from mialib.detectors.registry import TEMPERATURE, FloatArray, Percent, detector, lowest_mean
 from mialib.token_stats import TokenRow
 
 later = partial(detector, is_later=True)
@@ -16,8 +17,8 @@ WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)  # tokens
 CAMIA_TOKENS, CAMIA_BINS = 200, 3
 
 
-@later("gap_k", "Gap-K%", reads=("log_prob_var", "top_log_prob"), grid=K_GRID)
-def gap_k(row: TokenRow, *, k: float = 20) -> float:
+@later("gap_k", "Gap-K%", "Kwak and Kim 2026", reads=("log_prob_var", "top_log_prob"), grid=K_GRID)
+def gap_k(row: TokenRow, *, k: Percent = 20) -> float:
     """Gap-K%: mean of the lowest k% of z_i = (log p(x_i) - max_v log p(v)) / sigma_i, smoothed.
 
     A smoothed value is the mean of three neighbouring ones; a text of fewer tokens is not smoothed.
@@ -26,9 +27,17 @@ def gap_k(row: TokenRow, *, k: float = 20) -> float:
     return lowest_mean(_window_sums(z, GAP_K_WINDOW) / GAP_K_WINDOW if len(z) >= GAP_K_WINDOW else z, k)
 
 
-@later("max_renyi", "MaxRényi-K%", reads=("entropy", "top_log_prob"), grid={"order": [1, np.inf], **K_GRID})
-def max_renyi(row: TokenRow, *, order: float = np.inf, k: float = 10) -> float:
-    """MaxRényi-K%: minus the mean of the highest k% of the tokens' Rényi entropies (Li et al. 2024).
+@later(
+    "max_renyi",
+    "MaxRényi-K%",
+    "Li et al. 2024",
+    reads=("entropy", "top_log_prob"),
+    grid={"order": [1, np.inf], **K_GRID},
+)
+def max_renyi(
+    row: TokenRow, *, order: Annotated[float, "of the entropy, 1 or infinity"] = np.inf, k: Percent = 10
+) -> float:
+    """MaxRényi-K%: minus the mean of the highest k% of the tokens' Rényi entropies.
 
     Of order 1 it is Shannon's entropy, of order infinity -max_v log p(v).
     """
@@ -37,8 +46,8 @@ def max_renyi(row: TokenRow, *, order: float = np.inf, k: float = 10) -> float:
     return lowest_mean(-row.entropy if order == 1 else row.top_log_prob, k)
 
 
-@later("max_renyi_half", "MaxRényi-K%, order ½", reads=("token_ids",), grid=K_GRID)
-def max_renyi_half(row: TokenRow, *, tempered: TokenRow, k: float = 10) -> float:
+@later("max_renyi_half", "MaxRényi-K%, order ½", "Li et al. 2024", reads=("token_ids",), grid=K_GRID)
+def max_renyi_half(row: TokenRow, *, tempered: TokenRow, k: Percent = 10) -> float:
     """MaxRényi-K% of order 1/2, whose entropy is 2 log sum_v p(v)^(1/2), from a pass at temperature 2.
 
     There log p_2(x) = log p(x) / 2 - log sum_v p(v)^(1/2).
@@ -49,17 +58,17 @@ def max_renyi_half(row: TokenRow, *, tempered: TokenRow, k: float = 10) -> float
 
 
 # ACMIA's authors choose one of 51 temperatures by the labels of the judged texts; here it is fixed. All three are means
-# over a text's first occurrences of tokens (Zade et al. 2025).
+# over a text's first occurrences of tokens.
 
 
-@later("acmia_ac", "ACMIA, AC", reads=("token_ids",))
+@later("acmia_ac", "ACMIA, AC", "Zade et al. 2025", reads=("token_ids",))
 def acmia_ac(row: TokenRow, *, tempered: TokenRow) -> float:
     """ACMIA's calibration: mean of log p - log p_2, p_2 being p at temperature 2."""
     _check_same_tokens(row, tempered, "the pass at temperature 2")
     return float((row.log_prob.astype(np.float64) - tempered.log_prob)[first_occurrences(row)].mean())
 
 
-@later("acmia_deriv", "ACMIA, DerivAC", reads=("token_ids", "entropy"))
+@later("acmia_deriv", "ACMIA, DerivAC", "Zade et al. 2025", reads=("token_ids", "entropy"))
 def acmia_deriv(row: TokenRow) -> float:
     """ACMIA's derivative: mean of log p + H, which is d log p_t / d(1/t) at temperature t = 1.
 
@@ -68,14 +77,14 @@ def acmia_deriv(row: TokenRow) -> float:
     return float((row.log_prob.astype(np.float64) + row.entropy)[first_occurrences(row)].mean())
 
 
-@later("acmia_norm", "ACMIA, NormAC", reads=("token_ids", "entropy", "log_prob_var"))
+@later("acmia_norm", "ACMIA, NormAC", "Zade et al. 2025", reads=("token_ids", "entropy", "log_prob_var"))
 def acmia_norm(row: TokenRow) -> float:
     """ACMIA's normalization: mean of (log p + H) / sigma at temperature 1, which are Min-K%++'s values."""
     z = (row.log_prob.astype(np.float64) + row.entropy) / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE))
     return float(z[first_occurrences(row)].mean())
 
 
-@later("polarized", "Polarized distance")
+@later("polarized", "Polarized distance", "Ye et al. 2024")
 def polarized(row: TokenRow) -> float:
     """Minus PAC's polarized distance: mean of the lowest 30% of log p minus mean of the highest 5%.
 
@@ -84,7 +93,7 @@ def polarized(row: TokenRow) -> float:
     return lowest_mean(row.log_prob, 30) + lowest_mean(-row.log_prob, 5)
 
 
-@later("wbc", "WBC", reads=("token_ids",))
+@later("wbc", "WBC", "Chen et al. 2026", reads=("token_ids",))
 def wbc(row: TokenRow, *, reference: TokenRow) -> float:
     """WBC: the share of windows of tokens whose summed loss is larger under the reference, a mean over window lengths.
 
@@ -95,7 +104,7 @@ def wbc(row: TokenRow, *, reference: TokenRow) -> float:
     return float(np.mean([(_window_sums(difference, n) > 0).mean() for n in lengths]))
 
 
-@later("ez_mia", "EZ-MIA", reads=("token_ids", "top_log_prob"))
+@later("ez_mia", "EZ-MIA", "Ilić et al. 2026", reads=("token_ids", "top_log_prob"))
 def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
     """EZ-MIA: over the tokens that are not the likeliest, the sum of the positive log p - log p_ref over that of the
     negative ones, without its sign; 0 below two such tokens, and where none is negative.
@@ -107,18 +116,26 @@ def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
     return float(difference[difference > 0].sum() / below) if len(difference) >= 2 and below else 0.0
 
 
-@later("recall", "ReCaLL", reads=("token_ids",))
+@later("recall", "ReCaLL", "Xie et al. 2024", reads=("token_ids",))
 def recall(row: TokenRow, *, after_non_members: TokenRow) -> float:
-    """ReCaLL: mean log p after known non-members over mean log p, of the tokens that both have (Xie et al. 2024)."""
+    """ReCaLL: mean log p after known non-members over mean log p, of the tokens that both have."""
     n = _n_shared(row, after_non_members)
     return _mean(after_non_members, n) / _mean(row, n)
 
 
-@later("con_recall", "Con-ReCall", reads=("token_ids",), grid={"gamma": [i / 10 for i in range(1, 11)]})
-def con_recall(row: TokenRow, *, after_non_members: TokenRow, after_members: TokenRow, gamma: float = 1) -> float:
+@later(
+    "con_recall", "Con-ReCall", "Wang et al. 2025", reads=("token_ids",), grid={"gamma": [i / 10 for i in range(1, 11)]}
+)
+def con_recall(
+    row: TokenRow,
+    *,
+    after_non_members: TokenRow,
+    after_members: TokenRow,
+    gamma: Annotated[float, "weight of the pass after members"] = 1,
+) -> float:
     """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p.
 
-    Of the tokens that all three have (Wang et al. 2025).
+    Of the tokens that all three have.
     """
     n = min(_n_shared(row, after_non_members), _n_shared(row, after_members))
     return (_mean(after_non_members, n) - gamma * _mean(after_members, n)) / _mean(row, n)
@@ -159,17 +176,17 @@ def _above_reference(row: TokenRow, reference: TokenRow) -> FloatArray:
 # Its authors' code turns each signal to the side that its own labelled texts have; here the sides are fixed.
 
 
-@later("camia_above", "CAMIA, above")
-def camia_above(row: TokenRow, *, cutoff: float = -1) -> float:
-    """CAMIA's count above a cutoff: the share of tokens whose log p is at least `cutoff` nats (Chang et al. 2025)."""
+@later("camia_above", "CAMIA, above", "Chang et al. 2025")
+def camia_above(row: TokenRow, *, cutoff: Annotated[float, "log p of a token that counts, nats"] = -1) -> float:
+    """CAMIA's count above a cutoff: the share of tokens whose log p is at least `cutoff` nats."""
     return float((row.log_prob[:CAMIA_TOKENS] >= cutoff).mean())
 
 
-@later("camia_rising", "CAMIA, rising")
+@later("camia_rising", "CAMIA, rising", "Chang et al. 2025")
 def camia_rising(row: TokenRow) -> float:
     """CAMIA's count above what came before: the share of tokens whose log p is above the mean of those before them.
 
-    0 for a text of one token (Chang et al. 2025).
+    0 for a text of one token.
     """
     log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
     if len(log_prob) < 2:
@@ -178,20 +195,20 @@ def camia_rising(row: TokenRow) -> float:
     return float((log_prob[1:] > before).mean())
 
 
-@later("camia_slope", "CAMIA, slope")
+@later("camia_slope", "CAMIA, slope", "Chang et al. 2025")
 def camia_slope(row: TokenRow) -> float:
     """CAMIA's slope: that of the least-squares line through log p, nats a token; 0 for a text of one token.
 
-    Its authors take the slope over ten copies of the text (Chang et al. 2025); this is that of the first.
+    Its authors take the slope over ten copies of the text; this is that of the first.
     """
     log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
     place = np.arange(len(log_prob)) - (len(log_prob) - 1) / 2
     return float(place @ log_prob / (place @ place or 1.0))
 
 
-@later("camia_lz", "CAMIA, Lempel-Ziv")
+@later("camia_lz", "CAMIA, Lempel-Ziv", "Chang et al. 2025")
 def camia_lz(row: TokenRow) -> float:
-    """Minus CAMIA's Lempel-Ziv complexity: the phrases that the binned log p falls into, a token (Chang et al. 2025).
+    """Minus CAMIA's Lempel-Ziv complexity: the phrases that the binned log p falls into, a token.
 
     log p is binned in hundredths of its range up to 0, and these in three equal parts. A phrase is the shortest run of
     bins that has not been one before.

@@ -16,7 +16,7 @@ from scipy.stats import norm, t
 
 from mialib.book import ranking, recorded
 from mialib.book.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
-from mialib.detectors import DETECTORS
+from mialib.detectors import DETECTORS, Option
 from mialib.metrics import auc, compare_auc_over_seeds
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
 from mialib.versions import VERSIONS
@@ -458,7 +458,7 @@ def test_seed_0_is_computed_where_nothing_that_is_recorded_counts(of_page, recor
 def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(of_page, recorded_file, monkeypatch):
     known = DETECTORS["min_k"]
     with monkeypatch.context() as patch:
-        patch.setitem(DETECTORS, "min_k", replace(known, hyperparameters={"k": 10}))
+        patch.setitem(DETECTORS, "min_k", replace(known, options={"k": Option(10, "")}))
         gathered = ranking.gather(of_page, [3], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0, 1, 2} and not any("min_k" in b.scores for b in gathered.blocks)
     assert "another test" in gathered.left_out[0]

@@ -4,6 +4,7 @@ import inspect
 import math
 import shutil
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import oracles
@@ -12,7 +13,7 @@ from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, detector, lowest_indices, lowest_mean, score_grid
+from mialib.detectors import Detector, Option, detector, lowest_indices, lowest_mean, score_grid
 from mialib.token_stats import NUMBERS, TokenRow
 
 VOCABULARY = 50
@@ -684,14 +685,23 @@ def test_defaults_are_the_papers():
 def test_a_new_detector_is_one_decorated_function(monkeypatch):
     monkeypatch.setitem(DETECTORS, "longest", None)  # so that it is removed in the end
 
-    @detector("longest", "Longest")
-    def longest(row, *, text, power=1):
+    @detector("longest", "Longest", "nobody")
+    def longest(row, *, text, power: Annotated[float, "of the number"] = 1):
         """The number of tokens."""
         return float(len(row.log_prob) ** power + len(text))
 
     known = DETECTORS["longest"]
-    assert known == Detector("longest", "Longest", longest, ("texts",), {"power": 1})
+    assert known == Detector("longest", "Longest", "nobody", longest, ("texts",), {"power": Option(1, "of the number")})
+    assert known.equation == "The number of tokens." and known.hyperparameters == {"power": 1}
     assert detect("longest", table([-1, -2]), texts=["abc"], power=2)[0] == 7
+
+
+def test_a_hyperparameter_says_what_it_means():
+    with pytest.raises(TypeError, match="what power means"):
+
+        @detector("longest", "Longest", "nobody")
+        def longest(row, *, power=1):
+            return 0.0
 
 
 # --- grids ---
