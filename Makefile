@@ -45,9 +45,11 @@ test-slow: $(INSTALLED)  ## the slow tests; those of the pipeline need a finishe
 		echo "triton can't be installed here: the tests of its kernel are skipped"
 	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
 
-lint: $(INSTALLED)  ## format and check the code
+lint: $(INSTALLED)  ## format the code, and check its style, floors and types
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
 
 record: $(INSTALLED)  ## train and score three seeds behind claims and ranking, into data/recorded/
 	$(BIN)/mialib record
