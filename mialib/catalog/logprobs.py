@@ -59,40 +59,54 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
     guessing; where a tokenizer is named (MIALIB_API_TOKENIZER), also for token ids that are not its own.
     """
     check_texts(texts, "texts to score")
-    found, rows = _read(model.path), []
-    asked_for = model.determined_by()
-    tokenizer = load_tokenizer(model.name) if asked_for["tokenizer"] else None
-    own = encode(tokenizer, texts) if tokenizer else None
+    found, asked_for = _read(model.path), model.determined_by()
+    own = encode(load_tokenizer(model.name), texts) if asked_for["tokenizer"] else None
+    log_probs = []
     for i, text in enumerate(texts):
         if text not in found:
             raise ValueError(f"{model.path} holds no log-probs of text {i}: {excerpt(text)}")
-        row, ids, log_probs = found[text]
-        if own and own[i] not in (ids, ids[1:]):
+        row, ids, of_text = found[text]
+        if own and own[i] not in (ids, ids[1:]):  # a start token may come before the text's own
             raise ValueError(
                 f"{model.path}, row {row}: its token ids are not those of {tokenizer_of(model.name)}: {excerpt(text)}"
             )
-        if own:  # a start token may stand before the text's own
-            log_probs = log_probs[-len(own[i]) :]
-        n = len(log_probs)
-        unknown = np.full(n, np.nan, np.float32)
-        known_ids = np.asarray(ids[-n:] if own else np.full(n, -1), np.int32)
-        rows.append(TokenRow(known_ids, np.asarray(log_probs, np.float32), unknown, unknown, unknown))
+        log_probs.append(of_text[-len(own[i]) :] if own else of_text)
     provenance = {
-        "model": model.name,
         "revision": f"{asked_for['file'][:10]} (a file of log-probs)",
         "tokenizer": asked_for["tokenizer"],
-        "dtype": "not known",
         "device": "not known",
         "start_token_id": None,
+        "code": code_hash("catalog.logprobs", apart=("lab",)),
+    }
+    ids = own and [ids[-len(of_text) :] for ids, of_text in zip(own, log_probs, strict=True)]
+    return known_log_probs(model.name, texts, log_probs, ids, provenance)
+
+
+def known_log_probs(
+    model: str,
+    texts: Sequence[str],
+    log_probs: Sequence[Sequence[float]],
+    token_ids: Sequence[Sequence[int]] | None,
+    provenance: dict[str, Any],
+) -> TokenStats:
+    """The token statistics of a model of which nothing else is known; ValueError for log-probs far below guessing."""
+    rows = []
+    for i, of_text in enumerate(log_probs):
+        n = len(of_text)
+        ids = token_ids[i] if token_ids is not None else np.full(n, -1)
+        unknown = np.full(n, np.nan, np.float32)
+        rows.append(TokenRow(np.asarray(ids, np.int32), np.asarray(of_text, np.float32), unknown, unknown, unknown))
+    provenance = provenance | {
+        "model": model,
+        "dtype": "not known",
         "max_tokens": None,
         "texts": hash_texts(texts),
         "n_texts": len(texts),
-        "lacks": lacks(model.name),
+        "lacks": lacks(model),
         "mialib": mialib_version(),
-        "code": code_hash("catalog.logprobs", apart=("lab",)),
     }
     stats = TokenStats.from_rows(rows, provenance=provenance)
-    check_likely(stats, model.name)
+    check_likely(stats, model)
     return stats
 
 
@@ -110,8 +124,7 @@ def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
         if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
             raise ValueError(f"{where}: {names[1]} is a list of whole numbers")
         if not isinstance(given, list) or len(given) != len(ids):
-            n = len(given) if isinstance(given, list) else "none"
-            raise ValueError(f"{where}: {len(ids)} token ids and {n} log-probs")
+            raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
         log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
         scored = log_probs[1:] if log_probs[:1] == [None] else log_probs
         if not scored:

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def append_line(path: Path, row: Any) -> None:
-    """Add a row to a file of replies, which cost time or money and are kept as soon as they are there."""
+    """Add a row to a file of replies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(line_of(row))
