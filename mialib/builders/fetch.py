@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
-from mialib.catalog.retries import EndlessError, bounded, retry_after, retrying, whole
+from mialib.catalog.retries import EndlessError, counter, retry_after, retrying, whole
 from mialib.shared.kept import JSON, keep
 from mialib.store import mialib_version
 from mialib.text import excerpt
@@ -107,7 +107,7 @@ class Fetcher:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
             try:
                 with self._client.stream("GET", url) as stream:
-                    body = b"".join(bounded(stream.iter_bytes(), url))
+                    body = b"".join(map(counter(url), stream.iter_bytes()))
             finally:
                 self._free_at[host] = time.monotonic() + gap_seconds
             reply = whole(stream, body)

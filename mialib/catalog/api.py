@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying
 
 from mialib.batches import encode
@@ -43,6 +43,7 @@ from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import API, LOGPROBS, lacks, tokenizer_of
 from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.models import find_start_token, tokenizer_hash
+from mialib.shared.schema import Positive
 from mialib.store import atomic_path, code_hash, hash_of, hash_texts
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenStats
@@ -261,15 +262,10 @@ def price_a_million() -> float | None:
 def _number(variable: str) -> float | None:
     """A positive number from the environment, None where it is not set."""
     value = os.environ.get(variable)
-    if not value:
-        return None
     try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{variable}: a positive number is expected, got {value!r}")
-    return number
+        return TypeAdapter(Positive).validate_python(value) if value else None
+    except ValidationError:
+        raise ValueError(f"{variable}: a positive number is expected, got {value!r}") from None
 
 
 def api_key() -> str:

@@ -29,9 +29,7 @@ def read_lines(path: Path) -> list[Any]:
     A last line that an interruption cut short is dropped, from the file too. Any other that is not as it was written
     is left out. Both with a warning. ValueError where none is left: the file is another one.
     """
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder where a file of replies is kept; remove it")
-    if not path.is_file():
+    if not path.exists():
         return []
     data = path.read_bytes()
     if not data:

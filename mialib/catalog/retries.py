@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
@@ -51,11 +51,6 @@ def counter(sender: str) -> Callable[[bytes], bytes]:
         return chunk
 
     return count
-
-
-def bounded(chunks: Iterable[bytes], sender: str) -> Iterator[bytes]:
-    """A reply's chunks as they come, as far as `counter` allows."""
-    return map(counter(sender), chunks)
 
 
 def whole(stream: httpx.Response, body: bytes) -> httpx.Response:
