@@ -185,8 +185,8 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
             kind = Unavailable if isinstance(error, OSError) else ValueError
             raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
 
-    log_probs = [kept[name]["log_prob"] for name in names]
-    ids = None if model.tokenizer is None else [prompt[1:] for prompt in prompts]
+    ids = [None if isinstance(prompt, str) else prompt[1:] for prompt in prompts]
+    rows = [(of_text, kept[name]["log_prob"]) for of_text, name in zip(ids, names, strict=True)]
     reported = sorted({kept[name]["model"] for name in names})
     provenance = {
         "revision": f"{', '.join(reported)} at {model.endpoint}",
@@ -196,7 +196,7 @@ def score(model: ApiModel | logprobs.LogprobsFile, texts: Sequence[str], replies
         "code": code_hash("catalog.api", apart=("lab",)),
     }
     try:
-        return logprobs.known_log_probs(model.name, texts, log_probs, ids, provenance)
+        return logprobs.known_log_probs(model.name, texts, rows, provenance)
     except ValueError:
         drop_replies(replies, texts)  # a model that is mended there is asked again
         raise

@@ -61,16 +61,20 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
     check_texts(texts, "texts to score")
     found, asked_for = _read(model.path), model.determined_by()
     own = encode(load_tokenizer(model.name), texts) if asked_for["tokenizer"] else None
-    log_probs = []
+    rows = []
     for i, text in enumerate(texts):
         if text not in found:
             raise ValueError(f"{model.path} holds no log-probs of text {i}: {excerpt(text)}")
-        row, ids, of_text = found[text]
-        if own and own[i] not in (ids, ids[1:]):  # a start token may come before the text's own
+        row, ids, log_probs = found[text]
+        if own is None:
+            rows.append((None, log_probs))
+        elif own[i] in (ids, ids[1:]):  # a start token may come before the text's own
+            log_probs = log_probs[-len(own[i]) :]
+            rows.append((ids[-len(log_probs) :], log_probs))
+        else:
             raise ValueError(
                 f"{model.path}, row {row}: its token ids are not those of {tokenizer_of(model.name)}: {excerpt(text)}"
             )
-        log_probs.append(of_text[-len(own[i]) :] if own else of_text)
     provenance = {
         "revision": f"{asked_for['file'][:10]} (a file of log-probs)",
         "tokenizer": asked_for["tokenizer"],
@@ -78,24 +82,25 @@ def score(model: LogprobsFile, texts: Sequence[str]) -> TokenStats:
         "start_token_id": None,
         "code": code_hash("catalog.logprobs", apart=("lab",)),
     }
-    ids = own and [ids[-len(of_text) :] for ids, of_text in zip(own, log_probs, strict=True)]
-    return known_log_probs(model.name, texts, log_probs, ids, provenance)
+    return known_log_probs(model.name, texts, rows, provenance)
 
 
 def known_log_probs(
     model: str,
     texts: Sequence[str],
-    log_probs: Sequence[Sequence[float]],
-    token_ids: Sequence[Sequence[int]] | None,
+    rows: Sequence[tuple[Sequence[int] | None, Sequence[float]]],
     provenance: dict[str, Any],
 ) -> TokenStats:
-    """The token statistics of a model of which nothing else is known; ValueError for log-probs far below guessing."""
-    rows = []
-    for i, of_text in enumerate(log_probs):
-        n = len(of_text)
-        ids = token_ids[i] if token_ids is not None else np.full(n, -1)
-        unknown = np.full(n, np.nan, np.float32)
-        rows.append(TokenRow(np.asarray(ids, np.int32), np.asarray(of_text, np.float32), unknown, unknown, unknown))
+    """The token statistics of a model of which each text's log-probs and, maybe, token ids are all that is known.
+
+    ValueError for log-probs far below guessing.
+    """
+    token_rows = []
+    for ids, log_probs in rows:
+        unknown = np.full(len(log_probs), np.nan, np.float32)
+        ids = np.full(len(log_probs), -1) if ids is None else ids
+        log_probs = np.asarray(log_probs, np.float32)
+        token_rows.append(TokenRow(np.asarray(ids, np.int32), log_probs, unknown, unknown, unknown))
     provenance = provenance | {
         "model": model,
         "dtype": "not known",
@@ -105,7 +110,7 @@ def known_log_probs(
         "lacks": lacks(model),
         "mialib": mialib_version(),
     }
-    stats = TokenStats.from_rows(rows, provenance=provenance)
+    stats = TokenStats.from_rows(token_rows, provenance=provenance)
     check_likely(stats, model)
     return stats
 
