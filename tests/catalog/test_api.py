@@ -575,6 +575,7 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
     ids=["401", "404", "403", "400", "500", "429", "502", "html", "cut json", "dropped", "no HTTP", "another host"],
 )
 def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, monkeypatch, caplog, answer, kind, said):
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
     monkeypatch.setattr(retries, "WAIT", wait_none())
     server.before = lambda handler, body: answer(handler)
