@@ -160,7 +160,7 @@ class Command:
 def forks() -> multiprocessing.context.BaseContext:
     """Processes are forked from one that has imported what a command needs."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mialib.book.preloaded", "mialib.commands.cli", "mialib.passes.cache", "openai"])
+    context.set_forkserver_preload(["mialib.book.preloaded", "mialib.commands.cli", "mialib.passes.cache"])
     return context
 
 
@@ -235,10 +235,9 @@ def end_at_part(n: int) -> None:
 
 def impatient(retries: int = 1) -> None:
     """Ask an endpoint fewer times, and wait less long."""
-    from mialib.catalog import api
     from mialib.catalog import retries as bounds
 
-    api.RETRIES, bounds.REPLY_SECONDS, bounds.REPLY_BYTES = retries, REPLY_SECONDS, 2**20
+    bounds.MAX_ATTEMPTS, bounds.REPLY_SECONDS, bounds.REPLY_BYTES = 1 + retries, REPLY_SECONDS, 2**20
 
 
 def little_memory(mebibytes: int) -> None:

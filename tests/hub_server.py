@@ -6,7 +6,7 @@ As on the hub, `resolve` sends small files itself and redirects to another host 
 the name `localhost`): their size and hash come with the redirect, and no token may reach that host. xet, uploads,
 accounts and the data set viewer are missing. Files are read anew at each request, but a commit stays what it was.
 
-Checked against huggingface_hub 2.4, transformers 5.23 and datasets 5.2 in test_hub_server.py.
+Written for huggingface_hub 2.4, transformers 5.23 and datasets 5.2.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
-from mialib.catalog.retries import EndlessError, bounded, retry_after, retrying
+from mialib.catalog.retries import EndlessError, counter, retry_after, retrying, whole
 from mialib.shared.kept import JSON, keep
 from mialib.store import mialib_version
 from mialib.text import excerpt
@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60
 LOGGED_EVERY = 50  # pages
-DECODED = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body as it was sent
 
 
 class Service(NamedTuple):
@@ -108,12 +107,10 @@ class Fetcher:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
             try:
                 with self._client.stream("GET", url) as stream:
-                    body = b"".join(bounded(stream.iter_bytes(), url))
+                    body = b"".join(map(counter(url), stream.iter_bytes()))
             finally:
                 self._free_at[host] = time.monotonic() + gap_seconds
-            # The same reply with its body: what is decoded says so no more.
-            headers = [(name, value) for name, value in stream.headers.multi_items() if name not in DECODED]
-            reply = httpx.Response(stream.status_code, headers=headers, content=body, request=stream.request)
+            reply = whole(stream, body)
             if reply.status_code not in (404, 410):
                 parse(reply.raise_for_status().text)
             return {"status": reply.status_code, "text": reply.text}

@@ -1,14 +1,14 @@
 """Models behind an API: token log-probs from any OpenAI-compatible completions endpoint.
 
 A model `api:NAME` is asked to repeat a prompt (`echo`) with the log-prob of each of its tokens. Address and key come
-from the environment, OPENAI_BASE_URL and OPENAI_API_KEY, as the `openai` client reads them; the key is written nowhere.
+from the environment, OPENAI_BASE_URL and OPENAI_API_KEY; the key is written nowhere.
 
     tokenizer known    ids of the start token and the text are sent: the numbers are those of `mialib.Scorer`
     not known          the text is sent, and its first token is not scored: nothing stands before it
 
 An API gives neither entropy nor variance. What it lacks is NaN (-1 for token ids) and named in `TokenStats.lacks`.
-Each reply is kept as soon as it is there, so that an interrupted run goes on where it stopped. Of a failure, requests
-that are under way are waited for; on Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
+Each reply is stored as soon as it arrives, so an interrupted run continues where it stopped. After a failure, requests
+under way are waited for; after Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ import logging
 import math
 import os
 import re
-import socket
 import textwrap
-import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
-from urllib.request import getproxies
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from tenacity import AsyncRetrying
 
 from mialib.batches import encode
 from mialib.catalog import logprobs, retries
@@ -44,31 +42,32 @@ from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.registry import log_probs_alone, tokenizer_of_api
 from mialib.catalog.replies import append_line, line_of, read_lines
-from mialib.catalog.retries import EndlessError
 from mialib.catalog.sources import Source
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.shared.kept import STATS, alone, keep, kept_path
-from mialib.store import atomic_path, hash_of, hash_texts, mialib_version
+from mialib.shared.schema import Positive
+from mialib.store import atomic_path, hash_of, hash_texts
 from mialib.text import check_texts, excerpt, printable
-from mialib.token_stats import TokenRow, TokenStats, check_likely
+from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
 if TYPE_CHECKING:
-    import httpx2
-    import openai
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
-OPENAI_URL = "https://api.openai.com/v1"  # where the client asks by default
+OPENAI_URL = "https://api.openai.com/v1"
 AT_ONCE = 8  # requests under way
-RETRIES = 4  # of one request, by the client: it waits half a second, then longer, or as long as Retry-After says
 CONNECT_SECONDS = 10
-PORTS = {"http": 80, "https": 443}
 BYTES_A_TOKEN = 4  # a guess, for English
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
+ADVICE = {
+    307: "texts go to no other host unasked; if you trust it, set OPENAI_BASE_URL to its address",
+    401: "check OPENAI_API_KEY",
+    404: "check the model's name and OPENAI_BASE_URL: it may offer no completions",
+}
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,9 @@ class ApiModel:
 
     name: str  # with the prefix
     endpoint: str  # its address, without secrets
-    tokenizer: PreTrainedTokenizerBase | None
-    tokenizer_hash: str | None
-    start_token_id: int | None
+    tokenizer: PreTrainedTokenizerBase | None = None
+    tokenizer_hash: str | None = None
+    start_token_id: int | None = None
 
     def determined_by(self) -> dict[str, Any]:
         """What a text's reply depends on besides the text."""
@@ -113,7 +112,7 @@ class Api(Source):
 
     def lacks(self, model: str) -> dict[str, str]:
         """All but the actual tokens' log-probs."""
-        return lacks(model)
+        return log_probs_alone(model, f"the API of {model}")
 
     def score(
         self,
@@ -146,11 +145,6 @@ class Api(Source):
         return stats
 
 
-def lacks(model: str) -> dict[str, str]:
-    """Which columns of token statistics the API does not give, and why."""
-    return log_probs_alone(model, f"the API of {model}")
-
-
 class Logprobs(BaseModel):
     """The part of a reply that is read: a log-prob for each token of prompt and completion."""
 
@@ -179,12 +173,15 @@ class RefusedError(ValueError):
 
 
 def _url() -> str:
+    """The address in the environment; the ValueError for one that is wrong does not show it, as it may hold secrets."""
     url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     try:
-        _ = urlsplit(url).port
-    except ValueError as error:
-        shown = re.sub("//[^@]*@", "//", url)  # without user and password
-        raise ValueError(f"OPENAI_BASE_URL: {shown!r} is no address ({error})") from None
+        parts, _ = urlsplit(url), httpx.URL(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        is_address = False
+    if not is_address:
+        raise ValueError("OPENAI_BASE_URL: an address such as http://localhost:8000/v1 is expected")
     return url
 
 
@@ -195,23 +192,18 @@ def endpoint() -> str:
 
 
 def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
-    """A model behind the environment's endpoint, or a file of log-probs; nothing is asked yet.
+    """A model behind the environment's endpoint; nothing is asked yet.
 
     `start_token` as for `mialib.catalog.models.load_model`, of no family. ValueError for a start token without a
     tokenizer.
     """
     if tokenizer_of_api(model) is None:
         if start_token not in ("auto", None):
-            raise ValueError(f"start token {start_token!r} can't be sent: {lacks(model)['token_ids']}")
-        return ApiModel(model, endpoint(), tokenizer=None, tokenizer_hash=None, start_token_id=None)
+            raise ValueError(f"start token {start_token!r} can't be sent: {Api().lacks(model)['token_ids']}")
+        return ApiModel(model, endpoint())
     tokenizer = load_tokenizer(model)
-    return ApiModel(
-        model,
-        endpoint(),
-        tokenizer=tokenizer,
-        tokenizer_hash=tokenizer_hash(tokenizer),
-        start_token_id=find_start_token(tokenizer, "", start_token_of(model, start_token)),
-    )
+    start_token_id = find_start_token(tokenizer, "", start_token_of(model, start_token))
+    return ApiModel(model, endpoint(), tokenizer, tokenizer_hash(tokenizer), start_token_id)
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -230,14 +222,13 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     prompts = _prompts(model, texts)
     names = [hash_texts([text]) for text in texts]
     kept = read_replies(replies, model)
-    missing: dict[str, int] = {}
-    for i, name in enumerate(names):
-        if name not in kept:
-            missing.setdefault(name, i)
+    missing = {name: i for i, name in enumerate(names) if name not in kept}
     if missing:
-        _check_key(model)
-        _check_address()
-        logger.info("%s", _estimate(model, texts, list(missing.values()), prompts))
+        if not api_key():
+            raise Unavailable(
+                f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none"
+            )
+        logger.info("%s", _estimate(model, [prompts[i] for i in missing.values()]))
         try:
             _until_done(partial(_ask_all, model, texts, missing, prompts, replies, kept))
         except (ValueError, OSError) as error:
@@ -246,37 +237,21 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
             kind = Unavailable if isinstance(error, OSError) else ValueError
             raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
 
-    rows = []
-    for name, prompt in zip(names, prompts, strict=True):
-        log_prob = np.asarray(kept[name]["log_prob"], np.float32)
-        unknown = np.full(len(log_prob), np.nan, np.float32)
-        ids = np.full(len(log_prob), -1) if isinstance(prompt, str) else prompt[1:]
-        rows.append(TokenRow(np.asarray(ids, np.int32), log_prob, unknown, unknown, unknown))
+    ids = [None if isinstance(prompt, str) else prompt[1:] for prompt in prompts]
+    rows = [(of_text, kept[name]["log_prob"]) for of_text, name in zip(ids, names, strict=True)]
     reported = sorted({kept[name]["model"] for name in names})
-    stats = TokenStats.from_rows(rows, provenance=_provenance(model, texts, reported))
+    provenance = {
+        "revision": f"{', '.join(reported)} at {model.endpoint}",
+        "tokenizer": model.tokenizer_hash,
+        "device": "API",
+        "start_token_id": model.start_token_id,
+        "versions": versions_of("api"),
+    }
     try:
-        check_likely(stats, model.name)
+        return logprobs.known_log_probs(model.name, texts, rows, provenance)
     except ValueError:
         drop_replies(replies, texts)  # a model that is mended there is asked again
         raise
-    return stats
-
-
-def _provenance(model: ApiModel, texts: Sequence[str], reported: Sequence[str]) -> dict[str, Any]:
-    return {
-        "model": model.name,
-        "revision": f"{', '.join(reported)} at {model.endpoint}",
-        "tokenizer": model.tokenizer_hash,
-        "dtype": "not known",
-        "device": "API",
-        "start_token_id": model.start_token_id,
-        "max_tokens": None,
-        "texts": hash_texts(texts),
-        "n_texts": len(texts),
-        "lacks": lacks(model.name),
-        "mialib": mialib_version(),
-        "versions": versions_of("api"),
-    }
 
 
 def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
@@ -285,10 +260,9 @@ def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
     Those that another model, endpoint or tokenizer gave are left out with a warning.
     """
     rows, asked = read_lines(path), hash_of(model.determined_by())
-    own = [row for row in rows if row.get("asked", asked) == asked]  # which lines of before it was written lack
-    if len(own) < len(rows):
-        others = len(rows) - len(own)
-        logger.warning("%s: %d replies of another model, endpoint or tokenizer; left out and asked for", path, others)
+    own = [row for row in rows if row.get("asked", asked) == asked]  # the oldest lines don't say what was asked
+    if n_others := len(rows) - len(own):
+        logger.warning("%s: %d replies of another model, endpoint or tokenizer; left out and asked for", path, n_others)
     return {reply["text"]: reply for reply in own}
 
 
@@ -308,8 +282,7 @@ def _prompts(model: ApiModel, texts: Sequence[str]) -> list[str] | list[list[int
     if model.tokenizer is None:
         return list(texts)
     start = [] if model.start_token_id is None else [model.start_token_id]
-    encoded = encode(model.tokenizer, texts)
-    prompts = [start + ids for ids in encoded]
+    prompts = [start + ids for ids in encode(model.tokenizer, texts)]
     for i, ids in enumerate(prompts):
         if len(ids) < 2:
             raise ValueError(_nothing_to_score(i, len(ids), texts[i]))
@@ -320,19 +293,17 @@ def _nothing_to_score(i: int, n_tokens: int, text: str) -> str:
     return f"text {i} has {n_tokens} token and no start token is prepended, so nothing can be scored: {excerpt(text)}"
 
 
-def _estimate(
-    model: ApiModel, texts: Sequence[str], missing: Sequence[int], prompts: list[str] | list[list[int]]
-) -> str:
-    """What asking for the missing texts takes: requests, tokens and, at MIALIB_API_PRICE, US dollars."""
+def _estimate(model: ApiModel, prompts: Sequence[str | list[int]]) -> str:
+    """What these requests take: tokens and, at MIALIB_API_PRICE, US dollars."""
     price = price_a_million()
     if model.tokenizer is None:
-        n_tokens = sum(len(texts[i].encode()) for i in missing) // BYTES_A_TOKEN
+        n_tokens = sum(len(text.encode()) for text in prompts) // BYTES_A_TOKEN
         counted = f"about {n_tokens:,} tokens (an estimate: {BYTES_A_TOKEN} bytes each)"
     else:
-        n_tokens = sum(len(prompts[i]) for i in missing)
+        n_tokens = sum(map(len, prompts))
         counted = f"{n_tokens:,} tokens"
     dollars = "" if price is None else f", about ${n_tokens * price / 1e6:.4f} at ${price:g} a million tokens"
-    return f"{model.name} at {model.endpoint}: {len(missing)} requests, {counted}{dollars}"
+    return f"{model.name} at {model.endpoint}: {len(prompts)} requests, {counted}{dollars}"
 
 
 def price_a_million() -> float | None:
@@ -343,41 +314,50 @@ def price_a_million() -> float | None:
 def _number(variable: str) -> float | None:
     """A positive number from the environment, None where it is not set."""
     value = os.environ.get(variable)
-    if not value:
-        return None
     try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{variable}: a positive number is expected, got {value!r}")
-    return number
+        return TypeAdapter(Positive).validate_python(value) if value else None
+    except ValidationError:
+        raise ValueError(f"{variable}: a positive number is expected, got {value!r}") from None
 
 
-def _until_done(start: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do asynchronous work, in a thread of its own: in a notebook this one is busy with another loop.
+def api_key() -> str:
+    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
 
-    What stops this thread, such as Ctrl-C, stops the work wherever it waits, or before it begins.
+    ValueError, which does not show it, where it holds a character that no request's header can carry.
     """
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
-    is_stopped = threading.Event()
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if wrong := [at for at, sign in enumerate(key, start=1) if not "!" <= sign <= "~"]:
+        raise ValueError(
+            f"OPENAI_API_KEY: its character {wrong[0]} of {len(key)} is none that a key has; typographic quotes, a "
+            "space? Set it again, without quotes"
+        )
+    return key
 
-    async def run() -> None:
-        running.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        if not is_stopped.is_set():
-            await start()
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def _until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do asynchronous work in a thread of its own, since in a notebook this thread already runs a loop.
+
+    What stops this thread, such as Ctrl-C, also stops the work, even before it begins.
+    """
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(work())
+
+    def stop() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
 
     with ThreadPoolExecutor(1) as pool:
         try:
-            pool.submit(lambda: asyncio.run(run())).result()
-        except Exception:
-            raise
+            pool.submit(run).result()
         except BaseException:
-            is_stopped.set()
-            if running.done():  # if not, it sees that it is stopped, should it begin at all
-                loop, task = running.result()
-                with suppress(RuntimeError):  # it has just ended
-                    loop.call_soon_threadsafe(task.cancel)
+            with suppress(RuntimeError):  # the work has ended, and its loop with it
+                loop.call_soon_threadsafe(stop)
             raise
 
 
@@ -395,18 +375,18 @@ async def _ask_all(
     """
     from tqdm import tqdm
 
-    asked, left, failures = hash_of(model.determined_by()), deque(missing), []
+    asked, left, failures, wait = hash_of(model.determined_by()), deque(missing), [], _pacer()
 
     async def ask(name: str, max_tokens: int) -> None:
         i = missing[name]
         try:
-            reply = await _ask(client, model, prompts[i], max_tokens)
+            reply = await _ask(client, wait, model, prompts[i], max_tokens)
             log_prob = prompt_log_probs(reply, model, prompts[i], max_tokens)
         except ValueError as error:
             raise type(error)(f"text {i} ({excerpt(texts[i])}): {_without_secrets(str(error))}") from None
         if not log_prob:
             raise ValueError(_nothing_to_score(i, 1, texts[i]))
-        row = {"asked": asked, "text": name, "model": reply.model, "log_prob": log_prob}
+        row = {"asked": asked, "text": name, "model": printable(_without_secrets(reply.model)), "log_prob": log_prob}
         append_line(replies, row)
         kept[name] = row
         bar.update()
@@ -419,8 +399,10 @@ async def _ask_all(
             left.clear()
             failures.append(failure)
 
+    headers = {"Authorization": f"Bearer {api_key()}"}
+    timeout = httpx.Timeout(retries.REPLY_SECONDS, connect=CONNECT_SECONDS)
     with tqdm(total=len(missing), unit="text", desc=printable(model.name), disable=None) as bar:
-        async with _client(model) as client:
+        async with httpx.AsyncClient(headers=headers, timeout=timeout) as client:
             first, max_tokens = left.popleft(), 0
             try:
                 await ask(first, max_tokens)
@@ -432,134 +414,52 @@ async def _ask_all(
         raise failures[0]
 
 
-def _check_key(model: ApiModel) -> None:
-    if not api_key():
-        raise Unavailable(f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none")
-
-
-def api_key() -> str:
-    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
-
-    ValueError, which does not show it, where it holds a character that no request's header can carry.
-    """
-    key = os.environ.get("OPENAI_API_KEY", "").strip()
-    if wrong := [at for at, sign in enumerate(key, start=1) if not "!" <= sign <= "~"]:
-        raise ValueError(
-            f"OPENAI_API_KEY: its character {wrong[0]} of {len(key)} is none that a key has; typographic quotes, a "
-            "space? Set it again, without quotes"
-        )
-    return key
-
-
-def _client(model: ApiModel) -> openai.AsyncOpenAI:
-    import openai
-
-    per_minute = _number("MIALIB_API_REQUESTS_PER_MINUTE")
-    wait = _pacer(60 / per_minute if per_minute else 0.0)
-
-    class Client(openai.DefaultAsyncHttpxClient):
-        """Tells of what the client does in silence: ask again. Waits for a whole reply, and not without end."""
-
-        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-            if (n := int(request.headers.get("x-stainless-retry-count", 0))) > 0:
-                logger.warning("%s failed or did not answer; asked again, %d of %d times", endpoint(), n, RETRIES)
-            await wait()
-            try:
-                async with asyncio.timeout(retries.REPLY_SECONDS):
-                    return await super().send(request, **options)
-            except TimeoutError:
-                raise EndlessError(f"{endpoint()} has sent no whole reply in {retries.REPLY_SECONDS:g} s") from None
-
-    http = Client(event_hooks={"response": [_bound]}, follow_redirects=False)  # texts go to the named host alone
-    return openai.AsyncOpenAI(
-        api_key=api_key(),
-        base_url=_url(),
-        max_retries=RETRIES,
-        timeout=retries.REPLY_SECONDS,
-        http_client=http,
-        default_headers={"Accept-Encoding": "identity"},  # so that a reply is as large as what is sent
-    )
-
-
-async def _bound(response: httpx2.Response) -> None:
-    """Let a reply be read as far as `counter` allows; EndlessError for one that is compressed, unasked."""
-    import httpx2
-
-    class Bounded(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            count = retries.counter(endpoint())
-            async for chunk in sent:
-                yield count(chunk)
-
-        async def aclose(self) -> None:
-            await sent.aclose()
-
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise EndlessError(f"{endpoint()} sends a compressed reply, which was not asked for")
-    sent, response.stream = response.stream, Bounded()
-
-
-def _check_address() -> None:
-    """ValueError or Unavailable where nothing can listen at the endpoint, before the client tries again and again."""
-    url = urlsplit(_url())
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError(f"OPENAI_BASE_URL: an address with http:// or https:// is expected, got {endpoint()!r}")
-    if {url.scheme, "all"} & getproxies().keys():
-        return  # the proxy knows
-    try:
-        socket.create_connection((url.hostname, url.port or PORTS[url.scheme]), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        raise Unavailable(f"{endpoint()} can't be reached ({error}); check OPENAI_BASE_URL and the network") from None
-
-
-def _pacer(seconds: float) -> Callable[[], Awaitable[None]]:
-    """A function that lets one call pass at once and each further one `seconds` after the one before."""
-    next_at = 0.0
+def _pacer() -> Callable[[], Awaitable[None]]:
+    """A function that lets calls pass as often as $MIALIB_API_REQUESTS_PER_MINUTE says, without it at once."""
+    per_minute, next_at = _number("MIALIB_API_REQUESTS_PER_MINUTE") or math.inf, 0.0
 
     async def wait() -> None:
         nonlocal next_at
         now = time.monotonic()
         at = max(now, next_at)
-        next_at = at + seconds
+        next_at = at + 60 / per_minute
         await asyncio.sleep(at - now)
 
     return wait
 
 
-async def _ask(client: openai.AsyncOpenAI, model: ApiModel, prompt: str | list[int], max_tokens: int) -> Reply:
-    """One request; the client retries where that may help. Errors are sentences without secrets."""
-    import openai
+async def _ask(
+    client: httpx.AsyncClient,
+    wait: Callable[[], Awaitable[None]],
+    model: ApiModel,
+    prompt: str | list[int],
+    max_tokens: int,
+) -> Reply:
+    """One request, tried again where that may help. Errors are sentences without secrets."""
+    url = urlsplit(_url())
+    url = urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/completions"))
+    asked = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": max_tokens, "temperature": 0}
+    asked["model"] = model.name.removeprefix("api:")
 
-    name = model.name.removeprefix("api:")
+    async def once() -> bytes:
+        await wait()
+        async with asyncio.timeout(retries.REPLY_SECONDS), client.stream("POST", url, json=asked) as stream:
+            count = retries.counter(model.endpoint)
+            body = b"".join([count(chunk) async for chunk in stream.aiter_bytes()])
+        return retries.whole(stream, body).raise_for_status().content
+
     try:
-        raw = await client.completions.with_raw_response.create(
-            model=name, prompt=prompt, echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
-        )
-        reply = Reply.model_validate_json(raw.http_response.text)
-        return reply.model_copy(update={"model": printable(_without_secrets(reply.model))})
-    except openai.AuthenticationError:
-        raise Unavailable(f"{model.endpoint} refuses the key (401); check OPENAI_API_KEY") from None
-    except openai.NotFoundError:
-        raise Unavailable(
-            f"{model.endpoint} has no model {name!r} or no completions endpoint (404); check the name and "
-            "OPENAI_BASE_URL"
-        ) from None
-    except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-        raise RefusedError(
-            f"{model.endpoint} refuses it ({_said(error)}); where it is too long for the model, cut it or leave it out"
-        ) from None
-    except openai.APIConnectionError as error:
-        raise Unavailable(
-            f"{model.endpoint} can't be reached or breaks off ({_said(error.__cause__ or error)})"
-        ) from None
-    except openai.OpenAIError as error:
-        if isinstance(error, openai.APIStatusError) and error.response.is_redirect:
-            to = urlsplit(_without_secrets(error.response.headers.get("Location", ""))).hostname or "another address"
-            raise Unavailable(
-                f"{model.endpoint} sends requests on to {to}, which gets no text unasked; where you trust it, set "
-                "OPENAI_BASE_URL to its address"
-            ) from None
-        raise Unavailable(f"{model.endpoint} fails ({_said(error)})") from None
+        return Reply.model_validate_json(await retries.retrying(AsyncRetrying, _said)(once))
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        if status in (400, 422):
+            raise RefusedError(f"{_said(error)}; if it is too long for the model, cut it or leave it out") from None
+        advice = ADVICE.get(307 if error.response.is_redirect else status)
+        raise Unavailable("; ".join(filter(None, (_said(error), advice)))) from None
+    except httpx.HTTPError as error:
+        raise Unavailable(f"{_said(error)}; check OPENAI_BASE_URL and the network") from None
+    except TimeoutError:
+        raise Unavailable(f"{model.endpoint} has sent no whole reply in {retries.REPLY_SECONDS:g} s") from None
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
@@ -570,11 +470,16 @@ async def _ask(client: openai.AsyncOpenAI, model: ApiModel, prompt: str | list[i
 
 
 def _said(error: BaseException) -> str:
-    """What an error says, or the endpoint in it, on one line and without secrets."""
-    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, dict) else None
-    said = f"{f'{status}: ' if status else ''}{said or error or type(error).__name__}"
-    return textwrap.shorten(_without_secrets(said), 300, placeholder="…")
+    """How the endpoint fails: what it answers, or what the connection says, on one line and without secrets."""
+    said = str(error) or type(error).__name__
+    if isinstance(error, httpx.HTTPStatusError):
+        reply = error.response
+        try:
+            said = reply.headers.get("Location") or reply.json()["error"]["message"]
+        except (ValueError, LookupError, TypeError, RecursionError):  # no JSON, or another server's
+            said = reply.text
+        said = f"{reply.status_code}: {said}"
+    return f"{endpoint()} fails ({textwrap.shorten(_without_secrets(said), 300, placeholder='…')})"
 
 
 def _without_secrets(text: str) -> str:
@@ -582,24 +487,16 @@ def _without_secrets(text: str) -> str:
 
     What is past `MOST_SAID`, which only a hostile server sends, is left out.
     """
-    text = text[:MOST_SAID]
-    for secret in _secrets(_url(), os.environ.get("OPENAI_API_KEY", "")):
-        text = secret.sub("***", text)
-    return text
-
-
-@cache
-def _secrets(address: str, key: str) -> list[re.Pattern[str]]:
-    url = urlsplit(address)
+    url, key = urlsplit(_url()), os.environ.get("OPENAI_API_KEY", "").strip()
     login = f"{url.username}:{url.password}" if url.password else ""
-    basic = {base64.b64encode(form.encode()).decode() for form in (login, unquote(login))}
-    given = (key.strip(), url.username or "", url.password or "", url.query, *(v for _, v in parse_qsl(url.query)))
-    secrets = sorted(basic | {form for of in given for form in (of, unquote(of))}, key=len, reverse=True)
-    return [
-        re.compile("".join(map(_ways_to_write, secret)), re.IGNORECASE)
-        for secret in secrets
-        if len(secret) >= SHORTEST_SECRET
-    ]
+    given = (key, url.username or "", url.password or "", url.query, *(v for _, v in parse_qsl(url.query)))
+    secrets = {form for secret in given for form in (secret, unquote(secret))}
+    secrets |= {base64.b64encode(form.encode()).decode() for form in (login, unquote(login))}
+    text = text[:MOST_SAID]
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            text = re.sub("".join(map(_ways_to_write, secret)), "***", text, flags=re.IGNORECASE)
+    return text
 
 
 def _ways_to_write(character: str) -> str:
@@ -608,6 +505,9 @@ def _ways_to_write(character: str) -> str:
     in_address = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogateescape"))
     ways = (f"&#x{n:x};", f"&#{n};", f"\\u{n:04x}", f"\\x{n:02x}", in_address, in_json, character)  # longer ones first
     return rf"\\{{0,4}}(?:{'|'.join(map(re.escape, ways))})"
+
+
+# --- reading a reply --------------------------------------------------------------------------------------------------
 
 
 def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max_tokens: int) -> list[float]:

@@ -20,7 +20,7 @@ import numpy as np
 from mialib.batches import encode
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import log_probs_alone, tokenizer_of_api
-from mialib.catalog.sources import Source
+from mialib.catalog.sources import Source, source_of
 from mialib.models import tokenizer_hash
 from mialib.shared.files import read_rows
 from mialib.shared.kept import STATS, keep
@@ -99,39 +99,59 @@ def score(model: str, texts: Sequence[str]) -> TokenStats:
     guessing; where a tokenizer is named (MIALIB_API_TOKENIZER), also for token ids that are not its own.
     """
     check_texts(texts, "texts to score")
-    path, rows = file_of(model), []
+    path = file_of(model)
     found, asked_for = _read(path), determined_by(model)
-    tokenizer = load_tokenizer(model) if asked_for["tokenizer"] else None
-    own = encode(tokenizer, texts) if tokenizer else None
+    own = encode(load_tokenizer(model), texts) if asked_for["tokenizer"] else None
+    rows = []
     for i, text in enumerate(texts):
         if text not in found:
             raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
         row, ids, log_probs = found[text]
-        if own and own[i] not in (ids, ids[1:]):
+        if own is None:
+            rows.append((None, log_probs))
+        elif own[i] in (ids, ids[1:]):  # a start token may come before the text's own
+            log_probs = log_probs[-len(own[i]) :]
+            rows.append((ids[-len(log_probs) :], log_probs))
+        else:
             raise ValueError(
                 f"{path}, row {row}: its token ids are not those of {tokenizer_of_api(model)}: {excerpt(text)}"
             )
-        if own:  # a start token may stand before the text's own
-            log_probs = log_probs[-len(own[i]) :]
-        n = len(log_probs)
-        unknown = np.full(n, np.nan, np.float32)
-        known_ids = np.asarray(ids[-n:] if own else np.full(n, -1), np.int32)
-        rows.append(TokenRow(known_ids, np.asarray(log_probs, np.float32), unknown, unknown, unknown))
     provenance = {
-        "model": model,
         "revision": f"{asked_for['file'][:10]} (a file of log-probs)",
         "tokenizer": asked_for["tokenizer"],
-        "dtype": "not known",
         "device": "not known",
         "start_token_id": None,
+        "versions": versions_of("logprobs"),
+    }
+    return known_log_probs(model, texts, rows, provenance)
+
+
+def known_log_probs(
+    model: str,
+    texts: Sequence[str],
+    rows: Sequence[tuple[Sequence[int] | None, Sequence[float]]],
+    provenance: dict[str, Any],
+) -> TokenStats:
+    """The token statistics of a model of which each text's log-probs and, maybe, token ids are all that is known.
+
+    ValueError for log-probs far below guessing.
+    """
+    token_rows = []
+    for ids, log_probs in rows:
+        unknown = np.full(len(log_probs), np.nan, np.float32)
+        ids = np.full(len(log_probs), -1) if ids is None else ids
+        log_probs = np.asarray(log_probs, np.float32)
+        token_rows.append(TokenRow(np.asarray(ids, np.int32), log_probs, unknown, unknown, unknown))
+    provenance = provenance | {
+        "model": model,
+        "dtype": "not known",
         "max_tokens": None,
         "texts": hash_texts(texts),
         "n_texts": len(texts),
-        "lacks": Logprobs().lacks(model),
+        "lacks": source_of(model).lacks(model),
         "mialib": mialib_version(),
-        "versions": versions_of("logprobs"),
     }
-    stats = TokenStats.from_rows(rows, provenance=provenance)
+    stats = TokenStats.from_rows(token_rows, provenance=provenance)
     check_likely(stats, model)
     return stats
 
@@ -150,8 +170,7 @@ def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
         if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
             raise ValueError(f"{where}: {names[1]} is a list of whole numbers")
         if not isinstance(given, list) or len(given) != len(ids):
-            n = len(given) if isinstance(given, list) else "none"
-            raise ValueError(f"{where}: {len(ids)} token ids and {n} log-probs")
+            raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
         log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
         scored = log_probs[1:] if log_probs[:1] == [None] else log_probs
         if not scored:

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def append_line(path: Path, row: Any) -> None:
-    """Add a row to a file of replies, which cost time or money and are kept as soon as they are there."""
+    """Add a row to a file of replies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(line_of(row))
@@ -29,9 +29,7 @@ def read_lines(path: Path) -> list[Any]:
     A last line that an interruption cut short is dropped, from the file too. Any other that is not as it was written
     is left out. Both with a warning. ValueError where none is left: the file is another one.
     """
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder where a file of replies is kept; remove it")
-    if not path.is_file():
+    if not path.exists():
         return []
     data = path.read_bytes()
     if not data:

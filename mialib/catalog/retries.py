@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 import httpx
 from tenacity import (
-    RetryCallState,
+    AsyncRetrying,
     Retrying,
     retry_if_exception,
     stop_after_attempt,
@@ -20,12 +20,14 @@ from tenacity import (
 )
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T", Retrying, AsyncRetrying)
 
 MAX_ATTEMPTS = 6
 WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
 MAX_RETRY_AFTER_SECONDS = 600  # a service that asks for more is left alone
 MAX_SECONDS = 1800  # after which nothing is asked for again
 REPLY_BYTES, REPLY_SECONDS = 64 * 2**20, 120  # that one reply may have and take
+DECODED = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body as it was sent
 
 
 class EndlessError(ConnectionError):
@@ -51,22 +53,25 @@ def counter(sender: str) -> Callable[[bytes], bytes]:
     return count
 
 
-def bounded(chunks: Iterable[bytes], sender: str) -> Iterator[bytes]:
-    """A reply's chunks as they come, as far as `counter` allows."""
-    return map(counter(sender), chunks)
+def whole(stream: httpx.Response, body: bytes) -> httpx.Response:
+    """A streamed reply together with its decoded body."""
+    headers = [(name, value) for name, value in stream.headers.multi_items() if name not in DECODED]
+    return httpx.Response(stream.status_code, headers=headers, content=body, request=stream.request)
 
 
-def retrying() -> Retrying:
-    """What calls a function that asks by httpx, and raises its last error.
+def retrying(kind: type[T] = Retrying, say: Callable[[BaseException], str] = str) -> T:
+    """What calls a function that asks by httpx, and raises its last error; each retry is logged as `say` puts it.
 
     A dropped connection, a time-out, a 429, a 5xx and a reply that the function raises ValueError for are tried again,
-    not before Retry-After says.
+    not before Retry-After says. An address where no one answers is not.
     """
-    return Retrying(
+    return kind(
         retry=retry_if_exception(_may_help),
         wait=lambda state: max(WAIT(state), retry_after(state.outcome.exception())),
         stop=stop_after_attempt(MAX_ATTEMPTS) | stop_after_delay(MAX_SECONDS),
-        before_sleep=_log,
+        before_sleep=lambda state: logger.warning(
+            "%s; asked again in %.0f s", say(state.outcome.exception()), state.next_action.sleep
+        ),
         reraise=True,
     )
 
@@ -87,18 +92,5 @@ def _may_help(error: BaseException) -> bool:
         passes = error.response.status_code == 429 or error.response.status_code >= 500
         return passes and retry_after(error) <= MAX_RETRY_AFTER_SECONDS
     if isinstance(error, httpx.TransportError):
-        return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
+        return not isinstance(error, (httpx.UnsupportedProtocol, httpx.ConnectError))
     return isinstance(error, ValueError)
-
-
-def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether a name led nowhere, as without a network: asking again would not help."""
-    while error is not None:
-        if isinstance(error, socket.gaierror):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _log(state: RetryCallState) -> None:
-    logger.warning("%s; asked again in %.0f s", state.outcome.exception(), state.next_action.sleep)

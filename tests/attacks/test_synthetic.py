@@ -205,7 +205,7 @@ def test_without_a_key_a_refusal_is_told_as_it_is(chat, tmp_path):
 def test_no_server_at_all_says_where_it_looked(chat, tmp_path):
     url = chat.url
     chat.server.server_close()
-    with pytest.raises(ConnectionError, match=rf"{url}/chat/completions: ConnectError .* after 6 attempts"):
+    with pytest.raises(ConnectionError, match=f"{url}/chat/completions: ConnectError "):
         write_synthetic(SOURCES, 1, tmp_path / "new.jsonl", base_url=url + "/", model="m")
 
 

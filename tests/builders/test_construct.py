@@ -613,7 +613,7 @@ def test_a_compressed_reply_counts_as_it_is_decompressed(monkeypatch):
     assert len(bomb) < 20_000
     reply = httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(bomb))
     with pytest.raises(retries.EndlessError, match="a host sends more than"):
-        list(retries.bounded(reply.iter_bytes(), "a host"))
+        list(map(retries.counter("a host"), reply.iter_bytes()))
 
 
 def test_a_service_that_asks_for_too_long_a_wait_or_refuses_is_left_alone(serve):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import json
 import logging
 import os
@@ -15,13 +16,15 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 from api_server import KEY, Server, of_logprobs, sends, set_log_prob, stop_after
-from conftest import SENTENCES, TEXTS, made_inputs, make_tokenizer, random_rows
+from conftest import SENTENCES, TEXTS, make_tokenizer, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from tenacity import wait_none
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -32,7 +35,6 @@ from mialib.book.tables import what_ran
 from mialib.catalog import api, retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.replies import line_of, read_lines
-from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import (
     count_or_load,
@@ -68,7 +70,7 @@ def with_tokenizer(server, model_folder, monkeypatch):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(api, "RETRIES", 0)
+    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 1)
 
 
 def local(folder, texts, start_token="auto"):
@@ -137,11 +139,6 @@ def test_the_start_token_is_the_callers_choice(server, with_tokenizer, model_fol
     assert ours.token_ids.tolist() == locally.token_ids.tolist()
 
 
-def test_a_start_token_without_a_tokenizer_is_an_error(server):
-    with pytest.raises(ValueError, match=r"start token '<s>' can't be sent.*MIALIB_API_TOKENIZER"):
-        score_or_load("api:tiny", TEXTS, start_token="<s>")
-
-
 def test_a_server_that_writes_at_least_one_token_is_found_out_once(server, with_tokenizer, model_folder):
     server.least_tokens = 1
     ours = score_or_load("api:tiny", TEXTS)
@@ -170,41 +167,43 @@ def test_cut_texts_are_asked_for_where_they_are_no_prefix(server, with_tokenizer
 # --- what an API does not give ---
 
 
-@pytest.mark.parametrize(("name", "reason"), [("min_k++", "gives no entropy"), ("surp", "gives no entropy")])
-def test_a_detector_of_entropies_is_not_applicable(server, with_tokenizer, name, reason):
+def test_a_detector_whose_columns_an_api_lacks_is_not_applicable(server, model_folder, corpus_file, monkeypatch):
+    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     stats = score_or_load("api:tiny", TEXTS)
     assert np.isnan(stats.entropy).all() and np.isnan(stats.log_prob_var).all()
     assert set(stats.lacks) == {"entropy", "log_prob_var", "top_log_prob"}
-    with pytest.raises(
-        ValueError, match=rf"detector '{re.escape(name)}' is not applicable: the API of api:tiny {reason}"
-    ):
-        mialib.detect(name, stats)
-    with pytest.raises(ValueError, match="SURP is not applicable"):
+    for ask in (partial(mialib.detect, "min_k++"), partial(mialib.detect, "surp")):
+        with pytest.raises(ValueError, match="not applicable: the API of api:tiny gives no entropy"):
+            ask(stats)
+    with pytest.raises(ValueError, match="not applicable"):
         mialib.surp_grid(stats, [2.5], [40])
-
-
-def test_token_frequencies_need_a_tokenizer(server, tmp_path):
+    monkeypatch.delenv("MIALIB_API_TOKENIZER")
     stats = score_or_load("api:tiny", TEXTS)
     assert set(stats.lacks) == {"entropy", "log_prob_var", "top_log_prob", "token_ids"}
     flat = mialib.TokenFrequency(np.ones(400, np.int64), "flat")
-    with pytest.raises(ValueError, match=r"'dc_pdd' is not applicable.*MIALIB_API_TOKENIZER"):
-        mialib.detect("dc_pdd", stats, frequency=flat)
-    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
-    with pytest.raises(ValueError, match="no tokenizer is known for api:tiny: set MIALIB_API_TOKENIZER"):
-        count_or_load(str(tmp_path / "corpus.txt"), "api:tiny")
+    for ask in (
+        lambda: mialib.detect("dc_pdd", stats, frequency=flat),
+        lambda: count_or_load(corpus_file, "api:tiny"),
+        lambda: score_or_load("api:tiny", TEXTS, start_token="<s>"),
+    ):
+        with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
+            ask()
+    with pytest.raises(ValueError, match="weights"):
+        mialib.Scorer("api:tiny")
 
 
-def test_statistics_without_entropy_are_checked_as_strictly_otherwise():
+@pytest.mark.parametrize(
+    ("column", "is_known_to_lack"), [("entropy", False), ("log_prob_var", True), ("log_prob", True)]
+)
+def test_statistics_without_entropy_are_checked_as_strictly_otherwise(column, is_known_to_lack):
     [row] = random_rows(0, [5])
-    unknown = row._replace(entropy=np.full(5, np.nan))
     lacking = {"lacks": {"entropy": "none is given"}}
-    TokenStats.from_rows([unknown], provenance=lacking).check_finite()
-    with pytest.raises(ValueError, match="text 0, token 0: entropy is nan"):
-        TokenStats.from_rows([unknown], provenance={}).check_finite()
-    with pytest.raises(ValueError, match="log_prob_var is nan"):
-        TokenStats.from_rows([unknown._replace(log_prob_var=np.full(5, np.nan))], provenance=lacking).check_finite()
-    with pytest.raises(ValueError, match="log_prob is nan"):
-        TokenStats.from_rows([unknown._replace(log_prob=np.full(5, np.nan))], provenance=lacking).check_finite()
+    TokenStats.from_rows([row._replace(entropy=np.full(5, np.nan))], provenance=lacking).check_finite()
+    stats = TokenStats.from_rows(
+        [row._replace(**{column: np.full(5, np.nan)})], provenance=lacking if is_known_to_lack else {}
+    )
+    with pytest.raises(ValueError, match=f"{column} is nan"):
+        stats.check_finite()
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -233,38 +232,24 @@ def test_a_detector_reads_no_column_that_it_does_not_name(name):
     )
 
 
+@pytest.mark.parametrize("has_tokenizer", [True, False])
 def test_a_table_has_dashes_where_a_detector_is_not_applicable(
-    server, with_tokenizer, model_folder, benchmark_file, tmp_path
+    server, model_folder, benchmark_file, corpus_file, monkeypatch, has_tokenizer
 ):
-    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
-    corpus = str(tmp_path / "corpus.txt")
-    inputs = load_inputs(Target(model="api:tiny", benchmark=benchmark_file, reference=model_folder, corpus=corpus))
+    if has_tokenizer:
+        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    reference = model_folder if has_tokenizer else None
+    inputs = load_inputs(Target(model="api:tiny", benchmark=benchmark_file, reference=reference, corpus=corpus_file))
     scores = score_all(inputs)
-    assert {name for name, values in scores.items() if values is None} == {"min_k++", "surp"}
+    dashes = {"min_k++", "surp"} | (set() if has_tokenizer else {"dc_pdd", "ref"})
+    assert {name for name, values in scores.items() if values is None} == dashes
     measured = {r.row: r.ours for r in measure(inputs.labels, scores, inputs.target.column)}
-    assert measured["SURP"] is None and 0 <= measured["DC-PDD"] <= 1
-    with pytest.raises(ValueError, match=r"'surp' is not applicable"):
+    assert measured["SURP"] is None and (measured["DC-PDD"] is not None) == has_tokenizer
+    with pytest.raises(ValueError, match="not applicable"):
         score_grid(inputs, "surp", {"k": [20, 40]})
-    with pytest.raises(ValueError, match="a table of entropies is not applicable: the API of api:tiny gives no entr"):
+    with pytest.raises(ValueError, match="not applicable"):
         check_known(["entropy"], inputs.stats.lacks, "a table of entropies")
     assert what_ran([inputs]).loc["api:tiny", "weights"] == f"tiny-1 at {server.url}"
-
-
-def test_without_a_tokenizer_dc_pdd_is_a_dash_too(server, benchmark_file, tmp_path):
-    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
-    target = Target(model="api:tiny", benchmark=benchmark_file, corpus=str(tmp_path / "corpus.txt"))
-    scores = score_all(load_inputs(target))
-    assert {name for name, values in scores.items() if values is None} == {"min_k++", "surp", "dc_pdd", "ref"}
-
-
-def test_what_needs_weights_says_so(server):
-    with pytest.raises(ValueError, match="api:tiny is behind an API and its weights are not here"):
-        mialib.Scorer("api:tiny")
-
-
-def test_columns_that_are_known_are_of_no_other_consequence():
-    inputs = made_inputs(random_rows(2, [5, 6]), [0, 1])
-    assert inputs.stats.lacks == {} and source_of("lab/en-25k").lacks("lab/en-25k") == {}
 
 
 # --- the cache, and going on ---
@@ -296,36 +281,24 @@ def test_no_texts_ask_for_nothing(server):
     assert len(score_or_load("api:tiny", [])) == 0 and not server.asked
 
 
-@pytest.mark.parametrize(
-    "differs",
-    [
-        {"model": "api:other"},
-        {"url": "http://127.0.0.1:9/v1"},
-        {"texts": [*TEXTS, "one more text"]},
-        {"start_token": "</s>"},
-    ],
-    ids=lambda d: next(iter(d)),
-)
-def test_another_model_endpoint_text_or_start_token_misses_the_cache(
+@pytest.mark.parametrize("differs", ["model", "endpoint", "text", "start token", "tokenizer"])
+def test_another_model_endpoint_text_start_token_or_tokenizer_misses_the_cache(
     server, with_tokenizer, impatient, monkeypatch, differs
 ):
-    score_or_load("api:tiny", TEXTS)
-    server.before = lambda handler, body: handler.refuse(401, "asked")
-    if "url" in differs:
-        monkeypatch.setenv("OPENAI_BASE_URL", differs["url"])
-    with pytest.raises(OSError, match=r"refuses the key|can't be reached"):
-        score_or_load(
-            differs.get("model", "api:tiny"),
-            differs.get("texts", TEXTS),
-            start_token=differs.get("start_token", "auto"),
-        )
-
-
-def test_another_tokenizer_misses_the_cache(server, with_tokenizer, monkeypatch):
     score_or_load("api:tiny", TEXTS, start_token=None)
-    monkeypatch.delenv("MIALIB_API_TOKENIZER")
-    stats = score_or_load("api:tiny", TEXTS, start_token=None)
-    assert len(server.asked) == 2 * len(TEXTS) and "token_ids" in stats.lacks
+    server.before = lambda handler, body: handler.refuse(401, "asked")
+    if differs == "endpoint":
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/")
+        assert len(score_or_load("api:tiny", TEXTS, start_token=None)) == len(TEXTS), "the same but for a slash"
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/other")
+    if differs == "tokenizer":
+        monkeypatch.delenv("MIALIB_API_TOKENIZER")
+    with pytest.raises(Unavailable, match="401"):
+        score_or_load(
+            "api:other" if differs == "model" else "api:tiny",
+            [*TEXTS, "one more text"] if differs == "text" else TEXTS,
+            start_token="</s>" if differs == "start token" else None,
+        )
 
 
 @pytest.mark.parametrize("has_tokenizer", [False, True])
@@ -335,10 +308,12 @@ def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.before = stop_after(3)
-    with pytest.raises(Unavailable, match=rf"Of {len(TEXTS)} different texts 3 are kept; a rerun goes on"):
+    with pytest.raises(Unavailable, match=rf"Of {len(TEXTS)} different texts 3 are kept"):
         score_or_load("api:tiny", TEXTS)
     [replies] = replies_files()
     assert len(replies.read_text().splitlines()) == 3 and not list(mialib.store.home().rglob("*.parquet"))
+    with replies.open("a") as file:
+        file.write('{"text": "ab')  # as a crash leaves a line
     server.before = lambda handler, body: False
     server.asked.clear()
     stats = score_or_load("api:tiny", TEXTS)
@@ -351,7 +326,7 @@ def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
 def test_a_list_without_the_text_that_failed_pays_for_no_other_again(server, impatient):
     bad = "word " * 200
     server.before = lambda handler, body: body["prompt"] == bad and handler.refuse(400, "maximum context length is 96")
-    with pytest.raises(ValueError, match=r"text 4 \('word word.*refuses it.*maximum context length is 96.*cut it"):
+    with pytest.raises(ValueError, match=r"text 4 \('word word.*400: maximum context length is 96"):
         score_or_load("api:tiny", [*SENTENCES[:4], bad])
     paid = [prompt for prompt in server.prompts() if prompt != bad]
     server.asked.clear()
@@ -367,19 +342,6 @@ def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
     assert path.read_text() == lines[1]
     api.drop_replies(path, ["b", "c"])
     assert not path.exists()
-
-
-def test_a_line_that_was_cut_short_is_asked_for_again(server, impatient):
-    server.before = stop_after(2)
-    with pytest.raises(Unavailable):
-        score_or_load("api:tiny", SENTENCES)
-    [replies] = replies_files()
-    with replies.open("a") as file:
-        file.write('{"text": "ab')
-    server.before = lambda handler, body: False
-    server.asked.clear()
-    assert len(score_or_load("api:tiny", SENTENCES)) == len(SENTENCES)
-    assert len(server.asked) == len(SENTENCES) - 2
 
 
 def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
@@ -399,7 +361,7 @@ def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
     server.asked.clear()
     stats = score_or_load("api:tiny", TEXTS)
     assert len(server.asked) == len(TEXTS)
-    assert f"{replies}: 3 replies of another model, endpoint or tokenizer; left out and asked for" in caplog.text
+    assert f"{replies}: 3 replies of another" in caplog.text
     np.testing.assert_allclose(stats.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
 
 
@@ -420,7 +382,7 @@ def test_requests_run_side_by_side(server, impatient):
     assert [len(row.log_prob) for row in ours] == [len(server.tokenizer(text)["input_ids"]) - 1 for text in texts]
 
 
-def test_retry_after_is_waited_for(server):
+def test_retry_after_is_waited_for_and_told(server, caplog):
     refused = []
 
     def before(handler, body):
@@ -432,6 +394,8 @@ def test_retry_after_is_waited_for(server):
     server.before = before
     assert len(score_or_load("api:tiny", SENTENCES[:1])) == 1
     assert server.at[1] - refused[0] >= 1
+    [told] = [record.getMessage() for record in caplog.records if record.name == retries.__name__]
+    assert server.url in told and "429: slow down" in told
 
 
 def test_requests_a_minute_are_limited(server, monkeypatch):
@@ -441,8 +405,12 @@ def test_requests_a_minute_are_limited(server, monkeypatch):
     assert at[-1] - at[0] >= 5 * 0.1 - 0.03  # a request may take longer to arrive than the next one
 
 
-def cost_lines(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == api.__name__]
+def costs(caplog):
+    """Requests, tokens and dollars of each line that tells of costs."""
+    lines = [record.getMessage() for record in caplog.records if record.name == api.__name__]
+    return [
+        re.search(r"(\d+) requests, (?:about )?(\d+) tokens(?:.* about \$([\d.]+))?", line).groups() for line in lines
+    ]
 
 
 def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
@@ -460,26 +428,20 @@ def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
     score_or_load("api:tiny", SENTENCES[:3])
     n = {hash_texts([t]): 1 + len(make_tokenizer()(t, add_special_tokens=False)["input_ids"]) for t in SENTENCES[:3]}
     total, left = sum(n.values()), sum(count for name, count in n.items() if name not in kept)
-    assert cost_lines(caplog) == [
-        f"api:tiny at {server.url}: {texts} requests, {tokens} tokens, about ${tokens * 2000 / 1e6:.4f} at $2000 a "
-        "million tokens"
-        for texts, tokens in ((3, total), (2, left))
-    ]
+    assert costs(caplog) == [("3", f"{total}", f"{total / 500:.4f}"), ("2", f"{left}", f"{left / 500:.4f}")]
 
 
 def test_without_a_tokenizer_costs_are_an_estimate(server, caplog):
     caplog.set_level(logging.INFO)
     score_or_load("api:tiny", ["abcdefgh" * 2, "The river", "这条河"])
-    assert cost_lines(caplog) == [
-        f"api:tiny at {server.url}: 3 requests, about {(16 + 9 + 9) // 4} tokens (an estimate: 4 bytes each)"
-    ]
+    assert costs(caplog) == [("3", f"{(16 + 9 + 9) // 4}", None)]
 
 
 @pytest.mark.parametrize("variable", ["MIALIB_API_PRICE", "MIALIB_API_REQUESTS_PER_MINUTE"])
 @pytest.mark.parametrize("value", ["cheap", "0", "-1", "nan", "inf"])
 def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ValueError, match=f"{variable}: a positive number is expected, got '{value}'"):
+    with pytest.raises(ValueError, match=f"{variable}: .*'{value}'"):
         score_or_load("api:tiny", SENTENCES)
     assert not server.asked
 
@@ -487,60 +449,85 @@ def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server,
 # --- errors ---
 
 
+def drop_one(of):
+    of["tokens"].pop()
+    of["token_logprobs"].pop()
+
+
+def move_a_letter(of):
+    first, second = of["tokens"][1:3]
+    of["tokens"][1:3] = [first + second[:1], second[1:]]  # they spell the same text
+
+
+def lower(of):
+    of["token_logprobs"][1:] = [-65.4 for _ in of["tokens"][1:]]
+
+
+def choices(*indices):
+    """A reply with several completions, of which the one that was asked for has index 0."""
+
+    def change(reply):
+        [own] = reply["choices"]
+        other = json.loads(json.dumps(own))
+        other["logprobs"]["token_logprobs"][1:] = [-1.0] * (len(other["logprobs"]["tokens"]) - 1)
+        reply["choices"] = [(own if index == 0 else other) | {"index": index} for index in indices]
+
+    return change
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "wrong"),
     [
-        (of_logprobs(lambda of: of["token_logprobs"].pop()), "the reply holds {n} tokens and {n_given} log-probs"),
-        (set_log_prob(3, None), r"token 3 of the reply \('.+'\): log-prob None"),
-        (set_log_prob(3, 0.5), r"token 3 of the reply .*: log-prob 0.5"),
-        (set_log_prob(3, float("nan")), r"token 3 of the reply .*: log-prob nan"),
-        (set_log_prob(3, float("-inf")), r"token 3 of the reply .*: log-prob -inf"),
-        (set_log_prob(3, -9999.0), r"token 3 of the reply .*: log-prob -9999.0"),
-        (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), r"tokens spell '.*XYZ.*', not what was sent"),
-        (lambda reply: reply["choices"].clear(), r"sends no completion with log-probs \(choices: "),
-        (lambda reply: reply["choices"][0].update(logprobs=None), r"no completion with log-probs \(choices.0.logprobs"),
+        (of_logprobs(lambda of: of["token_logprobs"].pop()), r"\d+ tokens and \d+ log-probs"),
+        (of_logprobs(drop_one), r"\d+ tokens where \d+ were sent|tokens spell"),
+        (set_log_prob(3, None), "token 3 .*None"),
+        (set_log_prob(3, 0.5), "token 3 .*0.5"),
+        (set_log_prob(3, float("nan")), "token 3 .*nan"),
+        (set_log_prob(3, float("-inf")), "token 3 .*-inf"),
+        (set_log_prob(3, -9999.0), "token 3 .*-9999.0"),
+        (set_log_prob(1, "-1.5"), r"token_logprobs\.1"),
+        (set_log_prob(1, False), r"token_logprobs\.1"),
+        (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), "tokens spell '.*XYZ"),
+        (lambda reply: reply["choices"].clear(), "choices"),
+        (lambda reply: reply["choices"][0].update(logprobs=None), r"choices\.0\.logprobs"),
+        (choices(1), "0 choices of index 0"),
+        (choices(0, 0), "2 choices of index 0"),
     ],
 )
 @pytest.mark.parametrize("has_tokenizer", [False, True])
 def test_a_reply_that_is_none_is_an_error_that_names_the_text(
-    server, model_folder, monkeypatch, change, message, has_tokenizer
+    server, model_folder, monkeypatch, change, wrong, has_tokenizer
 ):
-    n_tokens = len(make_tokenizer()(SENTENCES[0])["input_ids"]) + has_tokenizer
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.change = change
-    message = message.replace("{n}", str(n_tokens)).replace("{n_given}", str(n_tokens - 1))
-    with pytest.raises(ValueError, match=r"text 0 \('The river rises.*: .*" + message):
+    with pytest.raises(ValueError, match=rf"text 0 \('The river rises.*: .*({wrong})"):
         score_or_load("api:tiny", [SENTENCES[0]])
     assert not list(mialib.store.home().rglob("*.parquet")) and not replies_files(), "a bad reply is not kept"
+    server.change = choices(1, 0)
+    assert len(score_or_load("api:tiny", [SENTENCES[0]])) == 1
 
 
-def test_ids_that_do_not_match_in_number_are_an_error(server, with_tokenizer):
-    def drop_one(of):
-        of["tokens"].pop()
-        of["token_logprobs"].pop()
-
-    server.change = of_logprobs(drop_one)
-    n_tokens = 1 + len(make_tokenizer()(SENTENCES[0])["input_ids"])
-    with pytest.raises(ValueError, match=f"the reply holds {n_tokens - 1} tokens where {n_tokens} were sent"):
-        score_or_load("api:tiny", [SENTENCES[0]])
-
-
-@pytest.mark.parametrize("value", ["-1.5", False])
-def test_a_log_prob_of_another_type_is_none(server, value):
-    server.change = lambda reply: reply["choices"][0]["logprobs"]["token_logprobs"].__setitem__(1, value)
-    with pytest.raises(ValueError, match=r"token_logprobs\.1: Input should be a valid number"):
-        score_or_load("api:tiny", SENTENCES)
+def test_the_choice_that_was_asked_for_is_scored(server):
+    expected = score_or_load("api:tiny", SENTENCES[:1])
+    server.change = choices(1, 0)
+    ours = score_or_load("api:tiny", [*SENTENCES[:1], SENTENCES[1]])
+    np.testing.assert_array_equal(ours[0].log_prob, expected[0].log_prob)
+    assert (ours[1].log_prob != -1).any()
 
 
 def test_tokens_in_another_order_are_an_error(server, with_tokenizer):
-    def move_a_letter(reply):
-        tokens = reply["choices"][0]["logprobs"]["tokens"]
-        tokens[1:3] = [tokens[1] + tokens[2][:1], tokens[2][1:]]  # they spell the same text
-
-    server.change = move_a_letter
-    with pytest.raises(ValueError, match=r"the reply holds the token '.*' where '.*' was sent"):
+    server.change = of_logprobs(move_a_letter)
+    with pytest.raises(ValueError, match=r"the token '.*' where '.*' was sent"):
         score_or_load("api:tiny", ["millmillmillmill"])
+
+
+def test_log_probs_far_below_guessing_are_of_a_broken_model(server):
+    server.change = of_logprobs(lower)
+    with pytest.raises(ValueError, match=r"-65\.4"):
+        score_or_load("api:tiny", SENTENCES)
+    server.change = lambda reply: None
+    assert score_or_load("api:tiny", SENTENCES).log_prob.min() > -65, "nothing of it is kept"
 
 
 def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
@@ -550,53 +537,49 @@ def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(other)), bos_token="<s>")
     tokenizer.save_pretrained(tmp_path / "other")
     monkeypatch.setenv("MIALIB_API_TOKENIZER", str(tmp_path / "other"))
-    with pytest.raises(ValueError, match="is MIALIB_API_TOKENIZER this model's own tokenizer"):
+    with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
         score_or_load("api:tiny", [SENTENCES[6]])
 
 
 def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeypatch):
     assert len(score_or_load("api:tiny", ["a"])) == 1
     server.asked.clear()
-    with pytest.raises(ValueError, match="text 1 has 1 token and no start token is prepended"):
+    with pytest.raises(ValueError, match=r"text 1 .*no start token"):
         score_or_load("api:tiny", [SENTENCES[0], "a"], start_token=None)
     assert not server.asked, "found out before anything is asked"
     monkeypatch.delenv("MIALIB_API_TOKENIZER")
-    with pytest.raises(ValueError, match="text 1 has 1 token and no start token is prepended"):
+    with pytest.raises(ValueError, match=r"text 1 .*no start token"):
         score_or_load("api:tiny", [SENTENCES[0], "a"])
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "message"),
+    ("answer", "kind", "said"),
     [
+        (lambda handler: handler.refuse(401, f"wrong key {KEY}"), Unavailable, "401: .*OPENAI_API_KEY"),
+        (lambda handler: handler.refuse(404, f"no model; {KEY}"), Unavailable, "404: .*OPENAI_BASE_URL"),
+        (lambda handler: handler.refuse(403, f"not yours {KEY}"), Unavailable, r"403: not yours \*\*\*"),
+        (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text 0 .*400: too long \*\*\*"),
+        (lambda handler: handler.refuse(500, f"broken {KEY}"), Unavailable, r"500: broken \*\*\*"),
+        (lambda handler: handler.refuse(429, f"no credit {KEY}"), Unavailable, r"429: no credit \*\*\*"),
+        (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), Unavailable, r"502: <p> \*\*\*"),
+        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, "text 0 .*JSON"),
+        (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, "text 0 .*JSON"),
+        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, Unavailable, "disconnected"),
+        (lambda handler: handler.wfile.write(f"{KEY}\r\n\r\n".encode()), Unavailable, "line.*\\*\\*\\*"),
         (
-            lambda handler: handler.refuse(401, f"wrong key {KEY}"),
+            lambda handler: handler.refuse(307, "", Location=f"http://{KEY}.example/v1"),
             Unavailable,
-            r"refuses the key \(401\); check OP",
+            r"307: http://\*\*\*\.example/v1.*OPENAI_BASE_URL",
         ),
-        (
-            lambda handler: handler.refuse(404, f"no model; {KEY}"),
-            Unavailable,
-            r"has no model 'tiny' or .* \(404\)",
-        ),
-        (lambda handler: handler.refuse(403, f"not yours {KEY}"), OSError, r"fails \(403: not yours \*\*\*"),
-        (
-            lambda handler: handler.refuse(400, f"too long {KEY}"),
-            ValueError,
-            r"text 0 \('The river.* refuses it \(400: too long \*\*\*\)",
-        ),
-        (lambda handler: handler.refuse(500, f"broken {KEY}"), OSError, r"fails \(.*broken \*\*\*"),
-        (lambda handler: handler.refuse(429, f"no credit {KEY}"), OSError, r"fails \(.*no credit \*\*\*"),
-        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"sends no completion .*JSON"),
-        (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, r"sends no completion .*JSON"),
-        (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), OSError, r"fails \(502: Error code: 502\)"),
-        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, Unavailable, "breaks off"),
     ],
-    ids=["401", "404", "403", "400", "500", "429", "html", "cut json", "502", "dropped"],
+    ids=["401", "404", "403", "400", "500", "429", "502", "html", "cut json", "dropped", "no HTTP", "another host"],
 )
-def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatient, caplog, answer, kind, message):
-    caplog.set_level(logging.DEBUG)
+def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, monkeypatch, caplog, answer, kind, said):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(retries, "WAIT", wait_none())
     server.before = lambda handler, body: answer(handler)
-    with pytest.raises(kind, match=message) as caught:
+    with pytest.raises(kind, match=said) as caught:
         score_or_load("api:tiny", SENTENCES)
     assert "\n" not in str(caught.value)
     assert "are kept" not in str(caught.value), "there is nothing to go on from"
@@ -604,19 +587,19 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, impatien
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "limit"),
     [
-        (lambda handler: sends(handler, b" " * 65536, 200), "sends more than 1 MiB in one reply"),
-        (lambda handler: sends(handler, b" ", 40, 0.1), "has sent no whole reply in 0.5 s"),
-        (lambda handler: sends_its_head_slowly(handler), "has sent no whole reply in 0.5 s"),
-        (lambda handler: sends(handler, b"\x1f\x8b", 1, Content_Encoding="gzip"), "a compressed reply"),
+        (lambda handler: sends(handler, b" " * 65536, 200), "1 MiB"),
+        (lambda handler: sends(handler, gzip.compress(b" " * 2**21), 1, Content_Encoding="gzip"), "1 MiB"),
+        (lambda handler: sends(handler, b" ", 40, 0.1), "0.5 s"),
+        (lambda handler: sends_its_head_slowly(handler), "0.5 s"),
     ],
 )
-def test_a_reply_without_end_is_not_waited_for(server, impatient, monkeypatch, answer, message):
+def test_a_reply_without_end_is_not_waited_for(server, impatient, monkeypatch, answer, limit):
     monkeypatch.setattr(retries, "REPLY_BYTES", 2**20)
-    monkeypatch.setattr(retries, "REPLY_SECONDS", 0.5 if "0.5 s" in message else 60)
+    monkeypatch.setattr(retries, "REPLY_SECONDS", 0.5 if limit == "0.5 s" else 60)
     server.before = lambda handler, body: answer(handler)
-    with pytest.raises(Unavailable, match=message):
+    with pytest.raises(Unavailable, match=limit):
         score_or_load("api:tiny", SENTENCES[:1])
 
 
@@ -626,32 +609,23 @@ def sends_its_head_slowly(handler):
         time.sleep(0.1)
 
 
-def test_each_retry_is_told(server, monkeypatch, caplog):
-    monkeypatch.setattr(api, "RETRIES", 1)
-    failed = []
-    server.before = lambda handler, body: not failed and (failed.append(1) or handler.refuse(500, "busy"))
-    score_or_load("api:tiny", SENTENCES[:1])
-    assert [r.message for r in caplog.records if "asked again" in r.message] == [
-        f"{server.url} failed or did not answer; asked again, 1 of 1 times"
-    ]
-
-
 @pytest.mark.parametrize(
-    ("url", "kind", "message"),
+    ("url", "kind", "named"),
     [
-        ("http://127.0.0.1:1/v1", Unavailable, r"http://127.0.0.1:1/v1 can't be reached \(.*refused"),
-        ("htp://127.0.0.1/v1", ValueError, "an address with http:// or https:// is expected, got 'htp://127.0.0.1/v1'"),
-        ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL: an address with http"),
-        ("http://[::1", ValueError, r"OPENAI_BASE_URL: 'http://\[::1' is no address \(Invalid IPv6 URL"),
-        ("http://me:secret@h:99999", ValueError, "OPENAI_BASE_URL: 'http://h:99999' is no address .Port out of range"),
+        ("http://127.0.0.1:1/v1", Unavailable, r"http://127\.0\.0\.1:1/v1"),
+        ("http://localhost:1/v1", Unavailable, "http://localhost:1/v1"),
+        ("htp://127.0.0.1/v1", ValueError, "OPENAI_BASE_URL"),
+        ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL"),
+        ("http://[::1", ValueError, "OPENAI_BASE_URL"),
+        ("http://me:secret@h:99999", ValueError, "OPENAI_BASE_URL"),
+        ("http://me:sec/ret@h", ValueError, "OPENAI_BASE_URL"),
     ],
 )
-def test_a_wrong_address_fails_at_once(server, monkeypatch, url, kind, message):
+def test_a_wrong_address_fails_at_once_and_shows_no_password(server, monkeypatch, caplog, url, kind, named):
     monkeypatch.setenv("OPENAI_BASE_URL", url)
-    began = time.monotonic()
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=named) as caught:
         score_or_load("api:tiny", SENTENCES[:1])
-    assert time.monotonic() - began < 3
+    assert "asked again" not in caplog.text and "sec" not in str(caught.value)
 
 
 def assert_key_is_nowhere(*outputs):
@@ -738,35 +712,6 @@ def test_a_key_that_a_reply_escapes_is_neither_kept_nor_printed(server, impatien
     assert_key_is_nowhere(str(caught.value), str(stats.provenance).lower(), caplog.text.lower())
 
 
-def test_log_probs_far_below_guessing_are_of_a_broken_model(server):
-    def lower(of):
-        of["token_logprobs"][1:] = [-65.4 for _ in of["tokens"][1:]]
-
-    server.change = of_logprobs(lower)
-    with pytest.raises(ValueError, match=r"api:tiny gives .* -65\.4, .* -13\.8; its weights are broken"):
-        score_or_load("api:tiny", SENTENCES)
-    server.change = lambda reply: None
-    assert score_or_load("api:tiny", SENTENCES).log_prob.min() > -65, "nothing of it is kept"
-
-
-def test_the_choice_that_was_asked_for_is_scored(server):
-    expected = score_or_load("api:tiny", SENTENCES[:1])
-
-    def add(reply, *indices):
-        [own] = reply["choices"]
-        other = json.loads(json.dumps(own))
-        other["logprobs"]["token_logprobs"][1:] = [-1.0] * (len(other["logprobs"]["tokens"]) - 1)
-        reply["choices"] = [(own if index == 0 else other) | {"index": index} for index in indices]
-
-    for indices in ((1,), (0, 0), (2, 1)):
-        server.change = lambda reply, indices=indices: add(reply, *indices)
-        with pytest.raises(ValueError, match="choices of index 0"):
-            score_or_load("api:tiny", SENTENCES[1:])
-    server.change = lambda reply: add(reply, 1, 0)
-    ours = score_or_load("api:tiny", [*SENTENCES[:1], SENTENCES[1]])
-    np.testing.assert_array_equal(ours[0].log_prob, expected[0].log_prob)
-
-
 def test_secrets_are_found_as_messages_and_headers_write_them(monkeypatch):
     secret = 'a"key\\of\u00e9tat'
     monkeypatch.setenv("OPENAI_API_KEY", secret)
@@ -780,25 +725,6 @@ def test_secrets_are_found_as_messages_and_headers_write_them(monkeypatch):
     assert api._without_secrets("my-token, another-secret") == "***, ***"
 
 
-def test_texts_go_to_no_other_host(server, impatient):
-    def send_on(handler, body):
-        handler.send_response(307)
-        handler.send_header("Location", "http://elsewhere.example/v1/completions")
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-        return True
-
-    server.before = send_on
-    with pytest.raises(Unavailable, match=r"127\.0\.0\.1.* sends requests on to elsewhere\.example.* OPENAI_BASE_URL"):
-        score_or_load("api:tiny", SENTENCES)
-
-
-def test_a_key_in_the_address_that_requests_are_sent_on_to_is_left_out(server, impatient):
-    server.before = lambda handler, body: handler.refuse(307, "", Location=f"http://{KEY}.example/")
-    with pytest.raises(Unavailable, match=r"sends requests on to \*\*\*\.example"):
-        score_or_load("api:tiny", SENTENCES)
-
-
 def test_secrets_in_the_address_are_left_out(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:password-1@example.org:8000/v1/?key=another-secret")
     assert api.endpoint() == "https://example.org:8000/v1"
@@ -808,8 +734,9 @@ def test_secrets_in_the_address_are_left_out(monkeypatch):
 
 def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(Unavailable, match=f"set OPENAI_API_KEY to your key for {server.url}"):
+    with pytest.raises(Unavailable, match="OPENAI_API_KEY"):
         score_or_load("api:tiny", SENTENCES)
+    assert not server.asked
 
 
 # --- how servers write tokens ---
@@ -858,17 +785,16 @@ def run_mialib(*arguments):
 
 @pytest.mark.parametrize("when", ["before it is submitted", "before it begins", "once it waits"])
 def test_what_stops_a_run_as_it_begins_to_ask_is_not_waited_for(when, monkeypatch):
-    class Stop(BaseException):
-        pass
+    may_begin, has_begun, ended = threading.Event(), threading.Event(), []
 
     class Pool(ThreadPoolExecutor):
         def submit(self, work):
+            if when == "before it begins":
+                super().submit(lambda: may_begin.wait(60) and work())
             if when == "once it waits":
                 super().submit(work)
                 assert has_begun.wait(60)
-            if when == "before it begins":
-                super().submit(lambda: may_begin.wait(60) and work())
-            raise Stop
+            raise KeyboardInterrupt
 
         def __exit__(self, *error):
             may_begin.set()
@@ -881,10 +807,9 @@ def test_what_stops_a_run_as_it_begins_to_ask_is_not_waited_for(when, monkeypatc
         finally:
             ended.append(True)
 
-    may_begin, has_begun, ended = threading.Event(), threading.Event(), []
     monkeypatch.setattr(api, "ThreadPoolExecutor", Pool)
     began = time.monotonic()
-    with pytest.raises(Stop):
+    with pytest.raises(KeyboardInterrupt):
         api._until_done(work)
     assert time.monotonic() - began < 10 and ended == [True] * (when == "once it waits")
 
@@ -949,6 +874,6 @@ def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer
 
     run("api:tiny")
     server.before = lambda handler, body: handler.refuse(400, KEY)
-    with pytest.raises(ValueError, match="refuses it"):
+    with pytest.raises(ValueError, match="400"):
         run("api:tiny-2")
     assert_key_is_nowhere((tmp_path / "out.ipynb").read_text(), (tmp_path / "failed.ipynb").read_text())

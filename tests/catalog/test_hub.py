@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import time
+from contextlib import contextmanager
 
 import published_data
 import pytest
@@ -55,10 +56,12 @@ def half_written(*folders):
     ]
 
 
-def says(error):
-    """An error's message, which is one line."""
+@contextmanager
+def refused(match, kind=Unavailable):
+    """An error of one sentence."""
+    with pytest.raises(kind, match=match) as error:
+        yield error
     assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.fixture(scope="session")
@@ -161,9 +164,8 @@ def test_a_recorded_commit_does_not_make_an_absent_hub_wait(tmp_path, monkeypatc
     start = time.perf_counter()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache"):
         for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
-            with pytest.raises(Unavailable, match=r"at commit [ab]{40} .*the hub can't be reached") as error:
+            with refused(r"at commit [ab]{40} .*the hub can't be reached"):
                 load(name)
-            assert says(error)
     assert time.perf_counter() - start < 10
 
 
@@ -213,9 +215,9 @@ def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, mo
             models.load_config("o/m")
         (mialib_home / "revisions.yml").unlink()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache", offline=True):
-        with pytest.raises(Unavailable, match=r"holds 2 commits, .* pin one of them in data/revisions.yml") as error:
+        with refused(r"holds 2 commits, .* pin one of them in data/revisions.yml") as error:
             find_revision("o/m", "model")
-        assert all(commit in says(error) for commit in commits)
+        assert all(commit in str(error.value) for commit in commits)
         assert [find_revision(f"o/m@{commit}", "model") for commit in commits] == commits
         for path, commit in ((mialib_home / "revisions.yml", commits[0]), (hub.PINS, commits[1])):
             hub.write_revisions(path, {"model": {"o/m": commit}}, "")
@@ -235,9 +237,9 @@ def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, mo
 def test_a_wrong_file_of_commits_is_one_sentence(tmp_path, content, wrong):
     path = tmp_path / "revisions.yml"
     path.write_text(content)
-    with pytest.raises(ValueError, match=r"a commit is 40 hex digits in quotes") as error:
+    with refused(r"a commit is 40 hex digits in quotes", ValueError) as error:
         read_revisions(path)
-    assert str(path) in says(error) and wrong in says(error)
+    assert str(path) in str(error.value) and wrong in str(error.value)
 
 
 def test_pins_may_all_be_commented_out(tmp_path):
@@ -273,11 +275,9 @@ def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypat
         for token in (None, "hf_of_another"):
             if token:
                 monkeypatch.setenv("HF_TOKEN", token)
-            with pytest.raises(
-                Unavailable, match=r"model o/m is gated: ask for access at .*/o/m, then set HF_TOKEN"
-            ) as e:
+            with refused(r"model o/m is gated: ask for access at .*/o/m, then set HF_TOKEN"):
                 models.load_model("o/m")
-            assert says(e) and not half_written(tmp_path / "cache", mialib_home)
+            assert not half_written(tmp_path / "cache", mialib_home)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert models.load_model("o/m").revision == f"o/m@{served.commit('o/m')}"
 
@@ -286,11 +286,8 @@ def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypat
 def test_a_gated_data_set_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, name):
     data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), MIMIR: published_data.mimir(tmp_path / "m")}
     with at_hub(datasets=data, gated=list(data)):
-        with pytest.raises(
-            Unavailable, match=r"data set .* is gated: ask for access at .*/datasets/.* set HF_TOKEN"
-        ) as e:
+        with refused(r"data set .* is gated: ask for access at .*/datasets/.* set HF_TOKEN"):
             load_benchmark(name)
-        assert says(e)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert len(load_benchmark(name)) == 8
 
@@ -299,21 +296,14 @@ def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):
     data = {WIKIMIA: published_data.wikimia(tmp_path / "w")}
     with at_hub(models={"o/m": model_folder}, datasets=data):
         for name in ("o/none", "none", "o/n/m", "o/no model"):
-            with pytest.raises(
-                Unavailable, match=f"model '{name}' is neither a folder here nor on the Hugging"
-            ) as error:
+            with refused(f"model '{name}' is neither a folder here nor on the Hugging"):
                 models.load_model(name)
-            assert says(error)
-        with pytest.raises(
-            Unavailable, match=r"model o/m@step7 has no such revision on the hub; mend the name"
-        ) as error:
+        with refused(r"model o/m@step7 has no such revision on the hub; mend the name"):
             models.load_model("o/m@step7")
-        assert says(error)
         hub.write_revisions(hub.PINS, {"model": {"o/m": A}, "dataset": {WIKIMIA: A}}, "")
         for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
-            with pytest.raises(Unavailable, match=r"no such revision on the hub; .* data/revisions.yml") as error:
+            with refused(r"no such revision on the hub; .* data/revisions.yml"):
                 load(name)
-            assert says(error)
 
 
 def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
@@ -328,12 +318,10 @@ def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
     for part in ("dev", "test"):
         write_jsonl(fewer / f"arxiv_mia_{part}.jsonl", published_data.rows("stone"))
     with at_hub(datasets={WIKIMIA: changed, ARXIV: fewer}) as served:
-        with pytest.raises(
-            ValueError, match="here is no 'label' but input, member, source; if the data set was"
-        ) as error:
+        with refused("here is no 'label' but input, member, source; if the data set was", ValueError) as error:
             load_benchmark("wikimia-32")
-        assert f"{WIKIMIA}@{served.commit(WIKIMIA)}, row 1" in says(error)
-        with pytest.raises(ValueError, match="here is no 'field' but text, label; if"):
+        assert f"{WIKIMIA}@{served.commit(WIKIMIA)}, row 1" in str(error.value)
+        with refused("here is no 'field' but text, label; if", ValueError):
             load_benchmark("arxiv_mia")
 
 
@@ -341,10 +329,8 @@ def test_a_data_set_whose_splits_changed_is_one_sentence(at_hub, tmp_path):
     folder = published_data.wikimia(tmp_path / "w")
     readme = (folder / "README.md").read_text()
     (folder / "README.md").write_text(readme.replace("split: WikiMIA_length32", "split: short"))
-    with at_hub(datasets={WIKIMIA: folder}):
-        with pytest.raises(Unavailable, match=r'Unknown split "WikiMIA_length32".*pin an older commit') as error:
-            load_benchmark("wikimia-32")
-        assert says(error)
+    with at_hub(datasets={WIKIMIA: folder}), refused(r'Unknown split "WikiMIA_length32".*pin an older commit'):
+        load_benchmark("wikimia-32")
 
 
 @pytest.mark.slow  # the hub's library tries six times
@@ -353,11 +339,9 @@ def test_a_broken_download_of_a_model_leaves_nothing_half_and_goes_on(
     at_hub, tmp_path, model_folder, mialib_home, limit
 ):
     with at_hub(models={"o/m": model_folder}, truncate={"o/m": limit}) as served:
-        with pytest.raises(
-            Unavailable, match=r"model o/m could not be loaded from .*RemoteProtocolError: .* run again"
-        ) as e:
+        with refused(r"model o/m could not be loaded from .*RemoteProtocolError: .* run again"):
             score_or_load("o/m", TEXTS[:1])
-        assert says(e) and not half_written(tmp_path / "cache", mialib_home)
+        assert not half_written(tmp_path / "cache", mialib_home)
         assert not list(mialib_home.rglob("*.parquet")) and read_revisions(mialib_home / "revisions.yml")
         served.truncate.clear()
         n_config = len(served.asked("config.json"))
@@ -379,9 +363,9 @@ def test_a_broken_download_of_a_data_set_leaves_nothing_half_and_goes_on(at_hub,
             lambda: load_benchmark("mimir"),
             lambda: list(reference_texts("c4:40")),
         ):
-            with pytest.raises(Unavailable, match=r"RemoteProtocolError: peer closed .* run again, which") as error:
+            with refused(r"RemoteProtocolError: peer closed .* run again, which"):
                 load()
-            assert says(error) and not half_written(tmp_path / "cache", mialib_home)
+            assert not half_written(tmp_path / "cache", mialib_home)
         served.truncate.clear()
         assert len(load_benchmark("wikimia-32")) == len(load_benchmark("mimir")) == 8
         assert list(reference_texts("c4:40")) == ["File 0, text 0: the river runs south.", "Fil"]
@@ -393,21 +377,18 @@ def test_a_hub_in_trouble_is_not_blamed_on_the_name(at_hub, tmp_path, monkeypatc
     with at_hub(models={"o/m": model_folder}) as served:
         find_revision("o/m", "model")
         served.close()
-        with pytest.raises(Unavailable, match=r"could not be loaded from .*\(.*Connect.*\); run again") as error:
+        with refused(r"could not be loaded from .*\(.*Connect.*\); run again"):
             models.load_model("o/m")
-        assert says(error)
 
 
 def test_what_is_no_causal_model_is_one_sentence(at_hub, tmp_path, model_folder):
     folder = shutil.copytree(model_folder, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
-    with at_hub(models={"o/t5": folder}), pytest.raises(Unavailable, match=r"model o/t5 .*T5Config") as error:
+    with at_hub(models={"o/t5": folder}), refused(r"model o/t5 .*T5Config"):
         models.load_model("o/t5")
-    assert says(error)
-    with pytest.raises(OSError, match=r"is a folder .*, but not one that save_pretrained wrote for a causal") as error:
+    with refused(r"is a folder .*, but not one that save_pretrained wrote for a causal", OSError):
         models.load_model(str(folder))
-    assert says(error)
 
 
 # --- models that bring their own code ---------------------------------------------------------------------------------
@@ -448,9 +429,9 @@ def own_code(tmp_path, tiny_model, monkeypatch):
 def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, own_code, tiny_model, name):
     start = {"owner/own": 0, "baichuan-inc/Baichuan-7B": 1}[name]  # <s>, or the </s> of the paper
     with at_hub(models={name: own_code}) as served:
-        with pytest.raises(Unavailable, match=f"model {name} is Python code .* runs that code here, with all") as error:
+        with refused(f"model {name} is Python code .* runs that code here, with all") as error:
             models.load_model(name)
-        assert f"set MIALIB_REMOTE_CODE={name}" in says(error) and not os.environ["OWN_CODE_RAN"]
+        assert f"set MIALIB_REMOTE_CODE={name}" in str(error.value) and not os.environ["OWN_CODE_RAN"]
         assert served.asked(".py") == served.asked(".safetensors", "HEAD") == []
         assert bool(served.requests) == (name == "owner/own")  # a known one is refused before anything is asked
         monkeypatch.setenv("MIALIB_REMOTE_CODE", f"owner/other, {name}")
@@ -465,9 +446,9 @@ def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, 
 
 def test_a_folder_with_code_is_refused_and_allowed_likewise(monkeypatch, own_code):
     name = str(own_code)
-    with pytest.raises(Unavailable, match=f"set MIALIB_REMOTE_CODE={name}") as error:
+    with refused(f"set MIALIB_REMOTE_CODE={name}"):
         models.load_model(name)
-    assert says(error) and not os.environ["OWN_CODE_RAN"]
+    assert not os.environ["OWN_CODE_RAN"]
     before = models.model_revision(name)
     monkeypatch.setenv("MIALIB_REMOTE_CODE", name)
     assert models.load_model(name).revision == before
@@ -485,11 +466,8 @@ def test_a_model_too_large_is_refused_before_its_weights_are_fetched(at_hub, mon
     with at_hub(models={"owner/plain": llama, "owner/own": own_code}) as served:
         for name in ("owner/plain", "owner/own"):
             monkeypatch.setattr(models, "free_bytes", lambda _: 4 * n + models.SPARE_BYTES - 1)
-            with pytest.raises(
-                Unavailable, match=rf"model {name} needs 2.0 GB of memory at 4 bytes .* cpu has 2.0"
-            ) as e:
+            with refused(rf"model {name} needs 2.0 GB of memory at 4 bytes .* cpu has 2.0"):
                 models.load_model(name)
-            assert says(e)
             assert [r for m in ("GET", "HEAD") for r in served.asked(f"{name}/", m) if ".safetensors" in r.path] == []
             monkeypatch.setattr(models, "free_bytes", lambda _: 4 * n + models.SPARE_BYTES)
             assert models.load_model(name).name == name
@@ -504,7 +482,7 @@ def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
         assert models.pick_dtype("bfloat16", cpu, name) == torch.bfloat16
     assert models.pick_dtype("auto", gpu, "owner/unknown") == torch.bfloat16
     assert models.pick_dtype("auto", gpu, "lab/en-25k") == torch.float32
-    with pytest.raises(ValueError, match="unknown dtype 'int8'; known: auto, float32"):
+    with refused("unknown dtype 'int8'; known: auto, float32", ValueError):
         models.pick_dtype("int8", cpu, "owner/unknown")
 
 
@@ -583,16 +561,13 @@ def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
         assert (len(texts), texts[-1]) == (5, "Fi") and served.asked("c4-train.00001", "HEAD")
         assert not served.asked("c4-train.00002", "HEAD")
         assert corpus_identity("c4:1k") == f"c4:1k of {C4}@{served.commit(C4)}"
-        with pytest.raises(
-            ValueError, match="c4 is larger than anyone counts; say how much of it, in characters: c4:1G"
-        ):
+        with refused("c4 is larger than anyone counts; say how much of it, in characters: c4:1G", ValueError):
             list(reference_texts("c4"))
-        with pytest.raises(ValueError, match="c4 is larger than anyone counts"):
+        with refused("c4 is larger than anyone counts", ValueError):
             corpus_identity("c4")
         # This hub has three of its files, 444 characters.
-        with pytest.raises(Unavailable, match=f"data set {C4} could not be loaded .*c4-train.00003-of-01024") as error:
+        with refused(f"data set {C4} could not be loaded .*c4-train.00003-of-01024"):
             list(reference_texts("c4:1k"))
-        assert says(error)
 
 
 def test_counting_a_corpus_holds_no_more_than_a_batch(at_hub, tmp_path, monkeypatch, model_folder):
@@ -622,7 +597,7 @@ def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch)
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
     assert sum(map(len, reference_texts("c4:200"))) == 200
     before = corpus_identity("c4:200")
-    with pytest.raises(Unavailable, match=r"is a copy of allenai/c4 without en/c4-train.00001-of-01024.json.gz"):
+    with refused(r"is a copy of allenai/c4 without en/c4-train.00001-of-01024.json.gz"):
         list(reference_texts("c4:1k"))
     [path] = folder.rglob("*.gz")
     write_jsonl(path, [{"text": "Another text altogether"}] * 20)
@@ -635,15 +610,14 @@ def test_a_broken_file_of_a_corpus_is_named(tmp_path, monkeypatch, break_):
     [path] = folder.rglob("*.gz")
     path.write_bytes(break_(path.read_bytes()))
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    with pytest.raises((ValueError, Unavailable), match=r"c4-train.0000") as error:
+    with refused(r"c4-train.0000", (ValueError, Unavailable)):
         list(reference_texts("c4:1k"))
-    assert says(error)
 
 
 def test_a_row_without_a_text_is_named(tmp_path, monkeypatch):
     write_jsonl(tmp_path / C4 / "en" / "c4-train.00000-of-01024.json.gz", [{"text": "The river"}, {"content": "x"}])
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    with pytest.raises(ValueError, match=r"c4-train.00000-of-01024.json.gz, line 2: .*KeyError: 'text'"):
+    with refused(r"c4-train.00000-of-01024.json.gz, line 2: .*KeyError: 'text'", ValueError):
         list(reference_texts("c4:1k"))
 
 

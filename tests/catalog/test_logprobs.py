@@ -96,7 +96,7 @@ def test_a_benchmark_has_a_dash_where_the_file_gives_too_little(rows, written, b
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"log_probs": [None, -1]}, "row 2: 3 token ids and 2 log-probs"),
+        ({"log_probs": [None, -1]}, "row 2: log_probs"),
         ({"log_probs": [None, None, -1]}, "row 2, token 1: None is no log-prob"),
         ({"log_probs": [None, 0.5, -1]}, "row 2, token 1: 0.5 is no log-prob"),
         ({"log_probs": [None, "-1", -1]}, "row 2, token 1: '-1' is no log-prob"),
