@@ -18,7 +18,7 @@ from mialib import metrics
 from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.attacks.unseen import unseen_texts
 from mialib.book import sensitivity
-from mialib.book.other_passes import code_of, other_statistics
+from mialib.book.other_passes import other_statistics
 from mialib.book.sensitivity import NotApplicable, Setup, Texts
 from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
@@ -86,12 +86,6 @@ def test_a_threshold_at_exactly_five_percent_counts_for_us_and_not_strictly():
     points = sensitivity.roc_points(members, non_members)
     assert sensitivity.at_most(*points) == pytest.approx(2 / 3)
     assert METHOD["strictly_below"](*points) == pytest.approx(1 / 3)
-
-
-def test_the_nearest_fpr_may_lie_above_five_percent():
-    members, non_members = np.array([13.5, 12.5]), np.arange(14.0)  # 1/14 = 0.071 is nearer than 0
-    assert METHOD["nearest"](*sensitivity.roc_points(members, non_members)) == 1.0
-    assert sensitivity.at_most(*sensitivity.roc_points(members, non_members)) == 0.5
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -167,14 +161,6 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
     tpr = sensitivity.compare_tprs(labels, other, ours)
     assert tpr.estimate == pytest.approx(tpr_at_fpr(labels[kept], other[kept]) - tpr_at_fpr(labels, ours))
     assert tpr.low <= tpr.estimate <= tpr.high
-
-
-def test_by_another_rule_the_difference_is_between_the_rules():
-    labels, ours, _, _ = noisy()
-    members, non_members = ours[labels == 1], ours[labels == 0]
-    found = sensitivity.compare_tprs(labels, ours, ours, METHOD["interpolated"])
-    points = sensitivity.roc_points(members, non_members)
-    assert found.estimate == pytest.approx(METHOD["interpolated"](*points) - tpr_at_fpr(labels, ours))
 
 
 # --- readings of detectors, by hand ---
@@ -309,13 +295,6 @@ def test_raw_counts_weigh_common_tokens_most():
     np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
 
 
-def test_the_pages_smoothed_frequency_gives_our_dc_pdd(inputs):
-    frequency = inputs["frequency"]
-    np.testing.assert_array_equal(METHOD["smoothed"](frequency.counts), frequency.log_probability)
-    found = PAGE["dc_pdd_of"](Setup(inputs), frequency.log_probability)[1]["dc_pdd"]
-    np.testing.assert_allclose(found, detect("dc_pdd", inputs.stats, frequency=frequency))
-
-
 def test_documents_count_a_token_once(inputs, tmp_path):
     corpus = tmp_path / "few.txt"
     corpus.write_text("mill mill mill mill\nthe mill\n")
@@ -409,7 +388,7 @@ def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():
         assert not np.allclose(rounded.float().numpy(), expected, rtol=1e-4), "it is rounded"
 
 
-def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, monkeypatch):
+def test_the_other_pass_reads_the_tokens_that_scoring_reads(inputs):
     model, texts = inputs.target.model, inputs.texts
     stats = other_statistics(model, texts, OTHER)
     for i, row in enumerate(inputs.stats):
@@ -417,25 +396,6 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
         np.testing.assert_allclose(stats["unweighted"][i].log_prob, row.log_prob, atol=1e-4)
         np.testing.assert_allclose(stats["bfloat16"][i].log_prob, row.log_prob, rtol=0.02, atol=0.1)
     assert set(stats) == set(other_statistics(model, texts[:1], OTHER)) == set(OTHER)
-    monkeypatch.setattr("mialib.book.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
-    other_statistics(model, texts, OTHER)
-    edited = OTHER | {"unweighted": lambda logits, targets: 3 * (logits.mean(-1),)}
-    with pytest.raises(pytest.fail.Exception, match="run again"):
-        other_statistics(model, texts, edited)
-
-
-def test_a_page_s_function_is_known_by_its_code_wherever_it_stands():
-    def defined(cell, factor=1.0):
-        namespace = {"__name__": "__main__", "torch": torch, "factor": factor}
-        exec(compile(cell, f"cell {id(namespace)}", "exec"), namespace)
-        return code_of(namespace["f"])
-
-    cell = "def f(x, y=1):\n    return [(lambda z: torch.exp(z) * y)(x)]"
-    assert defined(cell) == defined("\n\n# a comment\n" + cell)
-    for old, new in (("* y", "+ y"), ("exp", "log"), ("y=1", "y=2")):
-        assert defined(cell) != defined(cell.replace(old, new))
-    with pytest.raises(ValueError, match="f reads 'factor' from around it"):
-        defined("def f(x): return factor * x")
 
 
 def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):
@@ -555,13 +515,3 @@ def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monke
     assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
     said = PAGE["summary"](found, margin=0.0).data
     assert said.startswith("Of 4 readings") and of_zlib.reading.choice in said
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_points_of_the_curve_are_those_of_metrics_roc_also_for_a_rule_that_interpolates(seed):
-    rng = np.random.default_rng(seed)
-    labels, scores = np.repeat([1, 0], 500), np.concatenate([rng.normal(1, 1, 500), rng.normal(0, 1, 500)])
-    fpr, tpr = sensitivity.roc_points(scores[:500], scores[500:])
-    expected_fpr, expected_tpr, _ = metrics.roc(labels, scores)
-    assert METHOD["interpolated"](fpr, tpr) == np.interp(0.05, expected_fpr, expected_tpr)
-    assert METHOD["interpolated"](fpr, tpr) >= sensitivity.at_most(fpr, tpr), "25 of 500 is a threshold's own FPR"
