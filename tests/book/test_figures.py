@@ -12,11 +12,10 @@ from IPython.core.interactiveshell import InteractiveShell
 matplotlib.use("Agg")
 
 from mialib.book import figures, tables
-from mialib.book.results import ONE_SEED, VERDICTS, Result
+from mialib.book.results import VERDICTS, Result
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT
-
 
 PANELS = {"": {"PPL": {1: Interval(0.6, 0.5, 0.65)}}}
 
