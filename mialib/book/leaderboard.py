@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
+from reprlib import repr as short_repr
 
 import numpy as np
 import pandas as pd
@@ -118,7 +119,7 @@ class Board:
             score = score_text(row)
             if not isinstance(score, Real) or not np.isfinite(score):
                 raise ValueError(
-                    f"a detector returns one finite number; this one gives {score!r} for a text of "
+                    f"a detector returns one finite number; this one gives {short_repr(score)} for a text of "
                     f"{len(row.log_prob)} tokens"
                 )
             scores[i] = score

@@ -12,10 +12,10 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mialib.book.templates import macros
 from mialib.store import ROOT
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
 
 def slides(figures: Sequence[Figure], title: str) -> str:
     """One HTML file that needs no other: a figure a slide, and the arrow keys go from one to the next."""
-    return str(_template().slides(title, figures))
+    return str(macros("slides.html", with_math=with_math).slides(title, figures))
 
 
 def with_math(text: str) -> Markup:
@@ -108,14 +108,3 @@ def with_math(text: str) -> Markup:
     return Markup("").join(
         Markup("<i>{}</i>").format(part.lstrip("\\")) if i % 2 else escape(part) for i, part in enumerate(parts)
     )
-
-
-@cache
-def _template() -> Any:
-    """The macro of slides.html."""
-    from jinja2 import Environment, FileSystemLoader
-
-    here = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["with_math"] = with_math
-    return environment.get_template("slides.html").module

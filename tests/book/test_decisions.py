@@ -38,10 +38,6 @@ def test_the_pages_thresholds_and_p_values_are_those_of_the_library(n, ties):
             assert PAGE["true_fpr"](known, k) == decision.fpr
 
 
-
-
-
-
 def test_drawn_sets_are_called_as_their_p_values_say():
     rng = np.random.default_rng(6)
     n_below = d.draw_sets(rng.normal(size=60), rng.normal(size=40) + 0.8, 20, 30, 100, rng)
@@ -131,8 +127,6 @@ def test_a_detector_whose_highest_scores_tie_is_named():
     assert (tied.threshold, tied.n_allowed, tied.n_above, tied.fpr.low) == (0, 9, 0, 0)
     assert tied.fpr.high == pytest.approx(beta.ppf(0.975, 10, 90))
     assert "No detector" in PAGE["tied_text"]({"PPL": np.arange(5.0)})
-
-
 
 
 def test_right_calls_are_told_from_the_true_fprs_mean_and_not_from_the_scores_that_chose_the_threshold():
