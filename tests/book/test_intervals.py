@@ -57,13 +57,6 @@ def test_snippet_auc_counts_snippets_but_draws_documents():
     np.testing.assert_allclose([found.low, found.high], [naive.low, naive.high], atol=0.04)
 
 
-def test_snippet_auc_weighs_documents_of_unequal_length_by_their_snippets():
-    document = np.array([0, 0, 0, 1, 2, 3, 3])
-    labels = np.array([1, 1, 1, 1, 0, 0, 0])
-    scores = np.array([3.0, 1, 2, 2, 2, 1, 5])
-    assert document_auc_interval(labels, scores, document).estimate == pytest.approx(auc(labels, scores))
-
-
 def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
     """Documents of 1 to 4 snippets in no order: draw documents, count all pairs of their snippets."""
     document = np.array([4, 0, 0, 2, 1, 3, 0, 1, 4, 3, 5, 3, 3, 6])

@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import sys
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
@@ -29,7 +28,6 @@ from mialib.builders.sources import (
 )
 from mialib.catalog import retries
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.commands import main
 from mialib.commands.cli import app
 from mialib.store import home
 from mialib.text import split_into_snippets, words
@@ -675,13 +673,6 @@ def test_each_builder_on_the_command_line(serve, tmp_path, patents):
     assert sorted(sizes.values()) == [16, 20, 20, 20, 20, 20, 40, 40, 40]
 
 
-def test_what_is_built_can_be_scored(serve, tmp_path, model_folder):
-    serve("wikipedia", web.wikipedia(10, 10))
-    run("wikimia", tmp_path / "w", "--length", 32)
-    found = CliRunner().invoke(app, ["score", model_folder, str(tmp_path / "w" / "32.jsonl")])
-    assert found.exit_code == 0 and "original: 20 texts" in found.stdout, (found.output, found.exception)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -706,14 +697,3 @@ def test_without_a_contact_address_nothing_is_fetched(serve, tmp_path):
     with pytest.raises(ValueError, match="the services ask who fetches"):
         Fetcher(" ")
     assert not server.requests
-
-
-def test_too_few_pages_are_one_sentence(serve, tmp_path, monkeypatch, capsys):
-    serve("wikipedia", web.wikipedia(3, 10))
-    command = ["mialib", "construct", "wikimia", str(tmp_path / "w"), "--contact", "a@b.org", *BY_DATE]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    error = capsys.readouterr().err
-    assert caught.value.code == 1 and error.count("\n") == 1
-    assert error.startswith("mialib: 10 of each are asked for, and there are 3 members, 10 non-members")
