@@ -125,28 +125,28 @@ def power(
 
 
 @lru_cache(maxsize=4096)
-def expected_share(n_allowed: int, n_known: int, n_others: int, level: float = 0.95) -> Interval:
+def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:
     """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
 
     A binomial number with the true FPR, Beta(k + 1, n - k), for its probability: beta-binomial, exactly, where scores
     do not tie. It is wider than the interval of the true FPR, which only endless further non-members would show.
     """
     i = n_allowed + 1
-    low, high = _range_of_share(i, n_known, n_others, level)
-    return Interval(i / (n_known + 1), float(low), float(high), level)
+    low, high = _range_of_share(i, n_known, n_others)
+    return Interval(i / (n_known + 1), float(low), float(high))
 
 
-def p_value_band(n_known: int, n_others: int, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+def p_value_band(n_known: int, n_others: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Each p-value that n known non-members allow, and the range of the share of further ones that is at most it.
 
     Three arrays (n_known,): p, low and high.
     """
     i = np.arange(1, n_known + 1)
-    return i / (n_known + 1), *_range_of_share(i, n_known, n_others, level)
+    return i / (n_known + 1), *_range_of_share(i, n_known, n_others)
 
 
-def _range_of_share(i: ArrayLike, n_known: int, n_others: int, level: float) -> FloatArray:
+def _range_of_share(i: ArrayLike, n_known: int, n_others: int) -> FloatArray:
     from scipy.stats import betabinom
 
-    ends = betabinom.ppf(np.array([(1 - level) / 2, (1 + level) / 2])[:, None], n_others, i, n_known + 1 - i)
+    ends = betabinom.ppf(np.array([0.025, 0.975])[:, None], n_others, i, n_known + 1 - i)
     return ends.reshape(2, *np.shape(i)) / n_others

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 SVG, PNG = "image/svg+xml", "image/png"
 TEACHING = ROOT / "book" / "teaching.md"
-_HEADING = re.compile(r"^#+ +(.+?)\s*$")
-_FENCE = re.compile(r"^\s*(`{3,}|:{3,}|~{3,})")
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,9 @@ def figures_of(notebook: Path) -> list[Figure]:
 
 def _headings(source: str) -> list[str]:
     """The headings of a cell's Markdown, without those in code and in boxes."""
-    found, fence = [], ""
-    for line in source.splitlines():
-        if mark := _FENCE.match(line):
-            if not fence:
-                fence = mark[1]
-            elif mark[1].startswith(fence):
-                fence = ""
-        elif not fence and (heading := _HEADING.match(line)):
-            found.append(heading[1])
-    return found
+    from markdown_it import MarkdownIt
+
+    return [text.content for opened, text in pairwise(MarkdownIt().parse(source)) if opened.type == "heading_open"]
 
 
 def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:

@@ -39,7 +39,7 @@ def reading(beginning):
 
 
 def measure_all(setup, readings=READINGS):
-    return [found for reading in readings for found in sensitivity.measure(setup, reading)]
+    return [found for reading in readings for found in sensitivity.compare_reading(setup, reading)]
 
 
 def scores_of(beginning, setup):
@@ -179,7 +179,7 @@ def test_min_k_of_an_empty_set_is_nan_and_otherwise_the_mean_of_the_lowest():
     texts, other = PAGE["min_k_of"](setup.whole, np.floor)
     np.testing.assert_allclose(other["min_k"], [np.nan, -4, -8, -9.5])
     np.testing.assert_allclose(texts.ours["min_k"], [-3, -4, -8, -9.5])
-    [found] = sensitivity.measure(setup, reading("k% of n tokens: ⌈nk/100⌉ (whole"))
+    [found] = sensitivity.compare_reading(setup, reading("k% of n tokens: ⌈nk/100⌉ (whole"))
     assert (found.n_changed, found.n_dropped, found.n_texts) == (2, 0, 4), "9 tokens make two, 11 three"
 
 
@@ -208,7 +208,7 @@ def test_two_passes_brought_together_otherwise():
 
 
 def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
-    [found] = sensitivity.measure(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
+    [found] = sensitivity.compare_reading(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
     assert (found.n_changed, found.auc.estimate) == (0, 0)
 
 
@@ -316,7 +316,7 @@ def test_only_dc_pdd_sees_another_length(inputs):
     _, other = reading("DC-PDD, length: DC-PDD cut").scores(setup)
     np.testing.assert_array_equal(other["dc_pdd"], cut["dc_pdd"])
     np.testing.assert_array_equal(other["ppl"], whole["ppl"])
-    [found] = sensitivity.measure(setup, reading("DC-PDD, length: DC-PDD cut"))
+    [found] = sensitivity.compare_reading(setup, reading("DC-PDD, length: DC-PDD cut"))
     heights = {
         name: auc(inputs.labels, scores) for name, scores in whole.items() if name != "dc_pdd" and scores is not None
     }
@@ -456,7 +456,7 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
 
 def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
     monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
-    found = sensitivity.measure(Setup(inputs), reading("sign: negated"))
+    found = sensitivity.compare_reading(Setup(inputs), reading("sign: negated"))
     assert all(
         f.aucs[1].estimate == pytest.approx(1 - f.aucs[0].estimate) and f.tau == pytest.approx(-1) for f in found
     )
@@ -464,7 +464,7 @@ def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
 
 def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
     setup = Setup(inputs, unseen="apart", n_training=12)
-    [found] = sensitivity.measure(setup, reading("probe, standardization"))
+    [found] = sensitivity.compare_reading(setup, reading("probe, standardization"))
     left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
     rest = inputs.take(left, "rest")
     probe = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"])
@@ -488,14 +488,14 @@ def test_what_is_not_given_is_not_applicable_and_says_why():
     assert "unseen" in whys["probe, standardization: each split by its own statistics"]
     assert "cannot be cut to 50" in whys["k% of n tokens: ⌈nk/100⌉ (short texts)"]
     api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
-    [found] = sensitivity.measure(api, reading("precision"))
+    [found] = sensitivity.compare_reading(api, reading("precision"))
     assert "API" in found.why and found.auc is None
 
 
 def test_scores_of_one_class_alone_are_no_auc():
     rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
     setup = as_short(made_setup(rows, [1, 1, 0, 0]))
-    [found] = sensitivity.measure(setup, reading("NaN: dropped, rows misalign (members first)"))
+    [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
     assert found.why == "1 of 4 scores are left, at the labels of one class alone"
 
 
