@@ -36,7 +36,7 @@ LEAKS = "†"
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
 # The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
-CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
+AT_CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = DATA / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
 
@@ -95,7 +95,7 @@ def _beats(result: Result, detected: Iterable[Result]) -> bool:
 
 def is_sure(result: Result) -> bool:
     """Whether a baseline is surely above chance, as one of several that are looked at."""
-    return result.ours is not None and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
+    return result.ours is not None and at_level(result.interval, LEVEL).low > AT_CHANCE[result.metric]
 
 
 def highest(results: Iterable[Result]) -> Result | None:
@@ -168,7 +168,7 @@ def leak_note(names: Iterable[str]) -> str:
 
 def explain_below(results: Iterable[Result]) -> str:
     """What an AUC surely below 0.5 means, in a sentence, where there is one; else nothing."""
-    if not any(r.metric == "auc" and r.high is not None and r.high < CHANCE["auc"] for r in results):
+    if not any(r.metric == "auc" and r.high is not None and r.high < AT_CHANCE["auc"] for r in results):
         return ""
     return (
         "An interval below 0.5 is no leak: cross-validation pushes blind AUCs of small sets below 0.5, since the text "

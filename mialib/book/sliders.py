@@ -58,9 +58,8 @@ def slider_data(labels: ArrayLike, scores: ArrayLike, axes: Axes) -> dict[str, A
 
 def _cell(labels: np.ndarray, scores: FloatArray) -> dict[str, Any]:
     auc, low, spread = auc_interval(labels, scores), scores.min(), np.ptp(scores)
-    step = np.minimum((scores - low) / (spread or 1.0) * BARS, BARS - 1).astype(int)
     counts = {
-        name: np.bincount(step[labels == label], minlength=BARS).tolist()
+        name: np.histogram(scores[labels == label], BARS, (low, low + (spread or 1.0)))[0].tolist()
         for name, label in (("members", 1), ("non_members", 0))
     }
     ends = [round(float(value), 4) for value in (auc.estimate, auc.low, auc.high)]

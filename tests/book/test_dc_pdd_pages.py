@@ -256,12 +256,6 @@ def test_the_bound_is_chosen_on_the_given_texts_alone(run):
     assert not set(val_idx) & set(names["test_idx"])
 
 
-def test_figure_3b_says_which_lengths_the_texts_do_not_have(run):
-    names, found = run("dc_pdd_figure_3b", corpora="-")
-    assert "512 words are left out, as 16 of 16 texts are shorter" in "\n".join(names["notes"])
-    assert not any("512" in result.column for result in found)
-
-
 def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, benchmark_file, tiny_model):
     models = [model_folder, tiny_model("gpt_neox", num_hidden_layers=3)]
     names, found = run("dc_pdd_figure_3a", models=",".join(models), corpora="-", detectors="ppl,ref")

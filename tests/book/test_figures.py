@@ -96,13 +96,6 @@ def test_no_page_chooses_a_colour_of_its_own(path):
     assert not re.findall(r"figures\.COLORS|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
 
 
-def test_dots_of_detectors_have_the_detectors_colours():
-    point = {"row": Interval(0.6, 0.5, 0.7)}
-    axes = figures.dots_in_panels({"panel": {"SURP": point, "PPL": point}}).axes[0]
-    drawn = {container.get_label(): container.lines[0].get_color() for container in axes.containers}
-    assert drawn == {name: figures.DETECTOR_STYLES[name]["color"] for name in ("SURP", "PPL")}
-
-
 def test_text_in_a_figure_stays_text():
     with matplotlib.rc_context():
         figures.use_style()

@@ -113,13 +113,6 @@ def test_each_auc_has_the_one_with_the_other_start_token_beside_it(copies, start
     assert all(result.published is None for result in of_other.values())
 
 
-def test_tables_of_one_detector_and_models_that_are_paid_for_have_no_other_start_token():
-    column = Column(model=LARGE, benchmark="wikimia-32")
-    assert column.has_other_start_token
-    for changes in ({"a_values": [1]}, {"corpora": {"C4": "c4:1G"}}, {"model": "api:davinci-002"}):
-        assert not column.but(**changes).has_other_start_token
-
-
 def test_the_other_start_token_of_the_probes_baselines_is_judged_on_the_same_texts():
     column = Column(model=LARGE, benchmark="wikimia-32", unseen="apart", n_training=8)
     measured = paper_tables.measure_column("probe", {"auc": "table-2"}, "WikiMIA / Pythia-2.8B", column)

@@ -201,12 +201,6 @@ def test_rows_move_up_past_a_dropped_score():
     np.testing.assert_allclose(shuffled[order[:3]], [left[i] for i in order if i != 1])
 
 
-def test_two_passes_brought_together_otherwise():
-    log_prob, other = np.array([-1.0, -3.0]), np.array([-4.0, -1.0, -1.0, -2.0])
-    assert METHOD["difference"](log_prob, other) == -2 + 2
-    assert METHOD["ratio_of_sums"](log_prob, other) == -4 / 8
-
-
 def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
     [found] = sensitivity.compare_reading(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
     assert (found.n_changed, found.auc.estimate) == (0, 0)
@@ -417,15 +411,6 @@ def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
     own = log_p[range(len(ids) - 1), ids[1:]]
     z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
     assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
-
-
-def test_statistics_that_are_not_finite_are_not_applicable(inputs, monkeypatch):
-    def without_mass(logits, targets):
-        return tuple(torch.full((len(logits),), np.nan) for _ in range(3))
-
-    stats = other_statistics(inputs.target.model, inputs.texts, {"none": without_mass})["none"]
-    with pytest.raises(NotApplicable, match="text 0"):
-        sensitivity.rescored(Setup(inputs), ["min_k++"], stats=stats)
 
 
 # --- the whole ledger ---
