@@ -13,8 +13,7 @@ import math
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -321,51 +320,52 @@ def time_ways(
         raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
     device = pick_device()
     torch_dtype = pick_dtype(dtype, device, geometry)
-    with threads(n_threads):
-        texts, tokenizer = make_texts(n_texts)
-        scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
-        loaded = scorer.loaded
-        frequency = count_tokens(
-            texts, tokenizer, loaded.vocab_size, name="the texts", tokenizer_hash=loaded.tokenizer_hash
-        )
-        ways: dict[str, Callable[[], Any]] = {
-            FLOOR: prepare_floor(scorer, texts),
-            OURS: lambda: scorer.score(texts, progress=False),
-            LOOP: lambda: [score_alone(loaded, text) for text in texts],
-            OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
-            TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
-        }
-        before = used_bytes(device)
-        found, peaks = {}, {}
-        for name, way in ways.items():
-            found[name], peaks[name] = with_peak_bytes(way, device, before)
-        apart = largest_differences(found, dtype_name(torch_dtype))
-        seconds = time_rounds(ways, n_rounds, device)
-        lengths = found[OURS].n_tokens.tolist()
-        rates = {"flops_per_second": product_rate(device, torch_dtype), "bytes_per_second": copy_rate(device)}
-        return Timings(
-            geometry=geometry,
-            rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
-            n_tokens=sum(lengths),
-            **rates,
-            least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
-            apart=apart,
-            provenance={
-                "device": device_name(device),
-                "on_gpu": device.type == "cuda",
-                "threads": torch.get_num_threads() if device.type == "cpu" else None,
-                "dtype": dtype_name(torch_dtype),
-                "memory": "allocated" if device.type == "cuda" else "resident",
-                "torch": version("torch"),
-                "transformers": version("transformers"),
-                "mialib": mialib_version(),
-                "seed": SEED,
-                "texts": hash_texts(texts),
-                "n_texts": n_texts,
-                "shortest_tokens": min(lengths),
-                "longest_tokens": max(lengths),
-            },
-        )
+    if n_threads:
+        torch.set_num_threads(n_threads)
+    texts, tokenizer = make_texts(n_texts)
+    scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
+    loaded = scorer.loaded
+    frequency = count_tokens(
+        texts, tokenizer, loaded.vocab_size, name="the texts", tokenizer_hash=loaded.tokenizer_hash
+    )
+    ways: dict[str, Callable[[], Any]] = {
+        FLOOR: prepare_floor(scorer, texts),
+        OURS: lambda: scorer.score(texts, progress=False),
+        LOOP: lambda: [score_alone(loaded, text) for text in texts],
+        OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
+        TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
+    }
+    before = used_bytes(device)
+    found, peaks = {}, {}
+    for name, way in ways.items():
+        found[name], peaks[name] = with_peak_bytes(way, device, before)
+    apart = largest_differences(found, dtype_name(torch_dtype))
+    seconds = time_rounds(ways, n_rounds, device)
+    lengths = found[OURS].n_tokens.tolist()
+    rates = {"flops_per_second": product_rate(device, torch_dtype), "bytes_per_second": copy_rate(device)}
+    return Timings(
+        geometry=geometry,
+        rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
+        n_tokens=sum(lengths),
+        **rates,
+        least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
+        apart=apart,
+        provenance={
+            "device": device_name(device),
+            "on_gpu": device.type == "cuda",
+            "threads": torch.get_num_threads() if device.type == "cpu" else None,
+            "dtype": dtype_name(torch_dtype),
+            "memory": "allocated" if device.type == "cuda" else "resident",
+            "torch": version("torch"),
+            "transformers": version("transformers"),
+            "mialib": mialib_version(),
+            "seed": SEED,
+            "texts": hash_texts(texts),
+            "n_texts": n_texts,
+            "shortest_tokens": min(lengths),
+            "longest_tokens": max(lengths),
+        },
+    )
 
 
 def time_rounds(
@@ -409,17 +409,6 @@ def largest_differences(found: Mapping[str, Any], dtype: str) -> dict[str, float
                 f"{dtype}: they do not do the same work, so their times are not compared"
             )
     return apart
-
-
-@contextmanager
-def threads(n: int | None) -> Iterator[None]:
-    """Torch with `n` threads on the processor; None leaves their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def used_bytes(device: torch.device) -> int:

@@ -57,15 +57,16 @@ def slider_data(labels: ArrayLike, scores: ArrayLike, axes: Axes) -> dict[str, A
 
 
 def _cell(labels: np.ndarray, scores: FloatArray) -> dict[str, Any]:
-    auc, low, spread = auc_interval(labels, scores), scores.min(), np.ptp(scores)
+    auc, low, high = auc_interval(labels, scores), scores.min(), scores.max()
+    within = (low, high if high > low else low + 1)
     counts = {
-        name: np.histogram(scores[labels == label], BARS, (low, low + (spread or 1.0)))[0].tolist()
+        name: np.histogram(scores[labels == label], BARS, within)[0].tolist()
         for name, label in (("members", 1), ("non_members", 0))
     }
     ends = [round(float(value), 4) for value in (auc.estimate, auc.low, auc.high)]
     return {
         "auc": str(auc),
         "ends": ends,
-        "scores": [f"{x:.3g}".replace("-", "−") for x in (low, low + spread)],
+        "scores": [f"{x:.3g}".replace("-", "−") for x in (low, high)],
         **counts,
     }
