@@ -23,7 +23,7 @@ from mialib.book.sensitivity import NotApplicable, Setup, Texts
 from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
-from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
+from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import TokenStats
 
@@ -445,21 +445,6 @@ def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
     assert all(
         f.aucs[1].estimate == pytest.approx(1 - f.aucs[0].estimate) and f.tau == pytest.approx(-1) for f in found
     )
-
-
-def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
-    setup = Setup(inputs, unseen="apart", n_training=12)
-    [found] = sensitivity.compare_reading(setup, reading("probe, standardization"))
-    left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
-    rest = inputs.take(left, "rest")
-    probe = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"])
-    labels = rest.labels[probe.test]
-    scores = [of.scores[probe.test] for of in (probe.leaking, probe.chosen)]
-    assert found.auc == compare_auc(labels, *scores).difference
-    assert found.n_texts == len(probe.test) and found.n_detectors == 9
-    texts, _ = reading("probe, standardization").scores(setup)
-    np.testing.assert_array_equal(texts.labels, labels)
-    np.testing.assert_array_equal(texts.ours["ppl"], score_all(rest)["ppl"][probe.test])
 
 
 def test_what_is_not_given_is_not_applicable_and_says_why():
