@@ -13,8 +13,7 @@ import math
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +72,21 @@ class Geometry:
     vocab_size: int
 
     @property
+    def config(self) -> PreTrainedConfig:
+        """Of a model of these sizes."""
+        return AutoConfig.for_model(
+            self.family,
+            num_hidden_layers=self.layers,
+            hidden_size=self.hidden_size,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.heads,
+            intermediate_size=self.intermediate_size,
+            vocab_size=self.vocab_size,
+            max_position_embeddings=MAX_TOKENS,
+            tie_word_embeddings=False,
+        )
+
+    @property
     def multiplied_parameters(self) -> int:
         """Weights that each token is multiplied with: of the layers' matrices and the output head. No embedding, norm
         or bias."""
@@ -112,7 +126,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Timings:
     """All rows of one geometry, what the machine can do, and what was run."""
 
     geometry: str
@@ -161,19 +175,19 @@ def roofline(
     }
 
 
-def draw_lengths(n_texts: int, seed: int = SEED) -> list[int]:
+def draw_lengths(n_texts: int) -> list[int]:
     """Lengths in tokens, about 30 to 260, as WikiMIA's four splits together have them."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     share = np.array(list(WIKIMIA_TEXTS.values())) / sum(WIKIMIA_TEXTS.values())
     return (rng.choice(list(WIKIMIA_TEXTS), n_texts, p=share) + rng.integers(-2, 3, n_texts)).tolist()
 
 
-def make_texts(n_texts: int, seed: int = SEED) -> tuple[list[str], PreTrainedTokenizerFast]:
+def make_texts(n_texts: int) -> tuple[list[str], PreTrainedTokenizerFast]:
     """Texts of random words, and a byte-level BPE tokenizer trained on such words: the same on every machine.
 
     The words' frequencies fall as in a language (Zipf), so that frequent ones are one token and rare ones a few.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), rng.integers(2, 9))) for _ in range(3000)]
     words[::5] = [word.capitalize() for word in words[::5]]  # the lowercased text is another one
     share = 1 / np.arange(1, len(words) + 1)
@@ -183,7 +197,7 @@ def make_texts(n_texts: int, seed: int = SEED) -> tuple[list[str], PreTrainedTok
     bpe.train_from_iterator([training], 4096, special_tokens=[START_TOKEN], show_progress=False)
     n_tokens = np.array([len(bpe.encode(f" {word}").ids) for word in words])
     texts = []
-    for length in draw_lengths(n_texts, seed):
+    for length in draw_lengths(n_texts):
         drawn = rng.choice(len(words), length, p=share)  # a word is at least a token
         n_words = 1 + int(np.searchsorted(n_tokens[drawn].cumsum(), length))
         texts.append(" ".join(words[i] for i in drawn[:n_words]))
@@ -191,24 +205,9 @@ def make_texts(n_texts: int, seed: int = SEED) -> tuple[list[str], PreTrainedTok
     return texts, tokenizer
 
 
-def make_config(geometry: Geometry) -> PreTrainedConfig:
-    """The configuration of a model of these sizes."""
-    return AutoConfig.for_model(
-        geometry.family,
-        num_hidden_layers=geometry.layers,
-        hidden_size=geometry.hidden_size,
-        num_attention_heads=geometry.heads,
-        num_key_value_heads=geometry.heads,
-        intermediate_size=geometry.intermediate_size,
-        vocab_size=geometry.vocab_size,
-        max_position_embeddings=MAX_TOKENS,
-        tie_word_embeddings=False,
-    )
-
-
 def make_model(name: str, tokenizer: PreTrainedTokenizerFast, device: torch.device, dtype: torch.dtype) -> LoadedModel:
     """A model of the named geometry with random weights, made on the device; Unavailable where it does not fit."""
-    config = make_config(GEOMETRIES[name])
+    config = GEOMETRIES[name].config
     with torch.device("meta"):
         needed = AutoModelForCausalLM.from_config(config).num_parameters() * dtype.itemsize + SPARE_BYTES
     if needed > free_bytes(device):
@@ -309,9 +308,9 @@ def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequen
 # --- measuring ---
 
 
-def measure(
+def time_ways(
     geometry: str, *, n_texts: int = 200, n_rounds: int = 5, n_threads: int | None = None, dtype: str = "auto"
-) -> Measured:
+) -> Timings:
     """Time every row in `n_rounds` interleaved rounds, after one that warms up and in which memory is measured.
 
     `n_threads` are the processor's, default: what torch takes. ValueError for an unknown geometry, and where the rows
@@ -321,84 +320,73 @@ def measure(
         raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
     device = pick_device()
     torch_dtype = pick_dtype(dtype, device, geometry)
-    with threads(n_threads):
-        texts, tokenizer = make_texts(n_texts)
-        scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
-        loaded = scorer.loaded
-        frequency = count_tokens(
-            texts, tokenizer, loaded.vocab_size, name="the texts", tokenizer_hash=loaded.tokenizer_hash
-        )
-        ways: dict[str, Callable[[], Any]] = {
-            FLOOR: prepare_floor(scorer, texts),
-            OURS: lambda: scorer.score(texts, progress=False),
-            LOOP: lambda: [score_alone(loaded, text) for text in texts],
-            OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
-            TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
-        }
-        before = used_bytes(device)
-        found, peaks = {}, {}
-        for name, way in ways.items():
-            found[name], peaks[name] = with_peak_bytes(way, device, before)
-        apart = compare(found, dtype_name(torch_dtype))
-        seconds = time_rounds(ways, n_rounds, device)
-        lengths = found[OURS].n_tokens.tolist()
-        n_passes = {TOOLKIT: len(SEVEN)}
-        rates = {
-            "flops_per_second": measure_product(device, torch_dtype),
-            "bytes_per_second": measure_copy(device),
-        }
-        return Measured(
-            geometry=geometry,
-            rows=tuple(Row(name, n_passes.get(name, 1), seconds[name], peaks[name]) for name in ways),
-            n_tokens=sum(lengths),
-            **rates,
-            least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
-            apart=apart,
-            provenance={
-                "device": device_name(device),
-                "on_gpu": device.type == "cuda",
-                "threads": torch.get_num_threads() if device.type == "cpu" else None,
-                "dtype": dtype_name(torch_dtype),
-                "memory": "allocated" if device.type == "cuda" else "resident",
-                "torch": version("torch"),
-                "transformers": version("transformers"),
-                "mialib": mialib_version(),
-                "seed": SEED,
-                "texts": hash_texts(texts),
-                "n_texts": n_texts,
-                "shortest_tokens": min(lengths),
-                "longest_tokens": max(lengths),
-            },
-        )
+    if n_threads:
+        torch.set_num_threads(n_threads)
+    texts, tokenizer = make_texts(n_texts)
+    scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
+    loaded = scorer.loaded
+    frequency = count_tokens(
+        texts, tokenizer, loaded.vocab_size, name="the texts", tokenizer_hash=loaded.tokenizer_hash
+    )
+    ways: dict[str, Callable[[], Any]] = {
+        FLOOR: prepare_floor(scorer, texts),
+        OURS: lambda: scorer.score(texts, progress=False),
+        LOOP: lambda: [score_alone(loaded, text) for text in texts],
+        OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
+        TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
+    }
+    before = used_bytes(device)
+    found, peaks = {}, {}
+    for name, way in ways.items():
+        found[name], peaks[name] = with_peak_bytes(way, device, before)
+    apart = largest_differences(found, dtype_name(torch_dtype))
+    seconds = time_rounds(ways, n_rounds, device)
+    lengths = found[OURS].n_tokens.tolist()
+    rates = {"flops_per_second": product_rate(device, torch_dtype), "bytes_per_second": copy_rate(device)}
+    return Timings(
+        geometry=geometry,
+        rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
+        n_tokens=sum(lengths),
+        **rates,
+        least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
+        apart=apart,
+        provenance={
+            "device": device_name(device),
+            "on_gpu": device.type == "cuda",
+            "threads": torch.get_num_threads() if device.type == "cpu" else None,
+            "dtype": dtype_name(torch_dtype),
+            "memory": "allocated" if device.type == "cuda" else "resident",
+            "torch": version("torch"),
+            "transformers": version("transformers"),
+            "mialib": mialib_version(),
+            "seed": SEED,
+            "texts": hash_texts(texts),
+            "n_texts": n_texts,
+            "shortest_tokens": min(lengths),
+            "longest_tokens": max(lengths),
+        },
+    )
 
 
 def time_rounds(
     ways: Mapping[str, Callable[[], Any]], n_rounds: int, device: torch.device
 ) -> dict[str, tuple[float, ...]]:
     """Seconds of each way in each round; the ways take turns, so that what disturbs a round falls on all of them."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(n_rounds):
-        for name, way in ways.items():
-            seconds[name].append(time_once(way, device))
-    return {name: tuple(of_way) for name, of_way in seconds.items()}
+    rounds = [[time_once(way, device) for way in ways.values()] for _ in range(n_rounds)]
+    return dict(zip(ways, zip(*rounds, strict=True), strict=True))
 
 
 def time_once(way: Callable[[], Any], device: torch.device) -> float:
     """Seconds until the device is done."""
-    _wait(device)
+    wait = torch.accelerator.synchronize if device.type != "cpu" else lambda: None
+    wait()
     start = time.perf_counter()
     way()
-    _wait(device)
+    wait()
     return time.perf_counter() - start
 
 
-def _wait(device: torch.device) -> None:
-
-    if device.type != "cpu":
-        torch.accelerator.synchronize()
-
-
-def compare(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
+def largest_differences(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
     """The largest differences between what the ways found; ValueError where one passes TOLERANCE.
 
     Log-prob, entropy (nats) and variance (nats^2) of the field's loop against ours, and the seven detectors' scores, as
@@ -421,17 +409,6 @@ def compare(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
                 f"{dtype}: they do not do the same work, so their times are not compared"
             )
     return apart
-
-
-@contextmanager
-def threads(n: int | None) -> Iterator[None]:
-    """Torch with `n` threads on the processor; None leaves their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def used_bytes(device: torch.device) -> int:
@@ -472,7 +449,7 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def measure_product(device: torch.device, dtype: torch.dtype) -> float:
+def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Floating-point operations a second of a large matrix product: the best of five."""
     n = 1024 if device.type == "cpu" else 8192
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
@@ -480,7 +457,7 @@ def measure_product(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * n**3 / min(time_once(lambda: torch.mm(a, b, out=out), device) for _ in range(5))
 
 
-def measure_copy(device: torch.device) -> float:
+def copy_rate(device: torch.device) -> float:
     """Bytes a second that a copy reads and writes, of memory that no cache holds: the best of five."""
     n = 2**27 if device.type == "cpu" else 2**31
     source = torch.zeros(n, dtype=torch.uint8, device=device)
@@ -498,7 +475,7 @@ def device_name(device: torch.device) -> str:
 # --- the table ---
 
 
-def bench_table(measured: Measured) -> pd.DataFrame:
+def bench_table(timings: Timings) -> pd.DataFrame:
     """One row a way to score: median seconds with the fastest and slowest round, and how it compares with ours.
 
     The last columns are the shares of the measured rates that it reaches: of the product's, by `forward_flops`, and, on
@@ -506,25 +483,25 @@ def bench_table(measured: Measured) -> pd.DataFrame:
     once a text for the ways that take one text at a time and else once.
     """
     rows = {}
-    for row in measured.rows:
+    for row in timings.rows:
         weights = "weights, one text at a time" if row.name in (LOOP, TOOLKIT) else "weights, one batch"
-        moving = measured.least_seconds["logits"] + measured.least_seconds[weights]
+        moving = timings.least_seconds["logits"] + timings.least_seconds[weights]
         rows[row.name] = {
             "passes": row.passes,
             "seconds (min to max)": f"{row.median:.2f} ({min(row.seconds):.2f} to {max(row.seconds):.2f})",
-            "tokens/s": f"{measured.n_tokens / row.median:,.0f}",
-            "times as long as ours": f"{row.median / measured[OURS].median:.2f}",
+            "tokens/s": f"{timings.n_tokens / row.median:,.0f}",
+            "times as long as ours": f"{row.median / timings[OURS].median:.2f}",
             "peak memory (MB)": f"{row.peak_bytes / 1e6:,.0f}",
-            "of the product rate": f"{row.passes * measured.least_seconds['products'] / row.median:.0%}",
+            "of the product rate": f"{row.passes * timings.least_seconds['products'] / row.median:.0%}",
         }
-        if measured.provenance["on_gpu"]:
+        if timings.provenance["on_gpu"]:
             rows[row.name]["of the copy rate"] = f"{row.passes * moving / row.median:.0%}"
-    return text_table(rows, f"Passes over a model of the shape of {measured.geometry}")
+    return text_table(rows, f"Passes over a model of the shape of {timings.geometry}")
 
 
-def describe(measured: Measured) -> str:
+def describe(timings: Timings) -> str:
     """What was run and where, in a few sentences."""
-    p = measured.provenance
+    p = timings.provenance
     on_threads = f", {p['threads']} threads" if p["threads"] else ""
     memory = (
         "torch's own count" if p["memory"] == "allocated" else "the process's resident memory, looked at every 2 ms"
@@ -535,11 +512,11 @@ def describe(measured: Measured) -> str:
         else ""
     )
     return (
-        f"{p['n_texts']} texts of {p['shortest_tokens']} to {p['longest_tokens']} tokens, {measured.n_tokens:,} in all "
-        f"(seed {p['seed']}, hash {p['texts']}), {len(measured.rows[0].seconds)} rounds. {p['device']}{on_threads}, "
-        f"{p['dtype']}, torch {p['torch']}, transformers {p['transformers']}, mialib {p['mialib']}. Measured rates: "
-        f"matrix product {measured.flops_per_second / 1e12:.3g} TFLOP/s, copy {measured.bytes_per_second / 1e9:.3g} "
+        f"{p['n_texts']} texts of {p['shortest_tokens']} to {p['longest_tokens']} tokens, {timings.n_tokens:,} in all "
+        f"(seed {p['seed']}, hash {p['texts']}), {len(timings.rows[0].seconds)} rounds. {p['device']}{on_threads}, "
+        f"{p['dtype']}, torch {p['torch']}, transformers {p['transformers']}, mialib {p['mialib']}. Timings rates: "
+        f"matrix product {timings.flops_per_second / 1e12:.3g} TFLOP/s, copy {timings.bytes_per_second / 1e9:.3g} "
         f"GB/s. Memory is beside the model's: {memory}. The seven detectors are {'; '.join(SEVEN)}. "
         "All ways gave the same numbers: log-probs within "
-        f"{measured.apart['log_prob']:.1g} nats, entropies within {measured.apart['entropy']:.1g}{not_compared}."
+        f"{timings.apart['log_prob']:.1g} nats, entropies within {timings.apart['entropy']:.1g}{not_compared}."
     )

@@ -37,14 +37,14 @@ LEAKS = "†"
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
 # The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
-CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
+AT_CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = DATA / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
 
 logger = logging.getLogger(__name__)
 
 
-def measure(
+def measure_blind(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
     """Blind baselines on a benchmark, a row each; intervals allow for the folds and for snippets of one document."""
@@ -83,7 +83,7 @@ def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchm
     detected, found = list(detected), []
     for column, benchmark in benchmarks.items():
         metrics = [name for name in BOTH if any(r.column == column and r.metric == name for r in detected)]
-        found += measure(benchmark, column, metrics) if metrics else []
+        found += measure_blind(benchmark, column, metrics) if metrics else []
     return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in found]
 
 
@@ -96,7 +96,7 @@ def _beats(result: Result, detected: Iterable[Result]) -> bool:
 
 def is_sure(result: Result) -> bool:
     """Whether a baseline is surely above chance, as one of several that are looked at."""
-    return result.ours is not None and at_level(result.interval, LEVEL).low > CHANCE[result.metric]
+    return result.ours is not None and at_level(result.interval, LEVEL).low > AT_CHANCE[result.metric]
 
 
 def highest(results: Iterable[Result]) -> Result | None:
@@ -104,11 +104,11 @@ def highest(results: Iterable[Result]) -> Result | None:
     return max((r for r in results if r.ours is not None), key=lambda r: r.ours, default=None)
 
 
-def summarize(detected: Iterable[Result], baselines: Iterable[Result], metric: str = "auc") -> str:
-    """In how many columns a blind baseline beats the best detector, and where one tells members without beating it, in
-    Markdown.
+def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
+    """In how many columns a blind baseline's AUC beats the best detector's, and where one tells members without beating
+    it, in Markdown.
     """
-    detected, baselines = ([r for r in of if r.metric == metric] for of in (detected, baselines))
+    detected, baselines = ([r for r in of if r.metric == "auc"] for of in (detected, baselines))
     columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
     if not columns:
         return "No blind baseline could be fitted: there are too few texts."
@@ -148,7 +148,7 @@ def leak_note(names: Iterable[str]) -> str:
     lines = []
     for name in dict.fromkeys(names):
         benchmark = load_benchmark(name)
-        baselines = measure(benchmark, name, ["auc"])
+        baselines = measure_blind(benchmark, name, ["auc"])
         if (best := highest(baselines)) is None:
             said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
         elif blind := highest(filter(is_sure, baselines)):
@@ -169,7 +169,7 @@ def leak_note(names: Iterable[str]) -> str:
 
 def explain_below(results: Iterable[Result]) -> str:
     """What an AUC surely below 0.5 means, in a sentence, where there is one; else nothing."""
-    if not any(r.metric == "auc" and r.high is not None and r.high < CHANCE["auc"] for r in results):
+    if not any(r.metric == "auc" and r.high is not None and r.high < AT_CHANCE["auc"] for r in results):
         return ""
     return (
         "An interval below 0.5 is no leak: cross-validation pushes blind AUCs of small sets below 0.5, since the text "
@@ -188,11 +188,11 @@ def name_of(result: Result) -> str:
 def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
     """A benchmark by name or file, and each of its domains where it has several; and what was measured."""
     benchmark = load_benchmark(name)
-    results = measure(benchmark, name)
+    results = measure_blind(benchmark, name)
     if len(domains := dict.fromkeys(benchmark.domains)) > 1:
         for domain in domains:
             of_domain = np.flatnonzero(np.array(benchmark.domains) == domain)
-            results += measure(benchmark.take(of_domain, f"{name}, {domain}"), f"{name}, {domain}")
+            results += measure_blind(benchmark.take(of_domain, f"{name}, {domain}"), f"{name}, {domain}")
     return results, {
         "benchmark": name,
         "revision": benchmark.revision,

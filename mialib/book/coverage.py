@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
+from itertools import product
 from math import hypot, sqrt
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pandas as pd
 from mialib.book.results import DASH, Result, load_results, needs_more, save
 from mialib.calibration import non_use_p_value, set_p_value
 from mialib.metrics import (
+    Comparison,
     FloatArray,
     Interval,
     auc_interval,
@@ -34,13 +36,8 @@ from mialib.versions import versions_of
 
 RECORDED = DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400
-TIMES = {
-    "tpr_difference": 0.4,
-    "seeds": 0.4,
-    "set": 5,
-    "set_power": 5,
-    "non_use": 5,
-}  # as many simulations: those of a bootstrap take long
+# As many simulations: those of a bootstrap take long.
+TIMES = {"tpr_difference": 0.4, "seeds": 0.4, "set": 5, "set_power": 5, "non_use": 5}
 SIZES = ((10, 10), (20, 20), (50, 50), (500, 500), (20, 500), (500, 20))  # members, non-members
 AUCS = (0.5, 0.7, 0.9, 0.97, 0.99)
 CORRELATION = 0.9  # of two detectors' scores of a text
@@ -66,23 +63,17 @@ def _exponential(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
 
 def _rounded(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
     """Normal scores rounded to whole numbers, so that most of them tie."""
-    shift = _shift_of_rounded(auc)
-    return lambda rng, m, n: (np.round(rng.normal(shift, 1, m)), np.round(rng.normal(0, 1, n)))
-
-
-@cache
-def _shift_of_rounded(auc: float) -> float:
-    """By how much the means of two unit normals must differ for this AUC after rounding; a tie counts one half."""
     from scipy.optimize import brentq
     from scipy.stats import norm
 
     whole = np.arange(-20, 30)
 
-    def auc_at(shift: float) -> float:
+    def auc_at(shift: float) -> float:  # a tie counts one half
         members, others = (norm.cdf(whole + 0.5 - mean) - norm.cdf(whole - 0.5 - mean) for mean in (shift, 0))
         return float(members @ (np.cumsum(others) - others / 2))
 
-    return float(brentq(lambda shift: auc_at(shift) - auc, -1, 10))
+    shift = float(brentq(lambda shift: auc_at(shift) - auc, -1, 10))
+    return lambda rng, m, n: (np.round(rng.normal(shift, 1, m)), np.round(rng.normal(0, 1, n)))
 
 
 DISTRIBUTIONS: dict[str, Callable[[float], Callable[..., tuple[FloatArray, ...]]]] = {
@@ -102,8 +93,14 @@ def _labels(m: int, n: int) -> FloatArray:
     return np.repeat([1.0, 0.0], [m, n])
 
 
-def _holds(interval: Interval, truth: float) -> bool:
-    return bool(interval.low - 1e-9 <= truth <= interval.high + 1e-9)  # the last digits of a sum are no miss
+def _holding(truth: float, interval: Callable[..., Interval], scores: Callable[..., Any], *given: Any) -> Draw:
+    """Whether the interval of scores that are drawn anew holds the truth; `given` is what the scores are drawn by."""
+
+    def draw(rng: np.random.Generator) -> bool:
+        found = interval(*scores(rng, *given))
+        return bool(found.low - 1e-9 <= truth <= found.high + 1e-9)  # the last digits of a sum are no miss
+
+    return draw
 
 
 # --- families ---
@@ -111,89 +108,66 @@ def _holds(interval: Interval, truth: float) -> bool:
 
 def aucs() -> Iterator[Case]:
     """`auc_interval`, of each size, AUC and distribution."""
-    for m, n in SIZES:
-        for auc in AUCS:
-            for name, make in DISTRIBUTIONS.items():
-                scores = make(auc)
-                yield (
-                    _size(m, n),
-                    f"{auc:g}, {name}",
-                    lambda rng, m=m, n=n, auc=auc, scores=scores: _holds(
-                        auc_interval(_labels(m, n), np.concatenate(scores(rng, m, n))), auc
-                    ),
-                )
+
+    def interval(members: FloatArray, non_members: FloatArray) -> Interval:
+        return auc_interval(_labels(len(members), len(non_members)), np.concatenate([members, non_members]))
+
+    for (m, n), auc, (name, make) in product(SIZES, AUCS, DISTRIBUTIONS.items()):
+        yield _size(m, n), f"{auc:g}, {name}", _holding(auc, interval, make(auc), m, n)
 
 
 def tprs() -> Iterator[Case]:
     """`tpr_at_fpr_interval` of normal scores, of as many members as non-members."""
     from scipy.stats import norm
 
-    for n in (50, 100, 500):
-        for percent in (1, 5):
-            labels, fpr = _labels(n, n), percent / 100
-            for tpr in (0.1, 0.5, 0.9):
-                shift = norm.ppf(1 - fpr) + norm.ppf(tpr)
+    def scores(rng: np.random.Generator, labels: FloatArray, shift: float) -> tuple[FloatArray, FloatArray]:
+        return labels, rng.normal(size=len(labels)) + shift * labels
 
-                def draw(
-                    rng: np.random.Generator,
-                    labels: FloatArray = labels,
-                    fpr: float = fpr,
-                    tpr: float = tpr,
-                    shift: float = shift,
-                ) -> bool:
-                    return _holds(tpr_at_fpr_interval(labels, rng.normal(size=len(labels)) + shift * labels, fpr), tpr)
-
-                yield _size(n, n), f"TPR {tpr:g} at {percent}% FPR", needs_more(f"tpr_at_{percent}_fpr", labels) or draw
+    for n, percent, tpr in product((50, 100, 500), (1, 5), (0.1, 0.5, 0.9)):
+        labels, fpr = _labels(n, n), percent / 100
+        interval, shift = partial(tpr_at_fpr_interval, fpr=fpr), norm.ppf(1 - fpr) + norm.ppf(tpr)
+        draw = needs_more(f"tpr_at_{percent}_fpr", labels) or _holding(tpr, interval, scores, labels, shift)
+        yield _size(n, n), f"TPR {tpr:g} at {percent}% FPR", draw
 
 
-def _two_detectors(rng: np.random.Generator, labels: FloatArray, shifts: Sequence[float]) -> list[FloatArray]:
-    """Scores of two detectors that see much the same in a text."""
+def _two_detectors(rng: np.random.Generator, labels: FloatArray, shifts: Sequence[float]) -> tuple[FloatArray, ...]:
+    """Labels, and scores of two detectors that see much the same in a text."""
     common = np.sqrt(CORRELATION) * rng.normal(size=len(labels))
     own = np.sqrt(1 - CORRELATION) * rng.normal(size=(2, len(labels)))
-    return [common + of + shift * labels for of, shift in zip(own, shifts, strict=True)]
+    return labels, *(common + of + shift * labels for of, shift in zip(own, shifts, strict=True))
+
+
+def _difference(compare: Callable[..., Comparison], **options: Any) -> Callable[..., Interval]:
+    return lambda *given: compare(*given, **options).difference
 
 
 def auc_differences() -> Iterator[Case]:
     """`compare_auc` of two detectors on the same texts."""
     from scipy.stats import norm
 
-    for m, n in ((20, 20), (20, 500), (50, 50), (500, 500)):
-        for a, b in ((0.7, 0.7), (0.8, 0.7), (0.97, 0.9)):
-            labels, shifts = _labels(m, n), np.sqrt(2) * norm.ppf([a, b])
-            yield (
-                _size(m, n),
-                f"AUC {a:g} against {b:g}",
-                lambda rng, labels=labels, shifts=shifts, truth=a - b: _holds(
-                    compare_auc(labels, *_two_detectors(rng, labels, shifts)).difference, truth
-                ),
-            )
+    for (m, n), (a, b) in product(((20, 20), (20, 500), (50, 50), (500, 500)), ((0.7, 0.7), (0.8, 0.7), (0.97, 0.9))):
+        shifts = np.sqrt(2) * norm.ppf([a, b])
+        draw = _holding(a - b, _difference(compare_auc), _two_detectors, _labels(m, n), shifts)
+        yield _size(m, n), f"AUC {a:g} against {b:g}", draw
 
 
 def tpr_differences() -> Iterator[Case]:
     """`compare_tpr_at_fpr` of two detectors on the same texts."""
     from scipy.stats import norm
 
-    for n in (50, 100, 500):
-        for a, b in ((0.3, 0.3), (0.5, 0.3)):
-            labels, shifts = _labels(n, n), norm.ppf(0.95) + norm.ppf([a, b])
-            yield (
-                _size(n, n),
-                f"TPR {a:g} against {b:g} at 5% FPR",
-                lambda rng, labels=labels, shifts=shifts, truth=a - b: _holds(
-                    compare_tpr_at_fpr(
-                        labels, *_two_detectors(rng, labels, shifts), n_resamples=FEW_RESAMPLES
-                    ).difference,
-                    truth,
-                ),
-            )
+    interval = _difference(compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
+    for n, (a, b) in product((50, 100, 500), ((0.3, 0.3), (0.5, 0.3))):
+        shifts = norm.ppf(0.95) + norm.ppf([a, b])
+        draw = _holding(a - b, interval, _two_detectors, _labels(n, n), shifts)
+        yield _size(n, n), f"TPR {a:g} against {b:g} at 5% FPR", draw
 
 
 # How far a training seed moves the shift between the classes, and how many texts there are of each.
 SEEDS = {"texts dominate": (0.0, 100), "texts and seeds alike": (0.07, 100), "seeds dominate": (0.4, 200)}
 
 
-def _three_seeds(rng: np.random.Generator, labels: FloatArray, moved: float) -> list[list[FloatArray]]:
-    """Two sides alike, three seeds each, of the same texts, so that the true difference is 0.
+def _three_seeds(rng: np.random.Generator, labels: FloatArray, moved: float) -> tuple[Any, ...]:
+    """Labels, and two sides alike, three seeds each, of the same texts, so that the true difference is 0.
 
     A text's score has a part that all share, one of its side and a smaller one of its side and seed.
     """
@@ -202,27 +176,15 @@ def _three_seeds(rng: np.random.Generator, labels: FloatArray, moved: float) -> 
     for _ in range(2):
         own = both + 0.5 * rng.normal(size=n)
         by_side.append([own + 0.2 * rng.normal(size=n) + (1 + moved * rng.normal()) * labels for _ in range(3)])
-    return by_side
+    return labels, *by_side
 
 
 def seed_differences() -> Iterator[Case]:
     """`compare_auc_over_seeds` and `compare_tpr_at_fpr_over_seeds`, three seeds."""
-    for name, (moved, n) in SEEDS.items():
-        labels = _labels(n, n)
-        yield (
-            f"three seeds, {_size(n, n)}: {name}",
-            "AUC",
-            lambda rng, labels=labels, moved=moved: _holds(
-                compare_auc_over_seeds(labels, *_three_seeds(rng, labels, moved)).difference, 0
-            ),
-        )
-        yield (
-            f"three seeds, {_size(n, n)}: {name}",
-            "TPR at 5% FPR",
-            lambda rng, labels=labels, moved=moved: _holds(
-                compare_tpr_at_fpr_over_seeds(labels, *_three_seeds(rng, labels, moved)).difference, 0
-            ),
-        )
+    metrics = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
+    for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), metrics.items()):
+        draw = _holding(0, _difference(compare), _three_seeds, _labels(n, n), moved)
+        yield f"three seeds, {_size(n, n)}: {name}", metric, draw
 
 
 def _set(
@@ -247,6 +209,10 @@ def _p_of_set(rng: np.random.Generator, m: int, *, by_source: bool = False, copi
     return set_p_value(own, _set(rng, 200, **(unseen | {"correlation": 0})))
 
 
+def _called(p_value: Callable[..., float], **given: Any) -> Draw:
+    return lambda rng: p_value(rng, **given) <= 0.05
+
+
 OF_SETS: dict[str, dict[str, Any]] = {
     "independent texts": {},
     "texts of a set correlated by 0.1": {"correlation": 0.1},
@@ -260,26 +226,20 @@ OF_SETS: dict[str, dict[str, Any]] = {
 def sets(shift: float = 0) -> Iterator[Case]:
     """`set_p_value` at most 5%, for a set against known non-members: a false alarm, or the power where its texts are
     shifted by so many standard deviations."""
-    for name, of_kind in OF_SETS.items():
-        for m in (1, 20, 100):
-            if m >= of_kind.get("copies", 1):
-                yield (
-                    name,
-                    f"a set of {m}",
-                    lambda rng, m=m, of_kind=of_kind: _p_of_set(rng, m, shift=shift, **of_kind) <= 0.05,
-                )
+    for (name, of_kind), m in product(OF_SETS.items(), (1, 20, 100)):
+        if m >= of_kind.get("copies", 1):
+            yield name, f"a set of {m}", _called(_p_of_set, m=m, shift=shift, **of_kind)
 
 
 def unused_sets() -> Iterator[Case]:
     """`non_use_p_value` at most 5% against 200 known members, for a set of members (a false alarm) and one of texts
     whose scores lie half a standard deviation lower."""
-    for name, shift in (("a set of members", 0.0), ("a set that was not used", -0.5)):
-        for m in (1, 20, 100):
-            yield (
-                name,
-                f"a set of {m}",
-                lambda rng, m=m, shift=shift: non_use_p_value(_set(rng, m, shift), _set(rng, 200)) <= 0.05,
-            )
+
+    def p_value(rng: np.random.Generator, m: int, shift: float) -> float:
+        return non_use_p_value(_set(rng, m, shift), _set(rng, 200))
+
+    for (name, shift), m in product({"a set of members": 0.0, "a set that was not used": -0.5}.items(), (1, 20, 100)):
+        yield name, f"a set of {m}", _called(p_value, m=m, shift=shift)
 
 
 FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {

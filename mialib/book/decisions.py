@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.calibration import FEW, check_scores, clopper_pearson
+from mialib.calibration import FEW, clopper_pearson
 from mialib.metrics import FloatArray, Interval
 
 Test = Callable[[NDArray[np.int64], int, float], NDArray[np.bool_]]
@@ -53,17 +53,8 @@ def draw_sets(
     """How many known non-members lie below each text of a random set, (n_draws, size).
 
     Each draw divides the texts anew: `n_known` of the non-members are the known ones, the set is drawn from `others`
-    or, where there are none, from the rest of the non-members. ValueError where there are too few texts, and for a set
-    of none.
+    or, where there are none, from the rest of the non-members: there must be as many.
     """
-    _largest([size])
-    non_members = check_scores(non_members, "the scores of non-members")
-    others = others if others is None else check_scores(others, "the scores of the others")
-    pool = len(non_members) - n_known if others is None else len(others)
-    if not 0 < n_known <= len(non_members) or size > pool:
-        raise ValueError(
-            f"{n_known} known non-members of {len(non_members)} and a set of {size} of {pool} other texts: too few"
-        )
     n_below = np.empty((n_draws, size), np.int64)
     for draw in range(n_draws):
         order = rng.permutation(len(non_members))
@@ -71,20 +62,6 @@ def draw_sets(
         drawn = non_members[order[n_known : n_known + size]] if others is None else rng.permutation(others)[:size]
         n_below[draw] = np.searchsorted(known, drawn, side="left")
     return n_below
-
-
-def _largest(sizes: Sequence[int]) -> int:
-    if not sizes or min(sizes) < 1:
-        raise ValueError(f"sizes of sets: at least one is needed, and each is 1 text or more; got {list(sizes)}")
-    return max(sizes)
-
-
-def split_sizes(sizes: Sequence[int], n_texts: int) -> tuple[list[int], list[int]]:
-    """The sizes of sets that can be drawn from so many texts, and the larger ones; ValueError where all are larger."""
-    fitting = [size for size in sizes if size <= n_texts]
-    if not fitting:
-        raise ValueError(f"no set of {', '.join(map(str, sizes))} texts can be drawn from {n_texts}")
-    return fitting, [size for size in sizes if size > n_texts]
 
 
 def false_alarms(
@@ -102,7 +79,7 @@ def false_alarms(
     texts, and need not: p-values are made of ranks alone, so where scores do not tie the rate is the same for all
     texts, models and detectors.
     """
-    n_below = draw_sets(non_members, None, _largest(sizes), n_known, n_draws, np.random.default_rng(seed))
+    n_below = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(seed))
     return {
         f"{name}, {level:.0%}": {
             m: clopper_pearson(int(test(n_below[:, :m], n_known, level).sum()), n_draws) for m in sizes
@@ -125,7 +102,7 @@ def power(
     rng = np.random.default_rng(seed)
 
     def rates(known_pool: FloatArray, pool: FloatArray, n_draws: int) -> FloatArray:
-        n_below = draw_sets(known_pool, pool, _largest(sizes), n_known, n_draws, rng)
+        n_below = draw_sets(known_pool, pool, max(sizes), n_known, n_draws, rng)
         return np.array([test(n_below[:, :m], n_known, LEVELS[0]).mean() for m in sizes])
 
     estimates = rates(non_members, others, POWER_DRAWS)
@@ -148,28 +125,28 @@ def power(
 
 
 @lru_cache(maxsize=4096)
-def expected_share(n_allowed: int, n_known: int, n_others: int, level: float = 0.95) -> Interval:
+def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:
     """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
 
     A binomial number with the true FPR, Beta(k + 1, n - k), for its probability: beta-binomial, exactly, where scores
     do not tie. It is wider than the interval of the true FPR, which only endless further non-members would show.
     """
     i = n_allowed + 1
-    low, high = _range_of_share(i, n_known, n_others, level)
-    return Interval(i / (n_known + 1), float(low), float(high), level)
+    low, high = _range_of_share(i, n_known, n_others)
+    return Interval(i / (n_known + 1), float(low), float(high))
 
 
-def p_value_band(n_known: int, n_others: int, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+def p_value_band(n_known: int, n_others: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Each p-value that n known non-members allow, and the range of the share of further ones that is at most it.
 
     Three arrays (n_known,): p, low and high.
     """
     i = np.arange(1, n_known + 1)
-    return i / (n_known + 1), *_range_of_share(i, n_known, n_others, level)
+    return i / (n_known + 1), *_range_of_share(i, n_known, n_others)
 
 
-def _range_of_share(i: ArrayLike, n_known: int, n_others: int, level: float) -> FloatArray:
+def _range_of_share(i: ArrayLike, n_known: int, n_others: int) -> FloatArray:
     from scipy.stats import betabinom
 
-    ends = betabinom.ppf(np.array([(1 - level) / 2, (1 + level) / 2])[:, None], n_others, i, n_known + 1 - i)
+    ends = betabinom.ppf(np.array([0.025, 0.975])[:, None], n_others, i, n_known + 1 - i)
     return ends.reshape(2, *np.shape(i)) / n_others

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from seaborn.utils import relative_luminance
 
 from mialib.book import pages
-from mialib.book.results import NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
+from mialib.book.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
 from mialib.book.tables import use_html
 from mialib.detectors import DETECTORS
+from mialib.metrics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from mialib.book.results import Result
-    from mialib.metrics import Interval
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
@@ -71,8 +73,10 @@ class Tested(NamedTuple):
 
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
 # Ours and the printed number of a detector whose row says which it is: no colour is needed, and none is a detector's.
-OURS = {"color": "0.1"}
-PUBLISHED = {"color": "0.45", "markerfacecolor": "none"}
+SOURCE_STYLES = {
+    "ours, 95% interval": {"color": "0.1", "marker": "o"},
+    "published (its own model)": {"color": "0.45", "marker": "D", "markerfacecolor": "none"},
+}
 CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  # above the grid
 
 
@@ -104,25 +108,18 @@ def line_style(label: str, position: int) -> dict[str, str]:
 
     Other series have colours of their own, by position. A blind baseline's line is dashed, as it is no detector's.
     """
-    from mialib.book.results import BLIND_PREFIX
-
     if label.startswith(BLIND_PREFIX):
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
     for name, style in CLASS_STYLES.items():
         if label == name or label.startswith((f"{name} ", f"{name},")):  # "members (500)", "non-members, held out"
             return {"color": style["color"], "marker": style["marker"]}
-    if label in DETECTOR_STYLES:
-        return dict(DETECTOR_STYLES[label])
+    if known := (DETECTOR_STYLES | SOURCE_STYLES).get(label):
+        return dict(known)
     return {
         "color": OTHER_COLORS[position % len(OTHER_COLORS)],
         "marker": MARKERS[position % len(MARKERS)],
         "linestyle": ("-", "--", "-.", ":")[position // len(OTHER_COLORS) % 4],
     }
-
-
-def lines_with_intervals(curves: dict[str, dict[float, Interval]], **options: Any) -> Figure:
-    """`lines_in_panels` of one panel."""
-    return lines_in_panels({"": curves}, **options)
 
 
 def lines_in_panels(
@@ -142,12 +139,8 @@ def lines_in_panels(
     Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense. What
     is `hollow` stands in the same panels with hollow markers and dashed lines.
     """
-    n_columns = min(columns, len(panels))
-    n_rows = -(-len(panels) // n_columns)
-    size = (7.2, (3.6 if n_columns > 1 or len(panels) == 1 else 4.4) * n_rows + 0.5)
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
+    height = 4.4 if min(columns, len(panels)) == 1 < len(panels) else 3.6
+    figure, grid = _grid(len(panels), columns, lambda _, n_rows: (7.2, height * n_rows + 0.5), sharey=True)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         _draw_lines(axes, curves, log_x, bands)
         beside = (hollow or {}).get(title, {})
@@ -156,10 +149,32 @@ def lines_in_panels(
         labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
         axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
         axes.minorticks_off()
-        _finish(axes, xlabel, ylabel if axes in grid[:, 0] else "", chance)
+        if chance is not None:
+            axes.axhline(chance, **CHANCE)
+            beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}  # where no mark is
+            axes.annotate("chance", (1, chance), (3, 0), **beside, va="center", fontsize=8.5, color="0.4")
+        axes.set(xlabel=xlabel, ylabel=ylabel if axes in grid[:, 0] else "")
         axes.set_title(title, fontsize=11)
+    return _with_legend(figure, grid, most_columns=6)
+
+
+def _grid(
+    n_panels: int, columns: int, size: Callable[[int, int], tuple[float, float]], **shared: bool
+) -> tuple[Figure, NDArray[Any]]:
+    """A figure of so many panels, at most `columns` a row; `size` is a function of the columns and rows, in inches."""
+    n_columns = min(columns, n_panels)
+    n_rows = -(-n_panels // n_columns)
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=size(n_columns, n_rows), squeeze=False, **shared)
+    for axes in grid.flat[n_panels:]:
+        axes.set_visible(False)
+    return figure, grid
+
+
+def _with_legend(figure: Figure, grid: NDArray[Any], most_columns: int) -> Figure:
+    """The figure with one legend of all panels, closed."""
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6), fontsize=9)
+    columns = min(len(handles), most_columns)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, fontsize=9)
     return _closed(figure)
 
 
@@ -197,59 +212,21 @@ def _closed(figure: Figure) -> Figure:
     return figure
 
 
-def _along_x(axes: Axes, title: str, xlabel: str, *, fontsize: float) -> None:
-    """A panel whose values lie along x and whose rows have names: grid lines stand upright."""
-    axes.set_title(title, fontsize=fontsize)
-    axes.set_xlabel(xlabel)
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x", visible=True)
-
-
-def _finish(axes: Axes, xlabel: str, ylabel: str, chance: float | None) -> None:
-    if chance is not None:
-        axes.axhline(chance, **CHANCE)
-        beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}  # where no mark is
-        axes.annotate("chance", (1, chance), (3, 0), **beside, va="center", fontsize=8.5, color="0.4")
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-
-
 def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str, chance: float) -> Figure:
     """One panel a column, one line a detector: our dot with its interval, the published number a hollow diamond."""
-    chosen = [result for result in results if result.metric == metric]
-    columns = list(dict.fromkeys(result.column for result in chosen))
-    rows = list(dict.fromkeys(result.row for result in chosen))
-    figure, panels = plt.subplots(
-        1,
-        len(columns),
-        figsize=(3.9 * len(columns) + 1.2, 0.42 * len(rows) + 1.6),
-        sharey=True,
-        sharex=True,
-        squeeze=False,
-    )
-    for axes, column in zip(panels[0], columns, strict=True):
-        for result in chosen:
-            if result.column != column:
-                continue
-            y = rows.index(result.row)
-            if result.ours is not None:
-                ends = [[result.ours - result.low], [result.high - result.ours]]
-                axes.errorbar(result.ours, y, xerr=ends, fmt="o", **OURS, markersize=6, elinewidth=1.5)
-            if result.published is not None:
-                axes.plot(result.published, y, "D", **PUBLISHED, markersize=7, markeredgewidth=1.5)
-        axes.axvline(chance, **CHANCE)
-        published = next((r.published_column for r in chosen if r.column == column), None)
-        axes.set_title(column + (f"\npublished: {published}" if published else ""), fontsize=10)
-        axes.set_xlabel(xlabel)
-        axes.grid(axis="y", visible=False)
-        axes.grid(axis="x", visible=True)
-    panels[0][0].set_yticks(range(len(rows)), rows)
-    panels[0][0].invert_yaxis()
-    handles = [
-        plt.Line2D([], [], marker="o", linestyle="none", **OURS, label="ours, 95% interval"),
-        plt.Line2D([], [], marker="D", linestyle="none", **PUBLISHED, label="published (its own model)"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
-    return _closed(figure)
+    panels: dict[str, dict[str, dict[str, Interval]]] = {}
+    titles: dict[str, str] = {}
+    for result in (r for r in results if r.metric == metric):
+        printed = f"\npublished: {result.published_column}" if result.published_column else ""
+        title = titles.setdefault(result.column, result.column + printed)
+        ours, published = panels.setdefault(title, {name: {} for name in SOURCE_STYLES}).values()
+        if result.interval:
+            ours[result.row] = result.interval
+        if result.published is not None:
+            published[result.row] = Interval(result.published, result.published, result.published)
+    figure = dots_in_panels(panels, xlabel=xlabel, chance=chance, spread=0)
+    figure.set_size_inches(3.9 * len(panels) + 1.2, 0.42 * len(figure.axes[0].get_yticks()) + 1.6)
+    return figure
 
 
 def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
@@ -292,16 +269,12 @@ def heatmaps(
     `frame_best` frames the highest cell, `paper_cell` (x, y) the one that the paper reports, by dashes. Digits are as
     large as the cells allow, and so have no 0 before the point.
     """
-    low = min(float(np.nanmin(grid)) for grid in grids.values())
-    high = max(float(np.nanmax(grid)) for grid in grids.values())
-    n_columns = min(2, len(grids))
-    n_rows = -(-len(grids) // n_columns)
-    size = n_columns * (0.4 * len(xticks) + 0.5) + 0.9, n_rows * (0.27 * len(yticks) + 1.0) + 0.3
-    figure, panels = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
-    for axes in panels.flat[len(grids) :]:
-        axes.set_visible(False)
-    digits = {title: [[_without_zero(f"{x:{fmt}}") for x in row] for row in grid] for title, grid in grids.items()}
-    longest = max(len(cell) for of_grid in digits.values() for row in of_grid for cell in row)
+    width, height = 0.4 * len(xticks) + 0.5, 0.27 * len(yticks) + 1.0
+    figure, panels = _grid(
+        len(grids), 2, lambda columns, rows: (columns * width + 0.9, rows * height + 0.3), sharey=True
+    )
+    every = np.stack(list(grids.values()))
+    digits = np.vectorize(lambda x: f"{x:{fmt}}".removeprefix("0"))(every)
     at_paper = [
         np.flatnonzero(np.isclose(ticks, at))
         for ticks, at in zip((xticks, yticks), paper_cell or (np.nan, np.nan), strict=True)
@@ -311,19 +284,19 @@ def heatmaps(
         sns.heatmap(
             grid,
             ax=axes,
-            vmin=low,
-            vmax=high,
+            vmin=np.nanmin(every),
+            vmax=np.nanmax(every),
             cmap="cividis",
-            annot=np.array(digits[title]),
+            annot=digits[i],
             fmt="",
-            annot_kws={"fontsize": min(11, 40 / longest)},
+            annot_kws={"fontsize": min(11, 40 / np.char.str_len(digits).max())},
             xticklabels=[f"{x:g}" for x in xticks],
             yticklabels=[f"{y:g}" for y in yticks],
             cbar=False,
         )
         colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
         for text, colour in zip(axes.texts, colours, strict=True):
-            text.set_color("black" if _luminance(colour) > EQUAL_CONTRAST else "white")
+            text.set_color("black" if relative_luminance(colour) > EQUAL_CONTRAST else "white")
         if frame_best:
             row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
             framed["best here"] = _frame(axes, column, row, edgecolor="#D55E00", linewidth=2.5)
@@ -332,7 +305,7 @@ def heatmaps(
             _frame(axes, column, row, edgecolor="white", linewidth=2.5)
             dashes = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
             framed["the paper's best"] = _frame(axes, column, row, **dashes)
-        axes.set(xlabel=xlabel, ylabel="" if i % n_columns else ylabel)
+        axes.set(xlabel=xlabel, ylabel=ylabel if axes in panels[:, 0] else "")
         axes.set_title(title, fontsize=10.5)
         axes.tick_params(axis="y", rotation=0)
     figure.colorbar(axes.collections[0], ax=panels, label=label, fraction=0.04, pad=0.02)
@@ -341,19 +314,9 @@ def heatmaps(
     return _closed(figure)
 
 
-def _without_zero(number: str) -> str:
-    return number[1:] if number.startswith("0.") else number
-
-
 def _frame(axes: Axes, column: int, row: int, **look: Any) -> Any:
     """Frame one cell of a heatmap, a little inside of it."""
     return axes.add_patch(plt.Rectangle((column + 0.04, row + 0.04), 0.92, 0.92, fill=False, **look))
-
-
-def _luminance(colour: np.ndarray) -> float:
-    """Relative luminance of an RGBA colour (WCAG 2)."""
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def score_histograms(
@@ -383,40 +346,52 @@ def score_histograms(
 
 
 def dots_in_panels(
-    panels: dict[str, dict[str, dict[str, Interval]]], *, xlabel: str = "AUC", chance: float | None = 0.5
+    panels: dict[str, dict[str, dict[str, Interval]]],
+    *,
+    xlabel: str = "AUC",
+    chance: float | None = 0.5,
+    spread: float = 0.24,
 ) -> Figure:
     """Estimates as dots with intervals: {panel: {series: {row: interval}}}; a row a line, each series its own marker.
 
-    Panels share the rows and stand side by side, at most three of them.
+    Panels share the rows and stand side by side, at most three of them. `spread` is how far two series of a row lie
+    apart, at most.
     """
     rows = list(dict.fromkeys(row for groups in panels.values() for points in groups.values() for row in points))
     series = list(dict.fromkeys(name for groups in panels.values() for name in groups))
-    n_columns = 2 if len(panels) == 4 else min(len(panels), 3)
-    n_rows, step = -(-len(panels) // n_columns), min(0.24, 0.8 / len(series))
-    size = (3.3 * max(n_columns, 1.8), ((0.24 + 0.16 * len(series)) * len(rows) + 0.9) * n_rows + 0.6)
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, sharex=True, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
+    step, height = min(spread, 0.8 / len(series)), (0.24 + 0.16 * len(series)) * len(rows) + 0.9
+    figure, grid = _grid(
+        len(panels),
+        2 if len(panels) == 4 else 3,
+        lambda n_columns, n_rows: (3.3 * max(n_columns, 1.8), height * n_rows + 0.6),
+        sharex=True,
+        sharey=True,
+    )
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
         for name, points in groups.items():
             j = series.index(name)
-            style = line_style(name, j)
-            style = {"color": style["color"], "fmt": style["marker"]}
+            style = line_style(name, j) | {"linestyle": ""}
             at = [rows.index(row) + (j - (len(series) - 1) / 2) * step for row in points]
             ends = [[i.estimate - i.low for i in points.values()], [i.high - i.estimate for i in points.values()]]
             estimates = [i.estimate for i in points.values()]
             axes.errorbar(estimates, at, xerr=ends, label=name, markersize=5, elinewidth=1.4, **style)
         if chance is not None:
             axes.axvline(chance, **CHANCE)
-        _along_x(axes, title, xlabel, fontsize=10.5)
+        axes.set_title(title, fontsize=10.5)
+        axes.set_xlabel(xlabel)
+        _upright_grid(axes)
         axes.tick_params(labelbottom=True)
         for border in np.arange(0.5, len(rows) - 1):
             axes.axhline(border, color="0.93", linewidth=0.8, zorder=0)
     grid[0][0].set_yticks(range(len(rows)), rows)
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
-    handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 3), fontsize=9)
-    return _closed(figure)
+    return _with_legend(figure, grid, most_columns=3)
+
+
+def _upright_grid(axes: Axes) -> None:
+    """The grid lines of a panel whose values lie along x and whose rows have names."""
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
 
 
 def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure:
@@ -494,8 +469,7 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
     axes.tick_params(axis="x", labelsize=10.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x", visible=True)
+    _upright_grid(axes)
     shown = [name for name in VERDICTS if name in used]
     handles = [
         plt.Line2D([], [], linestyle="none", marker=of.marker, color=of.color, markeredgecolor="0.2", markersize=7)

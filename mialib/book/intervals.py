@@ -16,14 +16,14 @@ def resamples(n: int, seed: int) -> FloatArray:
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
 
 
-def percentile_interval(estimate: float, resampled: FloatArray, n: int, level: float = 0.95) -> Interval:
+def percentile_interval(estimate: float, resampled: FloatArray, n: int) -> Interval:
     """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
     alone do not make certain, it reaches as far as they could not exclude."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(resampled, [0.025, 0.975])
     if low == high and estimate in (0.0, 1.0):
-        reach = certain_within(n, level)
+        reach = certain_within(n, 0.95)
         low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
-    return Interval(estimate, float(low), float(high), level)
+    return Interval(estimate, float(low), float(high))
 
 
 def at_level(interval: Interval, level: float) -> Interval:
@@ -42,16 +42,14 @@ def at_level(interval: Interval, level: float) -> Interval:
     return Interval(interval.estimate, low, high, level)
 
 
-def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
+def mean_interval(values: ArrayLike) -> Interval:
     """A mean over texts or documents with its percentile bootstrap interval."""
     values = np.asarray(values, float)
-    resampled = resamples(len(values), seed) @ values / len(values)
-    return percentile_interval(float(values.mean()), resampled, len(values), level)
+    resampled = resamples(len(values), seed=0) @ values / len(values)
+    return percentile_interval(float(values.mean()), resampled, len(values))
 
 
-def rank_correlation(
-    x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None, level: float = 0.95, seed: int = 0
-) -> Interval:
+def rank_correlation(x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None) -> Interval:
     """Spearman's rank correlation of x and y over texts, (N,) each, with a percentile bootstrap interval.
 
     With `minus` it is the correlation of x and y minus that of x and `minus`, on the same resampled texts. ValueError
@@ -73,9 +71,9 @@ def rank_correlation(
         rho = [(first * other).sum(axis=-1) for other in others]
         return rho[0] if minus is None else rho[0] - rho[1]
 
-    drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed).astype(np.int64)])
-    low, high = np.nanquantile(of(drawn), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(of(np.arange(n))), float(low), float(high), level)
+    drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed=0).astype(np.int64)])
+    low, high = np.nanquantile(of(drawn), [0.025, 0.975])
+    return Interval(float(of(np.arange(n))), float(low), float(high))
 
 
 def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray:
@@ -83,9 +81,7 @@ def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray
     return np.bincount(document, weights=np.asarray(values, float)) / np.bincount(document)
 
 
-def document_auc_interval(
-    labels: ArrayLike, scores: FloatArray, document: NDArray[np.int64], level: float = 0.95, seed: int = 0
-) -> Interval:
+def document_auc_interval(labels: ArrayLike, scores: FloatArray, document: NDArray[np.int64]) -> Interval:
     """AUC of single snippets, with a percentile bootstrap interval that resamples whole documents.
 
     The snippets of one document are alike, so an interval that took them for independent would be too short.
@@ -103,6 +99,6 @@ def document_auc_interval(
     wins = (np.sign(a[:, None] - b) + 1) / 2  # of single snippets; then summed over each pair of documents
     wins = np.add.reduceat(np.add.reduceat(wins, first_a, axis=0), first_b, axis=1)
     pairs = np.outer(np.diff([*first_a, len(a)]), np.diff([*first_b, len(b)])).astype(np.float64)
-    times_a, times_b = resamples(len(first_a), seed), resamples(len(first_b), seed + 1)
+    times_a, times_b = resamples(len(first_a), seed=0), resamples(len(first_b), seed=1)
     resampled = ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
-    return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n), level)
+    return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n))

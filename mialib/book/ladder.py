@@ -85,7 +85,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     }
     if read_provenance(folder / f"{corpus}.parquet").get("dealt") != made_of["dealt"]:
         counts = count_or_load(recipe.corpus, str(model))
-        blind = [asdict(result) for result in blind_tables.measure(benchmark, f"{RECORDED}{corpus}", ["auc"])]
+        blind = [asdict(result) for result in blind_tables.measure_blind(benchmark, f"{RECORDED}{corpus}", ["auc"])]
         save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
     card = json.loads((model / CARD).read_text(encoding="utf-8"))
     provenance = {

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
+from reprlib import repr as short_repr
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mialib.book.tables import comparison_table
 from mialib.detectors import DETECTORS, FloatArray
@@ -35,13 +36,11 @@ class Submission:
     n_submissions: int  # this one and all before it
 
     def __str__(self) -> str:
-        lines = (
-            f"{self.name} (submission {self.n_submissions})",
-            f"    AUC on the {OPEN}: {self.auc}",
-            f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}",
+        hint = "\n    Below 0.5: is the sign right? Higher must mean member." if self.auc.high < 0.5 else ""
+        return (
+            f"{self.name} (submission {self.n_submissions})\n    AUC on the {OPEN}: {self.auc}\n"
+            f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}{hint}"
         )
-        hint = ["    Below 0.5: is the sign right? Higher must mean member."] if self.auc.high < 0.5 else []
-        return "\n".join([*lines, *hint])
 
 
 class Board:
@@ -53,19 +52,16 @@ class Board:
 
     def __init__(self, stats: TokenStats, labels: ArrayLike, seed: int = 0) -> None:
         labels = np.asarray(labels)
-        if len(labels) != len(stats):
-            raise ValueError(f"{len(labels)} labels do not fit statistics of {len(stats)} texts")
         halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5, seed), strict=True))
         # In the benchmark's order members may stand first, so a detector sees the texts in random order.
         self._order = np.random.default_rng(seed).permutation(len(labels))
-        self._stats, self._halves, self._is_open = stats, halves, True
+        self._stats, self._is_open = stats, True
         self._scores: dict[str, FloatArray] = {}
         baseline = self._score(DETECTORS[BASELINE].score_text)
 
         def judge(scores: FloatArray, half: str) -> tuple[Interval, Comparison]:
-            of_half = halves[half]
-            judged = labels[of_half], scores[of_half]
-            return auc_interval(*judged), compare_auc(*judged, baseline[of_half])
+            of_labels, of_scores, of_baseline = (of[halves[half]] for of in (labels, scores, baseline))
+            return auc_interval(of_labels, of_scores), compare_auc(of_labels, of_scores, of_baseline)
 
         self._judge = judge
 
@@ -122,33 +118,9 @@ class Board:
             row = TokenRow(*(column.copy() for column in self._stats[i]))  # the caller may sort in place
             score = score_text(row)
             if not isinstance(score, Real) or not np.isfinite(score):
-                given = f"an array of shape {score.shape}" if isinstance(score, np.ndarray) else repr(score)
                 raise ValueError(
-                    f"a detector returns one finite number; this one gives {given} for a text of "
+                    f"a detector returns one finite number; this one gives {short_repr(score)} for a text of "
                     f"{len(row.log_prob)} tokens"
                 )
             scores[i] = score
         return scores
-
-
-def best_of_noise(
-    n_tries: ArrayLike, n_members: int, n_non_members: int, n_rounds: int = 200, seed: int = 0
-) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """What choosing the best of so many detectors does where none of them knows anything.
-
-    Scores are random numbers, on two halves with so many texts each. By number of tries: the AUC of the try that is
-    best on the first half, there and on the second half, (rounds,) each.
-    """
-    rng, tries = np.random.default_rng(seed), np.atleast_1d(n_tries)
-    # The rank sum of random scores: its AUC hangs on the ranks alone.
-    aucs = np.empty((2, n_rounds, int(tries.max())))
-    n = n_members + n_non_members
-    for half in aucs:
-        for of_round in half:
-            ranks = rng.random((len(of_round), n)).argsort(axis=1).argsort(axis=1)[:, :n_members] + 1
-            of_round[:] = (ranks.sum(axis=1) - n_members * (n_members + 1) / 2) / (n_members * n_non_members)
-    found = {}
-    for n_of in tries.tolist():
-        best = aucs[0, :, :n_of].argmax(axis=1)
-        found[n_of] = (aucs[0, np.arange(n_rounds), best], aucs[1, np.arange(n_rounds), best])
-    return found

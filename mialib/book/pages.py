@@ -99,9 +99,9 @@ def whole_numbers(value: Any, name: str) -> list[int]:
     return found
 
 
-def lengths_of(value: Any, name: str = "lengths") -> list[int | None]:
+def lengths_of(value: Any) -> list[int | None]:
     """A notebook parameter as lengths in words, None for whole texts: "-"."""
-    return [None if optional(n) is None else whole_numbers(n, name)[0] for n in as_list(value)] or [None]
+    return [None if optional(n) is None else whole_numbers(n, "lengths")[0] for n in as_list(value)] or [None]
 
 
 def one_for_each(value: Any, n: int, name: str, things: str = "columns") -> list[Any]:

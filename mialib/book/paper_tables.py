@@ -128,10 +128,10 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     """
     inputs, notes = _load(column)
     measured = MEASURE[paper](inputs, items, name, column)
-    results = [result if result.ours is not None else _not_run(result) for result in measured.results]
-    has = {(result.row, result.column, result.metric) for result in results}
-    alone = printed_alone(paper, items, name, column)
-    results += [result for result in alone if (result.row, result.column, result.metric) not in has]
+    of_cell = {(result.row, result.column, result.metric): result for result in measured.results}
+    for result in printed_alone(paper, items, name, column):
+        of_cell.setdefault((result.row, result.column, result.metric), result)
+    results = [result if result.ours is not None else _not_run(result) for result in of_cell.values()]
     others, why_not = _other_start_token(inputs, paper, items, name, column)
     results, notes = results + others, notes + why_not
     domains, judged = np.array(inputs.benchmark.domains), {name: inputs.benchmark}
@@ -243,9 +243,9 @@ def _probe(
     except Unavailable as error:
         notes.append(f"without the probe: {error}")
         probed = score(inputs, {})
-    results = probe_tables.measure(probed, name, items, name)
+    results = probed.results(name, items, name)
     for field, domain in column.fields.items():
-        results += probe_tables.measure(probed, field, {"auc": items["auc"]}, field, domain)
+        results += probed.results(field, {"auc": items["auc"]}, field, domain)
     return Measured(results, notes, probed.passes())
 
 

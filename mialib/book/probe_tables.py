@@ -70,6 +70,25 @@ class ProbeColumn:
         compared = {other: results.compare(self.labels, self.on_test(), row, other) for other in BASELINES.values()}
         return {f"{row} − {other}": difference for other, difference in compared.items() if difference}
 
+    def results(
+        self, column: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
+    ) -> list[Result]:
+        """Each method's metrics on the test texts, or on those of them that are of one domain.
+
+        `items` says which item of the paper prints each metric; `published` is its column that stands beside ours.
+        ValueError for a domain of which there are no texts.
+        """
+        judged = self.test_idx
+        if domain is not None:
+            domains = np.array(self.inputs.benchmark.domains)
+            if domain not in domains:
+                known = ", ".join(sorted(set(domains.tolist()))) or "none"
+                raise ValueError(f"{self.inputs.benchmark.name} has no texts of {domain!r}; it has: {known}")
+            judged = judged[domains[judged] == domain]
+        scores = {row: None if of is None else of[judged] for row, of in self.scores.items()}
+        beside = {"printed": printed(PAPER, items, published), "published_column": published}
+        return results.measure(self.inputs.labels[judged], scores, column, items, **beside)
+
     def passes(self) -> list[dict[str, Any]]:
         """What ran: each pass over the texts, the neighbors, and the proxies with a hash of what they learned from."""
         target, passes = self.inputs.target, self.inputs.passes()
@@ -124,28 +143,3 @@ def probe_column(inputs: Inputs, sources: Mapping[str, str], *, seed: int = 0, *
         found = probe_scores(of.target.model, of.texts, of.labels, unseen, validation=column.val_idx, seed=seed)
         column.scores[row] = found.scores
     return column
-
-
-def measure(
-    column: ProbeColumn, name: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
-) -> list[Result]:
-    """Each method's metrics on the test texts, or on those of them that are of one domain.
-
-    `items` says which item of the paper prints each metric; `published` is its column that stands beside ours.
-    ValueError for a domain of which there are no texts.
-    """
-    judged = column.test_idx
-    if domain is not None:
-        domains = np.array(column.inputs.benchmark.domains)
-        if domain not in domains:
-            known = ", ".join(sorted(set(domains.tolist()))) or "none"
-            raise ValueError(f"{column.inputs.benchmark.name} has no texts of {domain!r}; it has: {known}")
-        judged = judged[domains[judged] == domain]
-    return results.measure(
-        column.inputs.labels[judged],
-        {row: None if of is None else of[judged] for row, of in column.scores.items()},
-        name,
-        items,
-        printed=printed(PAPER, items, published),
-        published_column=published,
-    )

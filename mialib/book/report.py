@@ -25,6 +25,7 @@ from mialib.book.profile import Profile
 from mialib.book.published import PAPERS, load_published
 from mialib.book.results import DASH, SMALLEST, VERDICTS, Result, load_results, verdict
 from mialib.book.slides import figures_of
+from mialib.book.tables import markdown_table
 from mialib.store import ROOT, atomic_path
 
 LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
@@ -32,7 +33,7 @@ NOT_RUN = "not run in this build"
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedItem:
     """A table or figure that a paper prints."""
 
     paper: str
@@ -53,7 +54,7 @@ class Judged:
 # --- what there is ---
 
 
-def printed_items(profile: Profile, folder: Path = NOTEBOOKS) -> list[Printed]:
+def printed_items(profile: Profile) -> list[PrintedItem]:
     """Every table and figure of the papers with the profile's pages that replicate it, in the papers' order.
 
     These are the items of data/published.csv, and those that a notebook says its results are of (a figure without
@@ -61,7 +62,7 @@ def printed_items(profile: Profile, folder: Path = NOTEBOOKS) -> list[Printed]:
     """
     pages: dict[tuple[str, str], list[str]] = {}
     for name, page in profile.notebooks.items():
-        for key in _replicates(folder / f"{page.notebook}.ipynb", page.parameters):
+        for key in _replicates(NOTEBOOKS / f"{page.notebook}.ipynb", page.parameters):
             pages.setdefault(key, []).append(name)
     for paper, item in load_published()[["paper", "item"]].drop_duplicates().itertuples(index=False):
         for title in _titles(item):
@@ -70,7 +71,7 @@ def printed_items(profile: Profile, folder: Path = NOTEBOOKS) -> list[Printed]:
                 pages[paper, title] = []
     order = list(PAPERS)
     keys = sorted((key for key in pages if key[0] in PAPERS), key=lambda key: (order.index(key[0]), _place(key[1])))
-    return [Printed(*key, tuple(pages[key])) for key in keys]
+    return [PrintedItem(*key, tuple(pages[key])) for key in keys]
 
 
 def _replicates(path: Path, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -140,59 +141,61 @@ def papers_tables(profile: Profile, build: Path) -> str:
 
     The verdicts stand before the status, so that a phone shows them without scrolling sideways.
     """
-    ledger, items, lines = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
+    ledger, items, parts = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
     for paper, title in PAPERS.items():
-        lines += [f"## {title}", "", "| printed | verdicts of its claims | status | notebook |", "|---|---|---|---|"]
+        rows: list[list[str]] = []
         commands: dict[str, list[str]] = {}
         for one in (one for one in items if one.paper == paper):
             if not one.pages:
-                lines.append(f"| {one.item} | {DASH} | published numbers only | {DASH} |")
+                rows.append([one.item, DASH, "published numbers only", DASH])
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
                 ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
                 said = count_verdicts(j for j in ledger if j.claim.id in ids)
                 status = "replicated" if (build / "results" / f"{page}.json").is_file() else NOT_RUN
-                lines.append(f"| [{one.item}](pages/{page}) | {said} | {status} | `{notebook}` |")
+                rows.append([f"[{one.item}](pages/{page})", said, status, f"`{notebook}`"])
                 commands.setdefault(page, []).append(one.item)
+        parts.append(
+            f"## {title}\n\n{markdown_table(['printed', 'verdicts of its claims', 'status', 'notebook'], rows)}"
+        )
         if commands:
             each = [f"# {', '.join(of_page)}\n{command(page, profile)}" for page, of_page in commands.items()]
-            lines += ["", f"````{{dropdown}} Commands: {title}", "```bash", "\n\n".join(each), "```", "````", ""]
-    return "\n".join(lines) + "\n"
+            code = "\n\n".join(each)
+            parts.append(f"````{{dropdown}} Commands: {title}\n```bash\n{code}\n```\n````")
+    return "\n\n".join(parts) + "\n"
 
 
 def own_figures(names: Iterable[str], pages: Path) -> str:
     """Markdown: the figures of pages in the order given, each with its number and a link, its page, what it shows."""
-    lines = ["| figure | page | shows |", "|---|---|---|"]
+    rows = []
     for name in names:
         path = pages / f"{name}.ipynb"
         for figure in figures_of(path) if path.is_file() else []:
-            first = re.split(r"(?<=[.?!]) ", figure.caption)[0].replace("|", "\\|")
-            lines.append(f"| {{numref}}`%s <{figure.name}>` | [](pages/{name}) | {first} |")
-    return "\n".join(lines) + "\n"
+            first = re.split(r"(?<=[.?!]) ", figure.caption)[0]
+            rows.append([f"{{numref}}`%s <{figure.name}>`", f"[](pages/{name})", first])
+    return markdown_table(["figure", "page", "shows"], rows) + "\n"
 
 
 def status(profile: Profile, build: Path, pages: Path) -> str:
     """Markdown: how long each notebook ran and when, and the versions of Python and the libraries."""
-    rows, pythons, seconds = [], set(), 0.0
+    rows, versions, seconds = [], {}, 0.0
     for name in profile.notebooks:
-        path = pages / f"{name}.ipynb"
+        path, results = pages / f"{name}.ipynb", build / "results" / f"{name}.json"
         ran = json.loads(path.read_text(encoding="utf-8"))["metadata"] if path.is_file() else {}
-        took = ran.get("papermill", {}).get("duration")
+        took, end = (ran.get("papermill", {}).get(key) for key in ("duration", "end_time"))
         if took is None:
-            rows.append(f"| [](pages/{name}) | {NOT_RUN} | {DASH} |")
-            continue
-        seconds += took
-        pythons.add(ran.get("language_info", {}).get("version", DASH))
-        rows.append(f"| [](pages/{name}) | {took:.1f} | {ran['papermill']['end_time'][:16].replace('T', ' ')} UTC |")
-    versions: dict[str, set[str]] = {"python": pythons} if pythons else {}
-    for name in profile.notebooks:
-        if (path := build / "results" / f"{name}.json").is_file():
-            for library, version in json.loads(path.read_text(encoding="utf-8")).get("versions", {}).items():
-                versions.setdefault(library, set()).add(version)
-    lines = ["| page | run time (s) | finished |", "|---|---|---|", *rows]
-    lines += ["", f"All notebooks together: {seconds / 60:.1f} minutes.", "", "| library | version |", "|---|---|"]
-    lines += [f"| {name} | {', '.join(sorted(found))} |" for name, found in versions.items()]
-    return "\n".join(lines) + "\n"
+            rows.append([f"[](pages/{name})", NOT_RUN, DASH])
+        else:
+            seconds += took
+            rows.append([f"[](pages/{name})", f"{took:.1f}", f"{end[:16].replace('T', ' ')} UTC"])
+            versions.setdefault("python", set()).add(ran.get("language_info", {}).get("version", DASH))
+        used = json.loads(results.read_text(encoding="utf-8")).get("versions", {}) if results.is_file() else {}
+        for library, version in used.items():
+            versions.setdefault(library, set()).add(version)
+    libraries = [[name, ", ".join(sorted(found))] for name, found in versions.items()]
+    of_pages = markdown_table(["page", "run time (s)", "finished"], rows)
+    of_libraries = markdown_table(["library", "version"], libraries)
+    return f"{of_pages}\n\nAll notebooks together: {seconds / 60:.1f} minutes.\n\n{of_libraries}\n"
 
 
 def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> None:
@@ -240,8 +243,8 @@ def report(profile: Profile, build: Path) -> str:
     ]
     for paper in dict.fromkeys(j.claim.paper for j in ledger):
         rows = [row for j in ledger if j.claim.paper == paper for row in _rows(j)]
-        head = "| claim | published | setting | ours [95%] | tolerance | deviation | verdict |"
-        parts += [f"### {PAPERS.get(paper, paper)}", "\n".join([head, "|---|---|---|---|---|---|---|", *rows])]
+        head = ["claim", "published", "setting", "ours [95%]", "tolerance", "deviation", "verdict"]
+        parts += [f"### {PAPERS.get(paper, paper)}", markdown_table(head, rows)]
     parts += [
         "### Numbers printed beside ours",
         "The lab's models are not the papers', so the heights of these numbers can't be compared: the deviation says "
@@ -260,7 +263,7 @@ def report(profile: Profile, build: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(judged: Judged) -> list[str]:
+def _rows(judged: Judged) -> list[tuple[str, ...]]:
     """A row for each comparison of a test with its own verdict; what they share, the claim's among it, in the first."""
     claim, rows = judged.claim, []
     sides = claim.at(judged.setting).against
@@ -272,24 +275,20 @@ def _rows(judged: Judged) -> list[str]:
         own = verdict(result.interval, claim.margin, claim.matters or SMALLEST)
         stated = f"{claim.claim} **{judged.verdict}**"
         shared = (stated, claim.published, judged.setting) if i == 0 else ("", "", "")
-        cells = (*shared, f"against {name}: {result.interval}", tolerance, deviation, own)
-        rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        rows.append((*shared, f"against {name}: {result.interval}", tolerance, deviation, own))
     return rows
 
 
 def _numbers(profile: Profile, build: Path) -> str:
-    lines = ["| page | number | published | ours [95%] | deviation | verdict |", "|---|---|---|---|---|---|"]
+    rows = []
     for name in profile.notebooks:
         path = build / "results" / f"{name}.json"
         for r in load_results(path) if path.is_file() else []:
-            if r.published is None or r.ours is None:
-                continue
-            inside = "inside" if r.low <= r.published <= r.high else "outside"
-            number = f"{r.row}, {r.column}, {r.metric}".replace("|", "\\|")
-            lines.append(
-                f"| {name} | {number} | {r.published:g} | {r.interval} | {r.ours - r.published:+.3f} | {inside} |"
-            )
-    return "\n".join(lines)
+            if r.published is not None and r.ours is not None:
+                inside = "inside" if r.low <= r.published <= r.high else "outside"
+                number = f"{r.row}, {r.column}, {r.metric}"
+                rows.append([name, number, f"{r.published:g}", r.interval, f"{r.ours - r.published:+.3f}", inside])
+    return markdown_table(["page", "number", "published", "ours [95%]", "deviation", "verdict"], rows)
 
 
 def build_folder(profile: Profile) -> Path:

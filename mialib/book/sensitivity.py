@@ -2,7 +2,7 @@
 
 Setup(inputs)                     one target: its texts whole and cut, each with every detector's scores (Texts)
 Reading(choice, words, scores)    what others do: other scores, or another rule for the TPR
-measure(setup, reading)           differences of AUC and TPR with intervals, texts touched, places among detectors
+compare_reading(setup, reading)   differences of AUC and TPR with intervals, texts touched, places among detectors
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Finding:
         return abs(self.auc.estimate), abs(self.tpr.estimate) if self.tpr else 0.0
 
 
-def measure(setup: Setup, reading: Reading) -> list[Finding]:
+def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
     """One reading on one target, one finding a detector; a single one that says why where it is not applicable."""
     blank = Finding(reading, setup.inputs.target.column, reading.detector)
     if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:

@@ -7,14 +7,13 @@ table of the AUCs stands there instead. The HTML, style and script are in `slide
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from IPython.display import HTML
 from numpy.typing import ArrayLike
 
+from mialib.book.templates import macros
 from mialib.metrics import FloatArray, auc_interval
 from mialib.store import hash_of
 
@@ -38,7 +37,7 @@ def slider(
     ]
     rows = np.array([cell["auc"] for cell in data["cells"]], object).reshape([len(of_axis) for of_axis in values])
     given = {"title": title, "unit": unit, "axes": sides, "table": rows.tolist(), "data": data}
-    return HTML(str(_template().slider(id=f"ms-{hash_of(given)}", **given)))
+    return HTML(str(macros("sliders.html").slider(id=f"ms-{hash_of(given)}", **given)))
 
 
 def slider_data(labels: ArrayLike, scores: ArrayLike, axes: Axes) -> dict[str, Any]:
@@ -58,27 +57,16 @@ def slider_data(labels: ArrayLike, scores: ArrayLike, axes: Axes) -> dict[str, A
 
 
 def _cell(labels: np.ndarray, scores: FloatArray) -> dict[str, Any]:
-    auc, low, spread = auc_interval(labels, scores), scores.min(), np.ptp(scores)
-    step = np.minimum((scores - low) / (spread or 1.0) * BARS, BARS - 1).astype(int)
+    auc, low, high = auc_interval(labels, scores), scores.min(), scores.max()
+    within = (low, high if high > low else low + 1)
     counts = {
-        name: np.bincount(step[labels == label], minlength=BARS).tolist()
+        name: np.histogram(scores[labels == label], BARS, within)[0].tolist()
         for name, label in (("members", 1), ("non_members", 0))
     }
     ends = [round(float(value), 4) for value in (auc.estimate, auc.low, auc.high)]
     return {
         "auc": str(auc),
         "ends": ends,
-        "scores": [f"{x:.3g}".replace("-", "−") for x in (low, low + spread)],
+        "scores": [f"{x:.3g}".replace("-", "−") for x in (low, high)],
         **counts,
     }
-
-
-@cache
-def _template() -> Any:
-    """The macro of sliders.html."""
-    from jinja2 import Environment, FileSystemLoader
-
-    here = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
-    return environment.get_template("sliders.html").module

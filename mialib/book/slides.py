@@ -12,10 +12,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mialib.book.templates import macros
 from mialib.store import ROOT
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 SVG, PNG = "image/svg+xml", "image/png"
 TEACHING = ROOT / "book" / "teaching.md"
-_HEADING = re.compile(r"^#+ +(.+?)\s*$")
-_FENCE = re.compile(r"^\s*(`{3,}|:{3,}|~{3,})")
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,9 @@ def figures_of(notebook: Path) -> list[Figure]:
 
 def _headings(source: str) -> list[str]:
     """The headings of a cell's Markdown, without those in code and in boxes."""
-    found, fence = [], ""
-    for line in source.splitlines():
-        if mark := _FENCE.match(line):
-            if not fence:
-                fence = mark[1]
-            elif mark[1].startswith(fence):
-                fence = ""
-        elif not fence and (heading := _HEADING.match(line)):
-            found.append(heading[1])
-    return found
+    from markdown_it import MarkdownIt
+
+    return [text.content for opened, text in pairwise(MarkdownIt().parse(source)) if opened.type == "heading_open"]
 
 
 def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
@@ -97,7 +89,7 @@ def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
 
 def slides(figures: Sequence[Figure], title: str) -> str:
     """One HTML file that needs no other: a figure a slide, and the arrow keys go from one to the next."""
-    return str(_template().slides(title, figures))
+    return str(macros("slides.html", with_math=with_math).slides(title, figures))
 
 
 def with_math(text: str) -> Markup:
@@ -108,14 +100,3 @@ def with_math(text: str) -> Markup:
     return Markup("").join(
         Markup("<i>{}</i>").format(part.lstrip("\\")) if i % 2 else escape(part) for i, part in enumerate(parts)
     )
-
-
-@cache
-def _template() -> Any:
-    """The macro of slides.html."""
-    from jinja2 import Environment, FileSystemLoader
-
-    here = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["with_math"] = with_math
-    return environment.get_template("slides.html").module

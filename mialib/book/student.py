@@ -62,8 +62,6 @@ def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
 
 def build(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
     """A notebook (as JSON) for students or with solutions; in the latter a solution takes its stub's place."""
-    if kind not in KINDS:
-        raise ValueError(f"a build is {' or '.join(KINDS)}, got {kind!r}")
     check_exercises(notebook["cells"])
     is_student, cells = kind == "student", []
     for cell in notebook["cells"]:
@@ -78,39 +76,10 @@ def build(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def check_exercises(cells: list[dict[str, Any]]) -> None:
     """ValueError unless code exercises come as stub, solution, check."""
-    found = [
-        tag
-        for cell in cells
-        if cell["cell_type"] == "code"
-        for tag in (EXERCISE, SOLUTION, CHECK)
-        if tag in _tags(cell)
-    ]
-    if found != [EXERCISE, SOLUTION, CHECK] * (len(found) // 3):
-        raise ValueError(
-            f"code cells of an exercise are tagged exercise, solution, check, in this order; found {found}"
-        )
-
-
-def solutions_of(notebook: dict[str, Any]) -> list[str]:
-    """All that a student's copy must not hold: the text of each solution, in the order of the notebook."""
-    found = []
-    for cell in notebook["cells"]:
-        source = "".join(cell["source"])
-        if SOLUTION in _tags(cell):
-            found.append(source)
-        elif cell["cell_type"] == "markdown":
-            found += _solutions_in(source)
-    return found
-
-
-def _solutions_in(source: str) -> list[str]:
-    found = []
-    for name, title, body in _blocks(source):
-        if _solves(name, title):
-            found.append(body)
-        elif name:  # a solution may stand inside of its exercise
-            found += _solutions_in(body)
-    return found
+    in_order = [EXERCISE, SOLUTION, CHECK]
+    found = [tag for cell in cells if cell["cell_type"] == "code" for tag in in_order if tag in _tags(cell)]
+    if found != in_order * (len(found) // 3):
+        raise ValueError(f"code cells of an exercise are tagged {', '.join(in_order)}, in this order; found {found}")
 
 
 def _tags(cell: dict[str, Any]) -> list[str]:
@@ -119,15 +88,9 @@ def _tags(cell: dict[str, Any]) -> list[str]:
 
 def _cell(cell: dict[str, Any], source: str) -> dict[str, Any]:
     """A cell with its tags and nothing else of its metadata, and no output."""
-    made = {
-        "cell_type": cell["cell_type"],
-        "id": cell["id"],
-        "metadata": {},
-        "source": source.splitlines(keepends=True),
-    }
-    if tags := _tags(cell):
-        made["metadata"] = {"tags": tags}
-    return made | ({"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {})
+    kept = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
+    kept["metadata"] = {"tags": tags} if (tags := _tags(cell)) else {}
+    return kept | ({"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {})
 
 
 def _solves(name: str, title: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from numbers import Number
 from textwrap import fill
@@ -247,6 +247,12 @@ def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callab
 def text_table(rows: Mapping[Any, Mapping[str, Any]], caption: str) -> pd.DataFrame:
     """Rows of named cells, as they are."""
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=caption)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, a line a row."""
+    cells = [head, ["---"] * len(head), *([str(c).replace("|", "\\|").replace("\n", " ") for c in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def quoted(texts: Mapping[str, str]) -> Markdown:

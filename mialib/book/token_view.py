@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.book.intervals import resamples
 from mialib.book.results import Result
 from mialib.book.tables import describe_options, text_table
+from mialib.book.templates import macros
 from mialib.detectors import (
     DETECTORS,
     SMALLEST_VARIANCE,
@@ -247,17 +246,17 @@ def view_inputs(
 
 
 def _frequency(inputs: Inputs, by: str) -> TokenFrequency | None:
-    return inputs["frequency"] if "frequency" in DETECTORS[find_way(by).detector].needs else None
+    return inputs["frequency"] if by in WAYS and "frequency" in DETECTORS[WAYS[by].detector].needs else None
 
 
 def _resolve(
     stats: TokenStats, by: str, frequency: TokenFrequency | None, hyperparameters: Mapping[str, float]
 ) -> tuple[Way, dict[str, float], dict[str, FloatArray]]:
     """The way, its detector's hyperparameters, and what it is given besides."""
-    way = find_way(by)
-    known = DETECTORS[way.detector]
     if why := unavailable_reason(by, stats.lacks, frequency is not None):
         raise ValueError(why)
+    way = WAYS[by]
+    known = DETECTORS[way.detector]
     if unknown := sorted(set(hyperparameters) - set(way.hyperparameters)):
         raise ValueError(f"by {by}: no hyperparameter {unknown[0]!r}; known: {', '.join(way.hyperparameters)}")
     options = {name: hyperparameters.get(name, known.hyperparameters[name]) for name in way.hyperparameters}
@@ -265,16 +264,12 @@ def _resolve(
     return way, options, given
 
 
-def find_way(by: str) -> Way:
-    """The way of that name, or a ValueError that names all of them."""
+def unavailable_reason(by: str, lacks: Mapping[str, str], has_corpus: bool) -> str:
+    """Why texts can't be coloured this way, empty where they can; `lacks` as `TokenStats.lacks`. ValueError, with all
+    ways, for one that there is not."""
     if by not in WAYS:
         raise ValueError(f"tokens can't be coloured by {by!r}; known: {', '.join(WAYS)}")
-    return WAYS[by]
-
-
-def unavailable_reason(by: str, lacks: Mapping[str, str], has_corpus: bool) -> str:
-    """Why texts can't be coloured this way, empty where they can; `lacks` as `TokenStats.lacks`."""
-    known = DETECTORS[find_way(by).detector]
+    known = DETECTORS[WAYS[by].detector]
     for column in ("token_ids", *known.reads):
         if column in lacks:
             return f"colouring tokens by {by} is not applicable: {lacks[column]}"
@@ -410,24 +405,16 @@ def fragment(views: Mapping[str, TokenView]) -> str:
     first = next(iter(views.values()))
     if any((view.by, view.options, view.corpus) != (first.by, first.options, first.corpus) for view in views.values()):
         raise ValueError("strips that share a legend need the same way to colour and the same hyperparameters")
-    return str(_template().fragment(views))
+    return str(_macros().fragment(views))
 
 
 def page(title: str, texts: Mapping[str, Sequence[TokenView]], notes: Iterable[str] = ()) -> str:
     """A standalone page: each text's heading and strips, one a way to colour, below their legends and the notes."""
-    return str(_template().page(title, texts, notes))
+    return str(_macros().page(title, texts, notes))
 
 
-@cache
-def _template() -> Any:
-    """The macros of token_view.html."""
-    from jinja2 import Environment, FileSystemLoader
-
-    here = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["show"] = show
-    environment.globals |= {"long_token": LONG_TOKEN, "most_left_out": LEFT_OUT}
-    return environment.get_template("token_view.html").module
+def _macros() -> Any:
+    return macros("token_view.html", show=show, long_token=LONG_TOKEN, most_left_out=LEFT_OUT)
 
 
 def show(text: str) -> Markup:

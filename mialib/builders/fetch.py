@@ -117,14 +117,11 @@ class Fetcher:
 
         try:
             return retrying()(once)
-        except httpx.HTTPStatusError as error:
-            asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
-            said = f"answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
-            raise ConnectionError(f"{url} {said}; what was fetched is kept, a later run goes on from it") from None
-        except EndlessError as error:
-            raise ConnectionError(f"{error}; what was fetched is kept, a later run goes on from it") from None
-        except httpx.HTTPError as error:
-            said = f"{type(error).__name__} ({error})"
-            raise ConnectionError(f"{url}: {said}; what was fetched is kept, a later run goes on from it") from None
+        except (httpx.HTTPError, EndlessError) as error:
+            said = str(error) if isinstance(error, EndlessError) else f"{url}: {type(error).__name__} ({error})"
+            if isinstance(error, httpx.HTTPStatusError):
+                asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
+                said = f"{url} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
+            raise ConnectionError(f"{said}; what was fetched is kept, a later run goes on from it") from None
         except ValueError as error:
             raise ValueError(f"{url}: {error}") from None

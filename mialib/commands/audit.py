@@ -268,9 +268,9 @@ def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int,
         language,
         sources=tuple(sources),
     )
-    found = blind_tables.measure(both, both.name, ["auc"])
+    found = blind_tables.measure_blind(both, both.name, ["auc"])
     if not any(r.ours is not None for r in found):
-        found = blind_tables.measure(replace(both, sources=()), both.name, ["auc"])
+        found = blind_tables.measure_blind(replace(both, sources=()), both.name, ["auc"])
     measured = [r for r in found if r.ours is not None]
     return {
         "baselines": [

@@ -680,7 +680,7 @@ def bench(
         _check_stdout_is_open()
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
-        found = speed.measure(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
+        found = speed.time_ways(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
         say(f"{printed(speed.bench_table(found))}\n\n{speed.describe(found)}\n")
         measured.append(asdict(found))
     if json_file:

@@ -46,15 +46,6 @@ def test_flops_are_those_counted_by_hand():
     assert logits_bytes(TINY, 4) == 80_000
 
 
-def test_a_gated_mlp_has_three_matrices():
-    assert Geometry("llama", 1, 8, 2, 24, 10).multiplied_parameters == 4 * 64 + 3 * 8 * 24 + 80
-
-
-def test_the_largest_models_work_is_what_the_notes_say():
-    flops = forward_flops(bench.GEOMETRIES["pythia-6.9b"], [120] * 776)
-    assert flops == pytest.approx(1.24e15, rel=0.005)
-
-
 def test_roofline_is_work_over_rate():
     least = roofline(TINY, [3, 1], flops_per_second=1e6, bytes_per_second=1e5, weight_bytes=2)
     assert least == pytest.approx(
@@ -70,7 +61,7 @@ def test_roofline_is_work_over_rate():
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_geometry_is_its_model(name):
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(bench.make_config(bench.GEOMETRIES[name]))
+        model = AutoModelForCausalLM.from_config(bench.GEOMETRIES[name].config)
     assert model.num_parameters() == PARAMETERS[name]
 
 
@@ -83,12 +74,6 @@ def test_texts_are_as_long_as_drawn_and_the_same_each_time():
     assert (longer >= 0).all() and (longer < 8).all(), "a text ends with the word that reaches its length"
     assert bench.make_texts(40)[0] == texts
     assert any(text != text.lower() for text in texts), "lowercasing them changes them"
-
-
-def test_lengths_are_shared_as_in_wikimia():
-    lengths = np.array(bench.draw_lengths(20_000))
-    assert np.mean(lengths < 40) == pytest.approx(776 / 1650, abs=0.02)
-    assert np.mean(lengths > 200) == pytest.approx(82 / 1650, abs=0.01)
 
 
 def test_ways_take_turns():
@@ -115,18 +100,7 @@ def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geomet
     command = ["bench", "--geometry", "tiny", "--geometry", "tiny-llama", "--texts", "3", "--rounds", "2"]
     found = CliRunner().invoke(app, [*command, "--threads", "1", "--json", str(path)])
     assert found.exit_code == 0, found.output
-    caption, header = found.stdout.splitlines()[:2]
-    assert caption == "Passes over a model of the shape of tiny"
-    for column in (
-        "passes",
-        "seconds",
-        "tokens/s",
-        "times as long as ours",
-        "peak memory (MB)",
-        "product",
-        "product rate",
-    ):
-        assert column in header
+    assert found.stdout.startswith("Passes over a model of the shape of tiny\n")
     tiny, llama = json.loads(path.read_text())
     assert [row["name"] for row in tiny["rows"]] == [
         bench.FLOOR,
@@ -152,15 +126,15 @@ def test_a_row_that_does_other_work_is_an_error(tiny_geometries, monkeypatch):
     of_one = bench.score_alone
     monkeypatch.setattr(bench, "score_alone", wrong)
     with pytest.raises(ValueError, match=r"log_prob of one way .* lies 0.01 from another's, more than 0.001"):
-        bench.measure("tiny", n_texts=2, n_rounds=1, n_threads=1)
+        bench.time_ways("tiny", n_texts=2, n_rounds=1, n_threads=1)
 
 
 def test_an_unknown_geometry_and_one_that_does_not_fit_are_said(tiny_geometries, monkeypatch):
     with pytest.raises(ValueError, match="unknown geometry 'pythia-7b'; known: pythia-70m, "):
-        bench.measure("pythia-7b")
+        bench.time_ways("pythia-7b")
     monkeypatch.setattr(bench, "free_bytes", lambda device: 10**9)
     with pytest.raises(OSError, match=r"geometry tiny needs 2\.0 GB of memory in float32, and cpu has 1\.0 GB free"):
-        bench.measure("tiny", n_texts=2)
+        bench.time_ways("tiny", n_texts=2)
 
 
 def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):

@@ -149,7 +149,7 @@ def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path):
     mixed = dated_file(tmp_path / "mixed.jsonl", (1980, 2024), (1980, 2024))
     few = dated_file(tmp_path / "few.jsonl", (1980, 2010), (2015, 2024), n=4)
     leaks, does_not, unknown = pages.leak_note(f"{older}, {mixed}, {older}, {few}").data.split("\n")
-    year = blind_tables.measure(load_benchmark(older), older, ["auc"], kinds=["year"])[0].interval
+    year = blind_tables.measure_blind(load_benchmark(older), older, ["auc"], kinds=["year"])[0].interval
     assert leaks == (
         f"- **`{older}` leaks**: latest year, which sees the texts and no model, tells its members with an AUC of "
         f"{year}. So an AUC on it says little of membership."
@@ -179,7 +179,7 @@ def test_a_benchmark_with_domains_is_measured_whole_and_by_domain(leaking_file):
     results, source = blind_tables.measure_parts(str(leaking_file))
     assert list(dict.fromkeys(r.column for r in results)) == [f"{leaking_file}{d}" for d in ("", ", a", ", b")]
     whole = {r.row: r.ours for r in results if r.column == str(leaking_file) and r.metric == "auc"}
-    assert whole == {r.row: r.ours for r in blind_tables.measure(load_benchmark(str(leaking_file)), "b", ["auc"])}
+    assert whole == {r.row: r.ours for r in blind_tables.measure_blind(load_benchmark(str(leaking_file)), "b", ["auc"])}
     assert (source["members"], source["non_members"]) == (40, 40)
 
 
@@ -212,7 +212,7 @@ def test_the_command_prints_a_row_a_baseline(leaking_file):
     ran = CliRunner().invoke(app, ["blind", str(leaking_file)])
     assert ran.exit_code == 0, ran.output
     tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
-    [result] = [r for r in blind_tables.measure(LEAKING, "b", ["auc"], kinds=["tfidf"])]
+    [result] = [r for r in blind_tables.measure_blind(LEAKING, "b", ["auc"], kinds=["tfidf"])]
     assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
 
 

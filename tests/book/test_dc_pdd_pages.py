@@ -12,10 +12,9 @@ from scipy.stats import rankdata
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
 from mialib.book import figures, results, tables, token_view
-from mialib.book.published import printed, published_along
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
-from mialib.metrics import Comparison, Interval, auc
+from mialib.metrics import auc
 from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
 from mialib.text import count_words
 from mialib.token_stats import TokenRow, TokenStats
@@ -89,13 +88,6 @@ def test_scores_of_a_prefix_are_those_of_its_statistics(stats, frequency):
     np.testing.assert_allclose(dc_pdd, detect("dc_pdd", prefix, frequency=frequency))
 
 
-def test_the_frequencies_are_smoothed_as_the_library_does_it(frequency):
-    for page in ("dc_pdd_tables_2_3", "dc_pdd_table_4"):
-        log_p_ref = method_of(page)["smoothed_log_p"](frequency.counts)
-        np.testing.assert_allclose(log_p_ref, frequency.log_probability)
-        assert np.exp(log_p_ref).sum() == pytest.approx(1)
-
-
 def test_without_a_corpus_dc_pdd_is_the_bounded_probability(inputs):
     names, n_entries = method_of("dc_pdd_table_4", stats=inputs.stats), len(inputs["frequency"].counts)
     for row, score in zip(inputs.stats, names["scores_of"](np.zeros(n_entries, int), a=10), strict=True):
@@ -110,11 +102,6 @@ def test_ablation_ends_at_dc_pdd_and_begins_without_a_bound(inputs):
         np.testing.assert_array_equal(scores, scores_of(inputs, "dc_pdd", a=0.001, **options))
     np.testing.assert_array_equal(cld, [ablation(row, log_p_ref, 5)[0] for row in inputs.stats])
     assert (lup <= 0.001).all()
-
-
-def test_a_detector_without_its_input_says_what_is_missing(model_folder, benchmark_file):
-    with pytest.raises(ValueError, match="'dc_pdd' needs frequency="):
-        scores_of(load_inputs(Target(model=model_folder, benchmark=benchmark_file)), "dc_pdd")
 
 
 # --- the search for a pair of texts ---
@@ -207,57 +194,7 @@ def test_short_counts(number, text):
 # --- stars ---
 
 
-def test_the_papers_marks_are_those_of_the_numbers():
-    markers = {
-        row: marker
-        for row, (_, marker) in printed("dc-pdd", {"auc": "table-2"}, "WikiMIA / GPT-NeoX-20B")["auc"].items()
-    }
-    assert [row for row, marker in markers.items() if marker] == ["DC-PDD"]
-    assert set(markers) == set(published_along("dc-pdd", "table-2", "WikiMIA / GPT-NeoX-20B", "auc"))
-    assert not any(marker for _, marker in printed("dc-pdd", {"auc": "table-2"}, "WikiMIA / Llama-13B")["auc"].values())
-
-
-@pytest.mark.parametrize(("better", "marker"), [(True, "*"), (False, "")])
-def test_ours_is_starred_where_it_is_significantly_better(better, marker):
-    rng = np.random.default_rng(0)
-    labels, column = np.repeat([1, 0], 100).astype(np.int8), "PatentMIA / Qwen1.5-14B"
-    noise = rng.normal(size=200)
-    strong, weak = noise + 3 * labels, noise + 0.5 * labels
-    scores = {"dc_pdd": strong if better else weak, "min_k": weak if better else strong}
-    items = {"auc": "table-2", "tpr_at_5_fpr": "table-3"}
-    found = results.measure(
-        labels,
-        scores,
-        "many",
-        items,
-        printed=printed("dc-pdd", items, column),
-        published_column=column,
-        star=("dc_pdd", "min_k"),
-    )
-    by_row = {(r.metric, r.row): r for r in found}
-    for metric in items:
-        assert by_row[metric, "DC-PDD"].marker == marker and by_row[metric, "Min-K% Prob"].marker == ""
-        assert by_row[metric, "DC-PDD"].published_marker == "*"
-    table = tables.results_table(found, "auc")
-    assert table.iloc[0, 0] == "0.689*" and str(table.iloc[0, 1]).endswith(f"]{marker}")
-
-
-def test_no_star_without_both_detectors(inputs):
-    scores = {"dc_pdd": None, "ppl": inputs.labels.astype(float)}
-    assert {r.marker for r in results.measure(inputs.labels, scores, "c", star=("dc_pdd", "min_k"))} == {""}
-
-
 # --- equivalence ---
-
-
-def test_equivalence_needs_the_whole_interval_within_the_margin():
-    near, wide, far = (Comparison(Interval(*ends), 0.5) for ends in [(0, -0.01, 0.02), (0, -0.03, 0.01), (1, 0.9, 1.1)])
-    table = tables.comparison_table({"near": near, "wide": wide, "far": far}, "difference", 0.02)
-    assert table[results.ONE_SEED].tolist() == ["holds", "open", "fails"]
-    assert list(table.columns) == ["difference", results.ONE_SEED], "its p-value would be of another claim"
-    assert "**holds** for near" in results.one_seed_text("they are the same", {"near": near}, 0.02)
-    counted = results.count_outcomes({"a": near, "b": wide, "c": wide}, 0.02)
-    assert counted == "of 3 comparisons 1 hold, 0 fail, 2 stay open"
 
 
 # --- the pages, in this process: every cell of each, with a tiny model and parameters as papermill's -p gives them ---
@@ -319,12 +256,6 @@ def test_the_bound_is_chosen_on_the_given_texts_alone(run):
     assert not set(val_idx) & set(names["test_idx"])
 
 
-def test_figure_3b_says_which_lengths_the_texts_do_not_have(run):
-    names, found = run("dc_pdd_figure_3b", corpora="-")
-    assert "512 words are left out, as 16 of 16 texts are shorter" in "\n".join(names["notes"])
-    assert not any("512" in result.column for result in found)
-
-
 def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, benchmark_file, tiny_model):
     models = [model_folder, tiny_model("gpt_neox", num_hidden_layers=3)]
     names, found = run("dc_pdd_figure_3a", models=",".join(models), corpora="-", detectors="ppl,ref")
@@ -344,10 +275,3 @@ def test_figure_3b_has_small_ref_of_the_same_cut_texts(run, model_folder, benchm
         [ours] = [r.ours for r in found if r.row == "Small Ref" and r.column.endswith(f", {n} words")]
         cut = load_inputs(whole.target.but(n_words=n))
         assert ours == pytest.approx(auc(cut.labels, scores_of(cut, "ref")))
-
-
-def test_table_1_has_the_papers_whole_table(run):
-    names, _ = run("dc_pdd_table_1")
-    assert list(names["about"]) == ["WikiMIA", "BookMIA", "PatentMIA"]
-    assert list(names["table"].columns) == ["Data source", "Language", "Text length", "#Examples"]
-    assert names["applicable"][-2] == "OpenAI models released before 2023" and len(names["applicable"]) == 6

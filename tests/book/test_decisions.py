@@ -1,7 +1,6 @@
 """Sets of texts, and the page's thresholds, p-values, tests and tables, as its cells define them."""
 
 import math
-import re
 
 import matplotlib
 import numpy as np
@@ -37,29 +36,6 @@ def test_the_pages_thresholds_and_p_values_are_those_of_the_library(n, ties):
             k = allowed(n, fpr)
             assert (k, METHOD["threshold"](known, k)) == (decision.n_allowed, decision.threshold)
             assert PAGE["true_fpr"](known, k) == decision.fpr
-
-
-@pytest.mark.parametrize("sizes", [[], [0], [0, 5], [-1, 2]])
-def test_wrong_sizes_of_sets_are_an_error_that_names_them(sizes):
-    for function, given in ((d.false_alarms, ()), (d.power, (np.arange(10.0),))):
-        tests = TESTS if function is d.false_alarms else TESTS["rank sum"]
-        with pytest.raises(ValueError, match=re.escape(f"each is 1 text or more; got {sizes}")):
-            function(np.arange(10.0), *given, sizes, 5, tests)
-
-
-def test_sets_are_drawn_from_lists_of_scores_that_hold_as_many():
-    rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="a set of 6 of 5 other texts: too few"):
-        d.false_alarms(np.arange(10.0), [1, 6], 5, TESTS, n_draws=3)
-    with pytest.raises(ValueError, match=r"each is 1 text or more; got \[0\]"):
-        d.draw_sets(np.arange(10.0), None, 0, 5, 3, rng)
-    with pytest.raises(ValueError, match="scores of non-members: a list is needed"):
-        d.draw_sets(np.ones((10, 2)), None, 2, 5, 3, rng)
-    with pytest.raises(ValueError, match="scores of the others: a list is "):
-        d.draw_sets(np.arange(10.0), np.array(1.0), 2, 5, 3, rng)
-    assert d.split_sizes([1, 20, 50], 30) == ([1, 20], [50])
-    with pytest.raises(ValueError, match="no set of 50, 100 texts can be drawn from 30"):
-        d.split_sizes([50, 100], 30)
 
 
 def test_drawn_sets_are_called_as_their_p_values_say():
@@ -153,14 +129,6 @@ def test_a_detector_whose_highest_scores_tie_is_named():
     assert "No detector" in PAGE["tied_text"]({"PPL": np.arange(5.0)})
 
 
-def test_right_calls_by_hand():
-    """1% members, TPR 0.5, FPR 5%: 0.005 / (0.005 + 0.0495)."""
-    right_calls = METHOD["right_calls"]
-    assert right_calls(0.5, 0.05, 0.01) == pytest.approx(0.005 / 0.0545)
-    assert right_calls(0.5, 0.1, 0.01) == pytest.approx(0.005 / 0.104)
-    assert right_calls(0.5, 0.0, 0.01) == 1.0
-
-
 def test_right_calls_are_told_from_the_true_fprs_mean_and_not_from_the_scores_that_chose_the_threshold():
     """Of 99 known non-members none may lie above at 1%, and that is no FPR of 0: it is 1/100 on average."""
     known, members = np.arange(99.0), np.array([97.0, 98.0, 99.0, 100.0])
@@ -206,8 +174,6 @@ def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
     assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
     table = PAGE["p_value_table"](fprs, {"members": (members, known)}, "lab/en")
     assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"
-    sizes, too_large = d.split_sizes([1, 2, 5, 10, 20, 50, 100], min(len(held_out), len(members)))
-    assert too_large == [50, 100] and list(d.false_alarms(held_out, sizes[:2], 10, TESTS, 20)["rank sum, 5%"]) == [1, 2]
 
 
 def test_the_figure_draws_each_groups_distribution():

@@ -12,10 +12,12 @@ from IPython.core.interactiveshell import InteractiveShell
 matplotlib.use("Agg")
 
 from mialib.book import figures, tables
-from mialib.book.results import ONE_SEED, VERDICTS, Result
+from mialib.book.results import VERDICTS, Result
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT
+
+PANELS = {"": {"PPL": {1: Interval(0.6, 0.5, 0.65)}}}
 
 
 def result(row, column, value, published=None):
@@ -24,7 +26,7 @@ def result(row, column, value, published=None):
 
 def test_lines_pass_through_the_estimates_and_bars_end_at_the_interval():
     curves = {"PPL": {1: Interval(0.6, 0.5, 0.65), 2: Interval(0.7, 0.6, 0.75)}}
-    axes = figures.lines_with_intervals(curves, xlabel="x").axes[0]
+    axes = figures.lines_in_panels({"": curves}, xlabel="x").axes[0]
     container = axes.containers[0]
     np.testing.assert_allclose(container.lines[0].get_ydata(), [0.6, 0.7])
     ends = [segment[:, 1].tolist() for segment in container.lines[2][0].get_segments()]
@@ -94,18 +96,11 @@ def test_no_page_chooses_a_colour_of_its_own(path):
     assert not re.findall(r"figures\.COLORS|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
 
 
-def test_dots_of_detectors_have_the_detectors_colours():
-    point = {"row": Interval(0.6, 0.5, 0.7)}
-    axes = figures.dots_in_panels({"panel": {"SURP": point, "PPL": point}}).axes[0]
-    drawn = {container.get_label(): container.lines[0].get_color() for container in axes.containers}
-    assert drawn == {name: figures.DETECTOR_STYLES[name]["color"] for name in ("SURP", "PPL")}
-
-
 def test_text_in_a_figure_stays_text():
     with matplotlib.rc_context():
         figures.use_style()
         svg = io.StringIO()
-        figures.lines_with_intervals({"PPL": {1: Interval(0.6, 0.5, 0.65)}}, xlabel="texts").savefig(svg, format="svg")
+        figures.lines_in_panels(PANELS, xlabel="texts").savefig(svg, format="svg")
     assert ">texts</text>" in svg.getvalue() and ">PPL</text>" in svg.getvalue()
 
 
@@ -113,9 +108,7 @@ def test_the_same_figure_is_the_same_file():
     with matplotlib.rc_context():
         figures.use_style()
         show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
-        first, again = (
-            show(figures.lines_with_intervals({"PPL": {1: Interval(0.6, 0.5, 0.65)}}, xlabel="texts")) for _ in range(2)
-        )
+        first, again = (show(figures.lines_in_panels(PANELS, xlabel="texts")) for _ in range(2))
     assert first == again and "<svg" in first and "dc:date" not in first
 
 
@@ -163,18 +156,6 @@ def test_a_forest_plot_has_each_test_with_its_interval_its_margin_and_its_verdic
     assert [label.get_text() for label in axes.get_yticklabels()] == ["English", "English"]
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["✓ supported: 1", "? inconclusive: 1"]
-
-
-def test_the_table_prints_ours_with_its_interval_and_the_published_number():
-    table = tables.results_table([result("PPL", "m on b", 0.7, 0.6)], "auc")
-    assert table.loc["PPL"].tolist()[-1].startswith("0.700 [0.650, 0.720]")
-    assert table.loc["PPL"].tolist()[0].startswith("0.600")
-
-
-def test_a_table_of_no_comparisons_is_empty_and_has_its_columns():
-    assert tables.comparison_table({}, "difference").columns[0] == "difference"
-    assert list(tables.comparison_table({}, "difference", margin=0.02).columns) == ["difference", ONE_SEED]
-    assert tables.comparison_table({"a": None}, "difference").loc["a", ONE_SEED] == "not applicable"
 
 
 def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from conftest import random_rows
+from page_code import functions_of
 
 import mialib
-from mialib.book.leaderboard import AHEAD, Board, best_of_noise
+from mialib.book.leaderboard import AHEAD, Board
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc_interval, compare_auc
 from mialib.model_selection import stratified_split
@@ -66,8 +67,8 @@ def test_the_second_half_is_shown_once_and_closes_the_board(stats, board):
 
 def test_labels_are_not_handed_out(stats, board):
     board.submit(ppl)
-    held = [value for name, value in vars(board).items() if name != "_halves"]
-    assert not any(np.array_equal(value, LABELS) for value in held if isinstance(value, np.ndarray))
+    held = [value for value in vars(board).values() if isinstance(value, np.ndarray)]
+    assert not any(np.array_equal(value, LABELS) for value in held)
     seen = []
     board.submit(lambda row: seen.append(len(row.log_prob)) or 0.0)
     assert sorted(seen) == list(range(5, 5 + N)) != seen, "in another order than the benchmark's, members first"
@@ -79,29 +80,18 @@ def test_a_detector_that_sorts_in_place_changes_nothing(stats, board):
     assert np.array_equal(stats.log_prob, before)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda row: np.nan, r"gives nan for a text of \d+ tokens"),
-        (lambda row: None, "returns one finite number; this one gives None"),
-        (lambda row: row.log_prob, "returns one finite number; this one gives an array of shape"),
-    ],
-)
-def test_what_is_no_detector_is_refused_and_not_counted(board, wrong, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("wrong", [lambda row: np.nan, lambda row: None, lambda row: row.log_prob])
+def test_what_is_no_detector_is_refused_and_not_counted(board, wrong):
+    with pytest.raises(ValueError, match=r"one finite number; .* for a text of \d+ tokens"):
         board.submit(wrong)
     assert board.n_submissions == 0
-
-
-def test_nothing_to_reveal_and_labels_that_do_not_fit(stats, board):
     with pytest.raises(ValueError, match="nothing was submitted"):
         board.reveal()
-    with pytest.raises(ValueError, match="3 labels do not fit statistics of 80 texts"):
-        Board(stats, [0, 1, 1])
 
 
 def test_the_best_of_many_random_detectors_looks_good_on_the_first_half_alone():
-    found = best_of_noise([1, 50], 100, 100, n_rounds=300)
+    best_of_noise = functions_of("leaderboard")["best_of_noise"]
+    found = best_of_noise([1, 50], np.repeat([1, 0], 100), n_rounds=300)
     first, second = found[50]
     assert abs(found[1][0].mean() - 0.5) < 0.01 and abs(second.mean() - 0.5) < 0.01
     # The expected largest of 50 standard normals is 2.25; the AUC's standard error is sqrt((m + n + 1) / (12 m n)).

@@ -109,19 +109,6 @@ def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
         token_view.typical_pair(LABELS, scores, 50)
 
 
-@pytest.mark.parametrize(
-    ("is_member", "threshold", "says"),
-    [
-        (True, -3.0, "above it: called a member. Right: the model has seen it."),
-        (False, -3.0, "above it: called a member. Wrong: the model has never seen it."),
-        (True, -2.5, "not above it: not called a member. Wrong"),
-        (False, -2.0, "not above it: not called a member. Right"),
-    ],
-)
-def test_the_conclusion_says_whether_the_decision_is_right(is_member, threshold, says):
-    assert functions_of("min_k_figure_1")["conclude"](-2.5, threshold, is_member).startswith(says)
-
-
 # --- books ---
 
 

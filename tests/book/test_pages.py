@@ -25,10 +25,6 @@ def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
     assert listed[1].column == "b on x"
 
 
-def test_a_field_that_is_left_out_keeps_its_default():
-    assert [t.n_neighbors for t in targets("a, b", "x", n_neighbors=["-", 5])] == [100, 5]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -71,10 +67,6 @@ def test_columns_are_loaded_of_each_target_and_scored_when_asked(monkeypatch, mo
 )
 def test_a_parameter_is_a_list(value, expected):
     assert as_list(value) == expected
-
-
-def test_a_name_that_papermill_takes_for_a_number_is_a_name_again():
-    assert [t.column for t in targets(5, [6])] == ["5 on 6"]
 
 
 def test_a_value_that_no_target_can_have_is_said_in_one_line():
@@ -168,9 +160,4 @@ def test_cells_that_a_reader_runs_in_any_order_raise_no_false_alarm(cells, monke
     monkeypatch.setattr(pages, "get_ipython", lambda: shell)
     shell.user_ns["In"] = ["", *cells, "pages.begin()"]
     pages.begin()
-    pages.begin()
-
-
-def test_outside_ipython_nothing_is_checked(monkeypatch):
-    monkeypatch.setattr(pages, "get_ipython", lambda: None)
     pages.begin()

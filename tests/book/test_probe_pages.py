@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 from mialib.book import pages, probe_tables, tables
-from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC, measure, probe_column
+from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC, probe_column
 from mialib.book.published import printed_table
 from mialib.book.results import BOTH, load_results
 from mialib.metrics import auc, auc_interval, tpr_at_fpr
@@ -56,7 +56,7 @@ def made(target, unseen_file, masked_folder):
 
 def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
     assert len(made.test_idx) == 0.8 * N and not set(made.test_idx) & set(made.val_idx)
-    results = measure(made, "here", {"auc": "table-2", "tpr_at_5_fpr": "table-3"})
+    results = made.results("here", {"auc": "table-2", "tpr_at_5_fpr": "table-3"})
     rows = list(dict.fromkeys(result.row for result in results))
     assert rows[:6] == list(BASELINES.values()) and rows[-1] == REAL
     lacking = {metric: [r for r in results if r.metric == metric and r.ours is None] for metric in BOTH}
@@ -71,19 +71,19 @@ def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
 
 def test_published_numbers_stand_beside_ours_by_the_papers_own_rows(made):
     column = "ArxivMIA / TinyLLaMA-1.1B"
-    results = {r.row: r for r in measure(made, "here", {"auc": "table-2"}, column)}
+    results = {r.row: r for r in made.results("here", {"auc": "table-2"}, column)}
     assert results["Loss Attack"].published == 0.451 and results[REAL].published == 0.571
     assert results["Smaller Model"].published is None and results["DC-PDD"].ours is None
 
 
 def test_a_field_is_judged_on_its_test_texts_alone(made):
     cs = np.flatnonzero(np.array(made.inputs.benchmark.domains) == "cs")
-    [result] = [r for r in measure(made, "here: cs", {"auc": "table-2"}, domain="cs") if r.row == REAL]
+    [result] = [r for r in made.results("here: cs", {"auc": "table-2"}, domain="cs") if r.row == REAL]
     assert result.column == "here: cs"
     judged = np.intersect1d(cs, made.test_idx)
     assert result.ours == pytest.approx(auc(made.inputs.labels[judged], made.scores[REAL][judged]))
     with pytest.raises(ValueError, match="no texts of 'physics'; it has: cs, math"):
-        measure(made, "here: physics", {"auc": "table-2"}, domain="physics")
+        made.results("here: physics", {"auc": "table-2"}, domain="physics")
 
 
 def test_a_benchmarks_own_validation_texts_are_chosen_on(target, unseen_file):
@@ -292,18 +292,12 @@ def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_
     inputs = load_inputs(Target(model=model, benchmark="arxiv_mia", n_words=16, **given))
     found = probe_column(inputs, {REAL: "arxiv_mia"}, n_training=200)
     assert len(found.test_idx) == 1600 and len(found.val_idx) == 400
-    results = measure(found, "here", {"auc": "table-2"}, "ArxivMIA / TinyLLaMA-1.1B")
+    results = found.results("here", {"auc": "table-2"}, "ArxivMIA / TinyLLaMA-1.1B")
     assert {r.row for r in results} >= {*BASELINES.values(), "DC-PDD", "SURP", REAL}
     assert SYNTHETIC not in {r.row for r in results}
     assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in results)
     domains = np.array(found.inputs.benchmark.domains)[found.test_idx]
     assert [int((domains == field).sum()) for field in ("cs", "math")] == [640, 960]
-
-
-def test_quoted_texts_are_no_markdown():
-    shown = tables.quoted({"a": "# no heading `x` [link](y) " + "word " * 40}).data
-    assert shown.startswith("**a**") and "~~~~text\n# no heading `x` [link](y)" in shown
-    assert max(map(len, shown.splitlines())) <= 76
 
 
 def test_the_average_tpr_is_over_our_columns_beside_the_papers_average(target, unseen_file, tmp_path):

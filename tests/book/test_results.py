@@ -53,12 +53,6 @@ def test_measure_puts_the_published_number_beside_ours(inputs):
     assert printed("dc-pdd", {"auc": "table-2"}, None) == {}
 
 
-def test_the_rows_of_a_sweep_know_which_values_are_printed(scores):
-    beside = printed("dc-pdd", {"auc": "table-5"}, "PatentMIA / Qwen1.5-14B")
-    found = measure(LABELS, {"0.0003": scores["ppl"], "0.01": scores["min_k"]}, "c", printed=beside)
-    assert [(r.row, r.published) for r in found] == [("0.0003", None), ("0.01", 0.689)]
-
-
 def test_a_star_marks_what_is_significantly_better_in_its_own_row_alone(scores):
     found = measure(LABELS, scores, "c", ["auc", "tpr_at_5_fpr"], star=("min_k", "ppl"))
     assert [r.marker for r in found if r.metric == "auc"] == ["*", ""]
@@ -184,11 +178,6 @@ def test_no_cell_heading_or_caption_holds_html_and_a_long_table_says_that_it_is_
     assert "<img" not in html and html.count("&lt;img") >= 8
     long = tables.html(pd.DataFrame({"x": range(1000)}))
     assert "1000 rows" in long and len(long) < 20_000
-
-
-def test_a_table_as_commands_print_it():
-    assert tables.printed(pd.DataFrame({"x": [1]}, index=["a"]).rename_axis(columns="What")) == "What\n   x\na  1"
-    assert tables.printed(pd.DataFrame({"x": [1]}, index=["a"])) == "   x\na  1"
 
 
 def test_sizes_have_no_interval():

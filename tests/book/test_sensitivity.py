@@ -18,12 +18,12 @@ from mialib import metrics
 from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.attacks.unseen import unseen_texts
 from mialib.book import sensitivity
-from mialib.book.other_passes import code_of, other_statistics
+from mialib.book.other_passes import other_statistics
 from mialib.book.sensitivity import NotApplicable, Setup, Texts
 from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
-from mialib.metrics import auc, auc_interval, compare_auc, tpr_at_fpr
+from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import TokenStats
 
@@ -39,7 +39,7 @@ def reading(beginning):
 
 
 def measure_all(setup, readings=READINGS):
-    return [found for reading in readings for found in sensitivity.measure(setup, reading)]
+    return [found for reading in readings for found in sensitivity.compare_reading(setup, reading)]
 
 
 def scores_of(beginning, setup):
@@ -86,12 +86,6 @@ def test_a_threshold_at_exactly_five_percent_counts_for_us_and_not_strictly():
     points = sensitivity.roc_points(members, non_members)
     assert sensitivity.at_most(*points) == pytest.approx(2 / 3)
     assert METHOD["strictly_below"](*points) == pytest.approx(1 / 3)
-
-
-def test_the_nearest_fpr_may_lie_above_five_percent():
-    members, non_members = np.array([13.5, 12.5]), np.arange(14.0)  # 1/14 = 0.071 is nearer than 0
-    assert METHOD["nearest"](*sensitivity.roc_points(members, non_members)) == 1.0
-    assert sensitivity.at_most(*sensitivity.roc_points(members, non_members)) == 0.5
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -169,14 +163,6 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
     assert tpr.low <= tpr.estimate <= tpr.high
 
 
-def test_by_another_rule_the_difference_is_between_the_rules():
-    labels, ours, _, _ = noisy()
-    members, non_members = ours[labels == 1], ours[labels == 0]
-    found = sensitivity.compare_tprs(labels, ours, ours, METHOD["interpolated"])
-    points = sensitivity.roc_points(members, non_members)
-    assert found.estimate == pytest.approx(METHOD["interpolated"](*points) - tpr_at_fpr(labels, ours))
-
-
 # --- readings of detectors, by hand ---
 
 
@@ -193,7 +179,7 @@ def test_min_k_of_an_empty_set_is_nan_and_otherwise_the_mean_of_the_lowest():
     texts, other = PAGE["min_k_of"](setup.whole, np.floor)
     np.testing.assert_allclose(other["min_k"], [np.nan, -4, -8, -9.5])
     np.testing.assert_allclose(texts.ours["min_k"], [-3, -4, -8, -9.5])
-    [found] = sensitivity.measure(setup, reading("k% of n tokens: ⌈nk/100⌉ (whole"))
+    [found] = sensitivity.compare_reading(setup, reading("k% of n tokens: ⌈nk/100⌉ (whole"))
     assert (found.n_changed, found.n_dropped, found.n_texts) == (2, 0, 4), "9 tokens make two, 11 three"
 
 
@@ -215,14 +201,8 @@ def test_rows_move_up_past_a_dropped_score():
     np.testing.assert_allclose(shuffled[order[:3]], [left[i] for i in order if i != 1])
 
 
-def test_two_passes_brought_together_otherwise():
-    log_prob, other = np.array([-1.0, -3.0]), np.array([-4.0, -1.0, -1.0, -2.0])
-    assert METHOD["difference"](log_prob, other) == -2 + 2
-    assert METHOD["ratio_of_sums"](log_prob, other) == -4 / 8
-
-
 def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
-    [found] = sensitivity.measure(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
+    [found] = sensitivity.compare_reading(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
     assert (found.n_changed, found.auc.estimate) == (0, 0)
 
 
@@ -309,13 +289,6 @@ def test_raw_counts_weigh_common_tokens_most():
     np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
 
 
-def test_the_pages_smoothed_frequency_gives_our_dc_pdd(inputs):
-    frequency = inputs["frequency"]
-    np.testing.assert_array_equal(METHOD["smoothed"](frequency.counts), frequency.log_probability)
-    found = PAGE["dc_pdd_of"](Setup(inputs), frequency.log_probability)[1]["dc_pdd"]
-    np.testing.assert_allclose(found, detect("dc_pdd", inputs.stats, frequency=frequency))
-
-
 def test_documents_count_a_token_once(inputs, tmp_path):
     corpus = tmp_path / "few.txt"
     corpus.write_text("mill mill mill mill\nthe mill\n")
@@ -337,7 +310,7 @@ def test_only_dc_pdd_sees_another_length(inputs):
     _, other = reading("DC-PDD, length: DC-PDD cut").scores(setup)
     np.testing.assert_array_equal(other["dc_pdd"], cut["dc_pdd"])
     np.testing.assert_array_equal(other["ppl"], whole["ppl"])
-    [found] = sensitivity.measure(setup, reading("DC-PDD, length: DC-PDD cut"))
+    [found] = sensitivity.compare_reading(setup, reading("DC-PDD, length: DC-PDD cut"))
     heights = {
         name: auc(inputs.labels, scores) for name, scores in whole.items() if name != "dc_pdd" and scores is not None
     }
@@ -409,7 +382,7 @@ def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():
         assert not np.allclose(rounded.float().numpy(), expected, rtol=1e-4), "it is rounded"
 
 
-def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, monkeypatch):
+def test_the_other_pass_reads_the_tokens_that_scoring_reads(inputs):
     model, texts = inputs.target.model, inputs.texts
     stats = other_statistics(model, texts, OTHER)
     for i, row in enumerate(inputs.stats):
@@ -417,25 +390,6 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
         np.testing.assert_allclose(stats["unweighted"][i].log_prob, row.log_prob, atol=1e-4)
         np.testing.assert_allclose(stats["bfloat16"][i].log_prob, row.log_prob, rtol=0.02, atol=0.1)
     assert set(stats) == set(other_statistics(model, texts[:1], OTHER)) == set(OTHER)
-    monkeypatch.setattr("mialib.book.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
-    other_statistics(model, texts, OTHER)
-    edited = OTHER | {"unweighted": lambda logits, targets: 3 * (logits.mean(-1),)}
-    with pytest.raises(pytest.fail.Exception, match="run again"):
-        other_statistics(model, texts, edited)
-
-
-def test_a_page_s_function_is_known_by_its_code_wherever_it_stands():
-    def defined(cell, factor=1.0):
-        namespace = {"__name__": "__main__", "torch": torch, "factor": factor}
-        exec(compile(cell, f"cell {id(namespace)}", "exec"), namespace)
-        return code_of(namespace["f"])
-
-    cell = "def f(x, y=1):\n    return [(lambda z: torch.exp(z) * y)(x)]"
-    assert defined(cell) == defined("\n\n# a comment\n" + cell)
-    for old, new in (("* y", "+ y"), ("exp", "log"), ("y=1", "y=2")):
-        assert defined(cell) != defined(cell.replace(old, new))
-    with pytest.raises(ValueError, match="f reads 'factor' from around it"):
-        defined("def f(x): return factor * x")
 
 
 def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):
@@ -457,15 +411,6 @@ def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
     own = log_p[range(len(ids) - 1), ids[1:]]
     z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
     assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
-
-
-def test_statistics_that_are_not_finite_are_not_applicable(inputs, monkeypatch):
-    def without_mass(logits, targets):
-        return tuple(torch.full((len(logits),), np.nan) for _ in range(3))
-
-    stats = other_statistics(inputs.target.model, inputs.texts, {"none": without_mass})["none"]
-    with pytest.raises(NotApplicable, match="text 0"):
-        sensitivity.rescored(Setup(inputs), ["min_k++"], stats=stats)
 
 
 # --- the whole ledger ---
@@ -496,25 +441,10 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
 
 def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
     monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
-    found = sensitivity.measure(Setup(inputs), reading("sign: negated"))
+    found = sensitivity.compare_reading(Setup(inputs), reading("sign: negated"))
     assert all(
         f.aucs[1].estimate == pytest.approx(1 - f.aucs[0].estimate) and f.tau == pytest.approx(-1) for f in found
     )
-
-
-def test_the_probe_stands_among_the_detectors_on_its_test_texts(inputs):
-    setup = Setup(inputs, unseen="apart", n_training=12)
-    [found] = sensitivity.measure(setup, reading("probe, standardization"))
-    left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
-    rest = inputs.take(left, "rest")
-    probe = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"])
-    labels = rest.labels[probe.test]
-    scores = [of.scores[probe.test] for of in (probe.leaking, probe.chosen)]
-    assert found.auc == compare_auc(labels, *scores).difference
-    assert found.n_texts == len(probe.test) and found.n_detectors == 9
-    texts, _ = reading("probe, standardization").scores(setup)
-    np.testing.assert_array_equal(texts.labels, labels)
-    np.testing.assert_array_equal(texts.ours["ppl"], score_all(rest)["ppl"][probe.test])
 
 
 def test_what_is_not_given_is_not_applicable_and_says_why():
@@ -528,14 +458,14 @@ def test_what_is_not_given_is_not_applicable_and_says_why():
     assert "unseen" in whys["probe, standardization: each split by its own statistics"]
     assert "cannot be cut to 50" in whys["k% of n tokens: ⌈nk/100⌉ (short texts)"]
     api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
-    [found] = sensitivity.measure(api, reading("precision"))
+    [found] = sensitivity.compare_reading(api, reading("precision"))
     assert "API" in found.why and found.auc is None
 
 
 def test_scores_of_one_class_alone_are_no_auc():
     rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
     setup = as_short(made_setup(rows, [1, 1, 0, 0]))
-    [found] = sensitivity.measure(setup, reading("NaN: dropped, rows misalign (members first)"))
+    [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
     assert found.why == "1 of 4 scores are left, at the labels of one class alone"
 
 
@@ -555,13 +485,3 @@ def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monke
     assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
     said = PAGE["summary"](found, margin=0.0).data
     assert said.startswith("Of 4 readings") and of_zlib.reading.choice in said
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_points_of_the_curve_are_those_of_metrics_roc_also_for_a_rule_that_interpolates(seed):
-    rng = np.random.default_rng(seed)
-    labels, scores = np.repeat([1, 0], 500), np.concatenate([rng.normal(1, 1, 500), rng.normal(0, 1, 500)])
-    fpr, tpr = sensitivity.roc_points(scores[:500], scores[500:])
-    expected_fpr, expected_tpr, _ = metrics.roc(labels, scores)
-    assert METHOD["interpolated"](fpr, tpr) == np.interp(0.05, expected_fpr, expected_tpr)
-    assert METHOD["interpolated"](fpr, tpr) >= sensitivity.at_most(fpr, tpr), "25 of 500 is a threshold's own FPR"

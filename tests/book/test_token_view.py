@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mialib.book import token_view
 from mialib.catalog.models import Scorer
 from mialib.commands.cli import app
-from mialib.detectors import DETECTORS, detect
+from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.token_stats import TokenRow, TokenStats
 
@@ -269,11 +269,6 @@ def test_numbers_that_an_api_does_not_give_are_left_out(scored, tokenizer):
     assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
 
 
-def test_the_typical_pair_has_the_median_scores_of_each_class():
-    labels, scores = [0, 1, 1, 0, 1, 0, 0], [5.0, 1.0, 9.0, 2.0, 3.0, 7.0, 4.0]
-    assert token_view.typical_pair(labels, scores) == (4, 6)  # 3 of 1, 3, 9; the lower of 4 and 5 in 2, 4, 5, 7
-
-
 def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
     scores = detect("min_k", scored)
     views = {"log_prob": {"one": view(scored, 2, tokenizer), "two": view(scored, 0, tokenizer)}}
@@ -349,9 +344,3 @@ def test_what_a_page_lacks_is_said_before_anything_is_scored(texts_file, tmp_pat
     found = run(texts_file, "--model", "nowhere", "-o", tmp_path / "out.html", *arguments)
     assert isinstance(found.exception, ValueError) and message in str(found.exception)
     assert not (tmp_path / "out.html").exists()
-
-
-def test_each_way_is_a_detectors():
-    for way in token_view.WAYS.values():
-        assert set(way.hyperparameters) <= set(DETECTORS[way.detector].hyperparameters)
-        assert len(way.levels) == 5

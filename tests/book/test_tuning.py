@@ -10,11 +10,10 @@ from page_code import functions_of, method_of
 from mialib.book import tuning
 from mialib.book.intervals import document_auc_interval
 from mialib.book.published import load_published, printed_column, published_along
-from mialib.book.results import compare
 from mialib.book.tables import describe_options
-from mialib.book.tuning import Gap, TunedTwoWays, choice_table, gap, tune_once, tune_two_ways
+from mialib.book.tuning import Gap, choice_table, gap, tune_once, tune_two_ways
 from mialib.detectors import DETECTORS, detect
-from mialib.metrics import auc, auc_interval, compare_auc
+from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, Candidates, stratified_split
 from mialib.passes.inputs import score_all, score_grid
 
@@ -58,10 +57,6 @@ def test_the_gap_is_never_negative_and_lies_in_its_range(seed):
     found = gap(candidates_of(*scores), MANY)
     assert 0.05 < found.mean <= found.largest
     assert gap(candidates_of(*scores), MANY) == found, "seeded"
-
-
-def test_one_candidate_leaves_no_gap():
-    assert str(gap(candidates_of(np.arange(120)), MANY)) == "0.000 (up to 0.000)"
 
 
 # --- the paper's tables ---
@@ -142,23 +137,6 @@ def test_the_page_of_table_1_chooses_as_the_module_does(inputs, capsys):
     assert said == [f"{known['MinK', metric].ours:.3f}" for metric in ("auc", "auc_held_out")]
 
 
-def test_held_out_scores_are_those_behind_the_held_out_rows(inputs):
-    tuned = tune_two_ways(inputs)
-    assert tuned.labels.tolist() == inputs.labels[tuned.test_idx].tolist()
-    assert {name for name, of in tuned.held_out.items() if of is not None} == {"PPL", "Lower", "Zlib", "MinK", "SURP"}
-    for result in tuned.results():
-        if result.metric == "auc_held_out" and result.ours is not None:
-            assert result.interval == auc_interval(tuned.labels, tuned.held_out[result.row])
-
-
-def test_the_comparison_is_of_the_held_out_texts(inputs):
-    tuned = tune_two_ways(inputs)
-    for name, other in (("SURP", "MinK"), ("PPL", "Zlib")):
-        found = compare(tuned.labels, tuned.held_out, name, other)
-        assert found == compare_auc(tuned.labels, tuned.held_out[name], tuned.held_out[other])
-    assert compare(tuned.labels, tuned.held_out, "SURP", "Ref") is None
-
-
 def test_the_table_of_choices_prints_both_ways(inputs):
     tuned = tune_two_ways(inputs)
     results = tuned.results("here")
@@ -169,29 +147,6 @@ def test_the_table_of_choices_prints_both_ways(inputs):
             printed = " ".join(table.loc[f"here: {result.row}"])
             options = describe_options(tuned.options(result.row)[result.metric])
             assert f"{result}, {options}" in printed and str(tuned.gaps[result.row]) in printed
-
-
-def test_the_share_of_tokens_that_surps_threshold_lets_through(inputs):
-    share = functions_of("surp_table_1")["share_below_threshold"]
-    tuned = tune_two_ways(inputs)
-
-    def at(threshold):
-        candidates = {"SURP": Candidates(({"entropy_threshold": threshold, "k": 10},), np.zeros((1, 60)))}
-        return share(TunedTwoWays(inputs, candidates, {"SURP": 0}, {"SURP": 0}, tuned.test_idx))
-
-    assert at(0.0) == 0 and at(1e9) == 1
-    middle = float(np.median(inputs.stats.entropy))
-    assert at(middle) == pytest.approx(0.5, abs=0.01)
-
-
-def test_two_models_are_compared_by_the_methods_that_both_have(inputs):
-    changed = {"stats": inputs.stats.take(range(59, -1, -1)), "reference": inputs.stats, "lowercase": None}
-    first, second = tune_two_ways(inputs.given(**changed)), tune_two_ways(inputs)
-    both = {name: {"first": first.held_out[name], "second": second.held_out[name]} for name in first.held_out}
-    found = {name: compare(second.labels, scores, "second", "first") for name, scores in both.items()}
-    assert {name for name, comparison in found.items() if comparison is None} == {"Ref", "Lower", "Neighbor"}
-    labels = inputs.labels[second.test_idx]
-    assert found["PPL"] == compare_auc(labels, second.held_out["PPL"], first.held_out["PPL"])
 
 
 # --- documents ---

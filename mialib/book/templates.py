@@ -1,0 +1,19 @@
+"""The HTML templates beside this file."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def macros(name: str, **names: Any) -> Any:
+    """The macros of a template, which reads `names` from around itself."""
+    from jinja2 import Environment, FileSystemLoader
+
+    here = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    environment.globals |= names
+    return environment.get_template(name).module
