@@ -1,6 +1,6 @@
 """Hold the detectors since the papers against their authors' code, on the same numbers of the same texts.
 
-    python tests/agreement.py CLONES [--model lab/en-400k] [--reference lab/en-25k] [--benchmark lab/en] [--texts 200]
+    python tools/agreement.py CLONES [--model lab/en-400k] [--reference lab/en-25k] [--benchmark lab/en] [--texts 200]
 
 CLONES is a folder of clones of the repositories below, each in a folder `owner+name`. A function is taken out of its
 file and run by itself, since the files load models when they are imported. What was found goes to

@@ -1,7 +1,7 @@
 """What goes wrong with a machine, done on purpose to the real commands, and one table of what came of it.
 
-    python tests/faults.py --quick        some three minutes on a free core; without --quick some ten
-    python tests/faults.py disk hostile   these groups alone
+    python tools/faults.py --quick        some three minutes on a free core; without --quick some ten
+    python tools/faults.py disk hostile   these groups alone
 
 Each command is `mialib.commands.main` in a process of its own. It is forked from one that has imported torch and
 transformers already (as `mialib.book.jobs` does), so that a kill hits the work and not the imports; the group `start`

@@ -1,7 +1,7 @@
 """What it costs scoring to lose nothing and to say nothing wrong: two tables.
 
-    python tests/scoring_costs.py            some five minutes on a free core
-    python tests/scoring_costs.py memory     this one alone; or `seconds`
+    python tools/scoring_costs.py            some five minutes on a free core
+    python tools/scoring_costs.py memory     this one alone; or `seconds`
 
 memory     the most that `mialib score` takes, in a new process for each number of short texts
 seconds    processor seconds of all that a score would not need where nothing breaks: parts of the work on disk,
