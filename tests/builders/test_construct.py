@@ -1,5 +1,6 @@
 """Fresh benchmarks, built through a real local server that speaks the four services' formats."""
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -7,6 +8,7 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from urllib.parse import quote_plus
 
+import httpx
 import pytest
 import web
 from tenacity import wait_none
