@@ -146,6 +146,8 @@ def forked_kernel() -> Iterator[AsyncKernelManager | None]:
         async def is_alive(self) -> bool:
             return process.is_alive()
 
+        _async_is_alive = is_alive  # what its clients ask
+
         async def shutdown_kernel(self, *_: Any, **__: Any) -> None:
             process.kill()
 
