@@ -1,5 +1,5 @@
 # The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
-# What the rules do is in mialib/book/jobs.py, what waits for what in mialib/book/build.py. Snakemake knows what is stale:
+# What the rules do is in mialib/book/jobs.py, what a page takes in mialib/book/build.py. Snakemake knows what is stale:
 # inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
 from glob import glob
@@ -53,9 +53,12 @@ if workflow.is_main_process:
             stamp.write_text("the time of this file counts\n")  # not empty: of small files Snakemake compares the content
 
 NEEDS = {name: build.needs_of(page, profile) for name, page in profile.notebooks.items()}
-JOBS = build.jobs_of(profile, NEEDS, {page: columns_of(page) for page in profile.notebooks})
-PRIORITY = build.seconds_to_end(JOBS, build.load_durations(PROFILE))
-SCORED = {job.output: job for job in JOBS.values() if job.rule == "score"}
+SCORED = {
+    build.score_receipt(PROFILE, name, benchmark): (name, benchmark)
+    for name, model in profile.models.items()
+    for benchmark in model.benchmarks
+}
+DURATIONS = build.load_durations(PROFILE)
 # Nothing that a column's numbers hang on is kept with it, so its code counts; texts that are scored are in the cache.
 COLUMN_CODE = code_hash("book.paper_tables") if COLUMNS else ""
 
@@ -69,7 +72,12 @@ def versions(*packages):
 
 def names_of(scored):
     """The model and the benchmark of a score."""
-    return SCORED[f"{OUT}/scored/{scored}.json"].name.split(" on ")
+    return SCORED[f"{OUT}/scored/{scored}.json"]
+
+
+def priority(rule, output):
+    """The longest job goes first, so that no core is idle in the end."""
+    return build.expected_seconds(build.job_name(rule, output), DURATIONS)
 
 
 def notebook_of(page):
@@ -93,9 +101,9 @@ rule score:
         names=lambda w: names_of(w.scored),
         recipes=lambda w: build.recipes_hash(profile, names_of(w.scored)[:1], corpora_of(names_of(w.scored)[1])),
         made_by=hash_of([versions_of("scoring"), *versions(*OF_MODELS)]),
-    priority: lambda w: PRIORITY[f"{OUT}/scored/{w.scored}.json"]
+    priority: lambda w: priority("score", f"{OUT}/scored/{w.scored}.json")
     run:
-        jobs.run(jobs.score, *params.names, output[0], log=log[0])
+        jobs.run(build.job_name("score", output[0]), jobs.score, *params.names, output[0], log=log[0])
 
 
 rule column:
@@ -115,12 +123,12 @@ rule column:
     resources:
         gpu=1,
     run:
-        jobs.run(jobs.column, wildcards.page, params.name, output[0], log=log[0])
+        jobs.run(build.job_name("column", output[0]), jobs.column, wildcards.page, params.name, output[0], log=log[0])
 
 
 rule notebook:
     input:
-        lambda w: JOBS[build.page_file(w.notebook)].waits_for,
+        lambda w: [build.score_receipt(PROFILE, *pair) for pair in NEEDS[w.notebook].scored] + columns_of(w.notebook),
         lambda w: NEEDS[w.notebook].files,
         lambda w: notebook_of(w.notebook),
         STORED,
@@ -141,9 +149,9 @@ rule notebook:
         versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", *OF_MODELS)),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
-    priority: lambda w: PRIORITY[build.page_file(w.notebook)]
+    priority: lambda w: priority("notebook", build.page_file(w.notebook))
     run:
-        jobs.run(jobs.notebook, wildcards.notebook, *output, params.failed, params.computed, log=log[0])
+        jobs.run(build.job_name("notebook", output[0]), jobs.notebook, wildcards.notebook, *output, params.failed, params.computed, log=log[0])
 
 
 # What the book is made of besides its pages. report.py writes three lists of results.
@@ -156,7 +164,7 @@ rule book:
     output: build.book_index(PROFILE),
     log: f"{OUT}/logs/book.log",
     run:
-        jobs.run(jobs.book, output[0], log=log[0])
+        jobs.run("book", jobs.book, output[0], log=log[0])
 
 
 rule page:
@@ -164,4 +172,4 @@ rule page:
     output: build.single_page(PROFILE, "{notebook}"),
     log: f"{OUT}/logs/page-{{notebook}}.log",
     run:
-        jobs.run(jobs.book, output[0], wildcards.notebook, log=log[0])
+        jobs.run(build.job_name("page", output[0]), jobs.book, output[0], wildcards.notebook, log=log[0])

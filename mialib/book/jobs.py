@@ -1,8 +1,7 @@
 """What the Snakefile's rules do, each in a process that is forked from one that has imported everything.
 
-Importing torch, transformers, scikit-learn and matplotlib takes about four seconds of a processor, a fork of a process
-that has them a fiftieth of one, and a build has some 80 jobs. Where forking is not safe (outside Linux), each
-job starts a process of its own.
+Importing torch, transformers, scikit-learn, matplotlib and Jupyter takes about five seconds of a processor, and a build
+has some 70 jobs: a third of its time. Where forking is not safe (outside Linux), each job imports what it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
-from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -46,42 +44,27 @@ class Printable(logging.Formatter):
         return printable(super().format(record))
 
 
-def run(job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
+def run(name: str, job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
     """Run a job of this module in a process of its own; what it prints goes to `log`.
 
-    RuntimeError with the log's last lines where it fails.
+    Two lines on standard output, of which `mialib build` makes its progress: that it begins, and that it is done.
+    Where it fails, the second gives the log's last lines, and RuntimeError is raised.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     Path(log).write_text("")
+    print(f"begins: {name}", flush=True)
     process = _context().Process(target=_in_process, args=(job.__name__, [str(a) for a in arguments], str(log)))
     # A start looks after all processes that have ended; two threads that ask after one at once make it a failure.
     with LOCK:
-        _unheard(process.start)
+        process.start()
     wait([process.sentinel])
     with LOCK:
         process.join()
     if process.exitcode:
         lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-        raise RuntimeError(
-            "\n".join([f"{job.__name__} {arguments[0]} failed ({process.exitcode}), see {log}:", *lines])
-        )
-
-
-def start_early() -> None:
-    """Begin to import what jobs need, while there is nothing to run yet."""
-    if _context().get_start_method() == "forkserver":
-        _unheard(forkserver.ensure_running)
-
-
-def _unheard(start: Callable[[], None]) -> None:
-    """Start a process that, with all that it starts, does not hear a terminal's Ctrl-C: see `end_with_the_parent`."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        return start()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        print("\n".join([f"{name} failed ({process.exitcode}), see {log}:", *lines]), flush=True)
+        raise RuntimeError(f"{name} failed ({process.exitcode}), see {log}")
+    print(f"done: {name}", flush=True)
 
 
 @cache
@@ -104,13 +87,7 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     log_plainly()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what is being written is removed
     end_with_the_parent()
-    try:
-        globals()[job](*arguments)
-    finally:
-        import resource  # which Windows has not
-
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        print(f"{sum(of.ru_utime + of.ru_stime for of in used):.1f} s of a processor", flush=True)
+    globals()[job](*arguments)
 
 
 def end_with_the_parent() -> None:
@@ -153,11 +130,12 @@ def column(page: str, name: str, output: str) -> None:
 
 def notebook(name: str, page: str, results: str, failed: str, computed: str = "") -> None:
     """Make a page: execute its notebook with the profile's parameters."""
-    from mialib.book.notebooks import run_notebook
+    from mialib.book.notebooks import forked_kernel, run_notebook
     from mialib.book.profile import load_profile
 
     given = {"output": Path(page), "results": Path(results), "failed": Path(failed)}
-    run_notebook(name, load_profile(), **given, computed=Path(computed) if computed else None)
+    with forked_kernel() as kernel:
+        run_notebook(name, load_profile(), **given, computed=Path(computed) if computed else None, kernel=kernel)
 
 
 def book(index: str, page: str = "") -> None:

@@ -1,17 +1,17 @@
-"""What a notebook's code says, and running it with parameters: with papermill, strictly, in a forked kernel."""
+"""What a notebook's code says, and running it with parameters: with papermill, strictly."""
 
 from __future__ import annotations
 
 import ast
 import json
+import multiprocessing
 import os
 import re
 import shutil
-import signal
 import symtable
 import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jupyter_client.manager import AsyncKernelManager
 
 NOTEBOOKS = ROOT / "notebooks"
+QUIET = "--IPKernelApp.log_level=ERROR"  # a kernel's warnings are no part of the build's output
 
 
 def clone() -> Path:
@@ -87,12 +88,14 @@ def run_notebook(
     results: Path | None = None,
     computed: Path | None = None,
     folder: Path = NOTEBOOKS,
+    kernel: AsyncKernelManager | None = None,
 ) -> None:
     """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
 
-    Its results go to `results`; a page of the papers' tables finds its columns in `computed`. ValueError for a page
-    that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks. When a cell
-    fails, nothing is written to `output`, the partial copy goes to `failed`, and the error names both.
+    It runs in `kernel`, or in one that papermill starts. Its results go to `results`; a page of the papers' tables
+    finds its columns in `computed`. ValueError for a page that the profile or a notebook that the folder lacks, and for
+    a parameter that the notebook lacks. When a cell fails, nothing is written to `output`, the partial copy goes to
+    `failed`, and the error names both.
     """
     clone()
     if name not in profile.notebooks:
@@ -104,7 +107,6 @@ def run_notebook(
     given = {"out": results, "computed": computed}
     parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
     check_parameters(parameters, read_notebook(source).defaults, f"{source.name}, run by profile {profile.name},")
-    kernel = ForkedKernel(ROOT) if sys.platform == "linux" else None  # before papermill starts an event loop
 
     import papermill
 
@@ -117,105 +119,55 @@ def run_notebook(
             parameters=parameters,
             progress_bar=False,
             cwd=str(ROOT),
-            km=kernel.manager() if kernel else None,
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its warnings are no part of the build's output
+            km=kernel,
+            extra_arguments=[QUIET],
         )
     except papermill.PapermillExecutionError as error:
         raise ValueError(
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
             f"the notebook up to there is in {failed}"
         ) from None
-    finally:
-        if kernel:
-            kernel.end()
     _finish(failed, page)
     shutil.move(failed, output)
 
 
-class ForkedKernel:
-    """A Jupyter kernel that is forked from this process, and so has all that it has imported.
+@contextmanager
+def forked_kernel() -> Iterator[AsyncKernelManager | None]:
+    """A running kernel that is forked from this process, and so has all that it has imported: what papermill talks to
+    it through. None where forking is not safe, outside Linux."""
+    if sys.platform != "linux":
+        yield None
+        return
 
-    It has the methods of `subprocess.Popen` that Jupyter's manager of kernels calls.
-    """
+    from jupyter_client.manager import AsyncKernelManager
 
-    stdin = stdout = stderr = None
+    class Manager(AsyncKernelManager):
+        has_kernel = True
 
-    def __init__(self, folder: Path) -> None:
-        self.returncode: int | None = None
-        self._manager: AsyncKernelManager | None = None
-        reads, self._writes = os.pipe()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._writes)
-            try:
-                with os.fdopen(reads) as pipe:
-                    connection_file = pipe.read()
-                if connection_file:
-                    os.chdir(folder)
-                    _serve(connection_file, parent)
-            finally:
-                os._exit(0)
-        os.close(reads)
+        async def is_alive(self) -> bool:
+            return process.is_alive()
 
-    def manager(self) -> AsyncKernelManager:
-        """What papermill talks to it through."""
-        from jupyter_client.manager import AsyncKernelManager
+        _async_is_alive = is_alive  # what its clients ask
 
-        class Manager(AsyncKernelManager):
-            async def _async_launch_kernel(manager, kernel_cmd: list[str], **_: Any) -> None:
-                manager.provisioner.process, manager.provisioner.pid = self, self.pid
-                os.write(self._writes, manager.connection_file.encode())
-                os.close(self._writes)
-                manager._connect_control_socket()
+        async def shutdown_kernel(self, *_: Any, **__: Any) -> None:
+            process.kill()
 
-            _launch_kernel = _async_launch_kernel
-
-        self._manager = Manager(kernel_name="python3")
-        return self._manager
-
-    def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self) -> int:
-        """Its exit code, once it has ended."""
-        while self.poll() is None:
-            time.sleep(0.01)
-        return self.returncode
-
-    def end(self) -> None:
-        """End it, and remove the file with its ports and key: papermill leaves a kernel that it is given running."""
-        if self.poll() is None:
-            self.kill()
-            self.wait()
-        if self._manager:
-            self._manager.cleanup_connection_file()
-
-    def send_signal(self, number: int) -> None:
-        """Send it a signal."""
-        os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it."""
-        self.send_signal(signal.SIGKILL)
+    manager = Manager(kernel_name="python3")
+    manager.write_connection_file()
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(manager.connection_file, os.getpid()))
+    process.start()
+    try:
+        yield manager
+    finally:
+        process.kill()
+        process.join()
+        manager.cleanup_connection_file()
 
 
 def _serve(connection_file: str, parent: int) -> None:
     from ipykernel.kernelapp import IPKernelApp
-    from IPython.core.interactiveshell import InteractiveShell
 
-    InteractiveShell.clear_instance()  # a page's cells that ran in the parent leave one of another class
-    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    quiet = "--IPKernelApp.log_level=ERROR"
-    IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", quiet])
+    IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", QUIET])
 
 
 def _finish(path: Path, page: Page) -> None:

@@ -1,4 +1,4 @@
-"""What a page takes is read off its notebook and parameters; which jobs a build has, and how long they take."""
+"""What a page takes is read off its parameters; what jobs are called, and how long they take."""
 
 import json
 
@@ -7,9 +7,9 @@ from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.book import build
-from mialib.book.build import Job, jobs_of, needs_of, seconds_to_end, simulate
+from mialib.book.build import needs_of
 from mialib.book.code import import_closure, imported_modules
-from mialib.book.notebooks import read_notebook, with_values
+from mialib.book.notebooks import NOTEBOOKS, read_notebook, with_values
 from mialib.book.profile import Page, Profile, load_profile
 from mialib.lab import dealing
 from mialib.store import ROOT
@@ -66,9 +66,18 @@ def test_a_model_is_found_in_whichever_parameter_names_it(take, defaults, models
     assert set(take(defaults).models) == models
 
 
-def test_names_in_the_code_count_and_those_in_the_prose_do_not(take):
-    assert take("x = 1").models == ()
-    assert take("x = 1", 'load("lab/large")').models == ("lab/large",)
+def test_names_in_parameters_alone_count(take):
+    assert take("x = 1", 'load("lab/large")').models == ()
+
+
+@pytest.mark.parametrize("name", ["lab", "recorded", "paper"])
+def test_a_page_names_in_its_parameters_all_that_its_code_asks_for(name):
+    profile = load_profile(ROOT / "data" / "profiles" / f"{name}.yml")
+    for page in profile.notebooks.values():
+        notebook = read_notebook(NOTEBOOKS / f"{page.notebook}.ipynb")
+        of_page = build.names_in(build.strings_in(notebook.defaults | page.parameters))
+        asked = build.names_in(notebook.strings) & {*profile.models, *profile.corpora}
+        assert asked <= of_page, page.notebook
 
 
 def test_benchmarks_give_corpora_and_the_pairs_that_are_scored_beforehand(take):
@@ -122,30 +131,6 @@ def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
 # --- jobs ---
 
 
-def lab_jobs():
-    return jobs_of(LAB, {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()})
-
-
-def upstream(jobs, output):
-    return {output}.union(*(upstream(jobs, needed) for needed in jobs[output].waits_for))
-
-
-def test_a_page_waits_for_what_it_takes_and_for_nothing_else():
-    jobs = lab_jobs()
-    keys = {jobs[output].key for output in upstream(jobs, build.single_page("lab", "surp_figure_4"))}
-    assert keys == {
-        "score lab/en-900k on lab/en",
-        "score lab/zh-400k on lab/zh",
-        "notebook surp_figure_4",
-        "page surp_figure_4",
-    }
-
-
-def test_the_book_waits_for_every_page():
-    jobs = lab_jobs()
-    assert {jobs[output].name for output in jobs[build.book_index("lab")].waits_for} == set(LAB.notebooks)
-
-
 def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
     def hash_with(models=(), corpora=()):
         changed = {"models": MODELS | dict(models), "corpora": {"lab/a": TRAINED, "lab/b": CORPUS} | dict(corpora)}
@@ -177,56 +162,40 @@ def test_another_version_of_a_package_another_file_and_another_corpus_to_be_apar
     assert hash_of("lab/b") != after[1]
 
 
-def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_of_a_claim_changes():
+def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_changes():
     for name in ("claims", "index"):
-        assert {"lab/en-25k", "lab/en-masked", "lab/zh-400k"} <= set(needs_of(LAB.notebooks[name], LAB).models)
+        assert set(needs_of(LAB.notebooks[name], LAB).models) == set(LAB.models)
     assert "lab/zh-400k" not in needs_of(LAB.notebooks["blind_benchmarks"], LAB).models
     assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
 
 
-def test_a_page_of_a_papers_table_waits_for_its_columns():
-    profile = Profile.model_validate(
-        {"name": "p", "landing": {"notebook": "paper_table", "name": "t", "title": "T"}, "book": []}
-    )
-    nothing = build.Needs((), (), (), (), ())
-    jobs = jobs_of(profile, {"t": nothing}, {"t": ["build/p/columns/t/a.json"]})
-    assert jobs["book/pages/t.ipynb"].waits_for == ("build/p/columns/t/a.json",)
-    assert jobs["build/p/columns/t/a.json"].key == "column t, a"
+@pytest.mark.parametrize(
+    ("rule", "output", "name"),
+    [
+        (
+            "score",
+            build.score_receipt("lab", "lab/en-25k", "lab/en~lab/elsewhere"),
+            "score lab/en-25k on lab/en~lab/elsewhere",
+        ),
+        ("column", "build/p/columns/t/a.json", "column t, a"),
+        ("notebook", build.page_file("claims"), "notebook claims"),
+        ("page", build.single_page("lab", "claims"), "page claims"),
+        ("book", build.book_index("lab"), "book"),
+    ],
+)
+def test_a_job_is_called_by_what_it_makes(rule, output, name):
+    assert build.job_name(rule, output) == name
 
 
 # --- how long ---
 
-CHAIN = [
-    Job("train", "a", "a"),
-    Job("train", "b", "b"),
-    Job("notebook", "c", "c", ("a",)),
-    Job("book", "", "d", ("b", "c")),
-]
-
 
 def test_a_job_takes_what_it_took_before_or_what_others_of_its_rule_do():
     durations = {"train a": 100.0, "train b": 20.0, "train c": 60.0, "book": 5.0}
-    assert build.expected_seconds(Job("train", "a", ""), durations) == 100
-    assert build.expected_seconds(Job("train", "new", ""), durations) == 60
-    assert build.expected_seconds(Job("book", "", ""), durations) == 5
-    assert build.expected_seconds(Job("score", "x on y", ""), durations) == build.UNKNOWN_SECONDS
-
-
-def test_the_job_that_most_waits_for_goes_first():
-    durations = {"train a": 10.0, "train b": 30.0, "notebook c": 50.0, "book": 5.0}
-    assert seconds_to_end({job.output: job for job in CHAIN}, durations) == {"a": 65, "b": 35, "c": 55, "d": 5}
-
-
-@pytest.mark.parametrize(("n_cores", "seconds"), [(1, 95), (2, 65), (8, 65)])
-def test_an_estimate_counts_what_waits_and_what_runs_side_by_side(n_cores, seconds):
-    given = {"a": 10.0, "b": 30.0, "c": 50.0, "d": 5.0}
-    assert simulate({job.output: job for job in CHAIN}, given, n_cores) == seconds
-
-
-def test_what_runs_already_keeps_its_core():
-    jobs = {job.output: job for job in (Job("train", "short", "s"), Job("train", "long", "l"))}
-    assert simulate(jobs, {"s": 10, "l": 100}, 1, running=["s"]) == 110
-    assert simulate({}, {}, 2) == 0
+    assert build.expected_seconds("train a", durations) == 100
+    assert build.expected_seconds("train new", durations) == 60
+    assert build.expected_seconds("book", durations) == 5
+    assert build.expected_seconds("score x on y", durations) == build.UNKNOWN_SECONDS
 
 
 def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypatch):
@@ -239,9 +208,11 @@ def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypat
 
 
 def test_typical_durations_are_of_jobs_that_there_are():
-    keys = {job.key for job in lab_jobs().values()}
+    scores = {f"score {name} on {benchmark}" for name, model in LAB.models.items() for benchmark in model.benchmarks}
+    names = scores | {f"notebook {name}" for name in LAB.notebooks} | {"book"}
     known = set(json.loads(build.TYPICAL.read_text()))
-    assert known <= keys and len(known) > 0.9 * (len(keys) - len(LAB.notebooks))  # single pages are seldom rendered
+    assert known <= names | {f"page {name}" for name in LAB.notebooks}
+    assert len(known & names) > 0.9 * len(names)
 
 
 # --- the parameters that a page shows ---

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient.exceptions import DeadKernelError
 from nbformat.v4 import new_code_cell, new_notebook
 
 from mialib.book import jobs
-from mialib.book.notebooks import ForkedKernel, run_notebook
+from mialib.book.notebooks import forked_kernel, run_notebook
 from mialib.book.profile import Profile
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -22,8 +23,16 @@ KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "languag
 
 def score_log(folder, name):
     with pytest.raises(RuntimeError) as failed:
-        jobs.run(jobs.score, "lab/en-25k", name, folder / "receipt.json", log=folder / "logs" / "job.log")
-    return str(failed.value), (folder / "logs" / "job.log").read_text()
+        jobs.run(
+            f"score lab/en-25k on {name}",
+            jobs.score,
+            "lab/en-25k",
+            name,
+            folder / "receipt.json",
+            log=folder / "logs" / "job.log",
+        )
+    assert str(failed.value).startswith(f"score lab/en-25k on {name} failed (1), see {folder}")
+    return (folder / "logs" / "job.log").read_text()
 
 
 def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
@@ -34,9 +43,11 @@ def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
     logging.getLogger("mialib").warning("a call that is wrong", 1)  # is told, and ends nothing
 
 
-def test_a_failed_job_shows_the_end_of_its_log(tmp_path):
-    error, log = score_log(tmp_path, "lab/nowhere")
-    assert error.startswith("score lab/en-25k") and "unknown lab corpus 'lab/nowhere'" in error
+def test_a_failed_job_shows_the_end_of_its_log(tmp_path, capsys):
+    log = score_log(tmp_path, "lab/nowhere")
+    began, failed, *shown = capsys.readouterr().out.splitlines()
+    assert began == "begins: score lab/en-25k on lab/nowhere" and failed.startswith("score lab/en-25k on lab/nowhere")
+    assert "unknown lab corpus 'lab/nowhere'" in shown[-1]
     assert "Traceback" in log and not (tmp_path / "receipt.json").exists()
 
 
@@ -52,7 +63,8 @@ def page(folder, *sources):
     nbformat.write(new_notebook(cells=cells, metadata=KERNEL), folder / "page.ipynb")
     profile = Profile(name="t", landing={"notebook": "page", "parameters": {"x": 7}}, book=[])
     output = folder / "out.ipynb"
-    run_notebook("page", profile, output=output, failed=folder / "failed.ipynb", folder=folder)
+    with forked_kernel() as kernel:
+        run_notebook("page", profile, output=output, failed=folder / "failed.ipynb", folder=folder, kernel=kernel)
     return nbformat.read(output, as_version=4).cells
 
 
@@ -84,15 +96,15 @@ def test_a_page_shows_the_parameters_that_it_ran_with_in_one_cell(tmp_path):
     assert cells[0].metadata.tags == ["parameters"] and cells[1].outputs[0].text == "7\n"
 
 
+def dies(folder):
+    with pytest.raises(DeadKernelError):
+        page(folder, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux alone")
-def test_a_kernel_that_is_never_started_ends_with_its_pipe(tmp_path):
-    kernel = ForkedKernel(tmp_path)
-    assert kernel.poll() is None
-    os.close(kernel._writes)
-    assert kernel.wait() == 0 and kernel.poll() == 0
-    kernel = ForkedKernel(tmp_path)
-    kernel.kill()
-    assert kernel.wait() == -9
+def test_a_page_whose_kernel_is_killed_is_an_error_and_not_a_long_wait(tmp_path):
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        pool.submit(dies, tmp_path).result(timeout=60)
 
 
 def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
