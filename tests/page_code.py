@@ -18,7 +18,7 @@ def method_of(name, **given):
     assert sources, f"{name} has no cell tagged method"
     names = {"np": np, **given}
     for i, source in enumerate(sources):
-        exec(_compiled(source, f"{name}.ipynb, method {i}"), names)
+        exec(compiled(source, f"{name}.ipynb, method {i}"), names)
     return names
 
 
@@ -27,7 +27,7 @@ def page_of(name, **parameters):
     names, cells = {"__name__": name}, _code_cells(name)
     for i, cell in enumerate(cells):
         check_fails_without_an_answer(cell, cells[:i], names)
-        exec(_compiled("".join(cell["source"]), f"{name}.ipynb, {cell['id']}"), names)
+        exec(compiled("".join(cell["source"]), f"{name}.ipynb, {cell['id']}"), names)
         if "parameters" in cell["metadata"].get("tags", []):
             assert parameters.keys() <= names.keys(), f"{name} has other parameters"
             names |= parameters
@@ -50,11 +50,11 @@ def functions_of(name, **given):
     for cell in _code_cells(name):
         tree = ast.parse(source := "".join(cell["source"]))
         tree.body = [node for node in tree.body if isinstance(node, DEFINITIONS) or _is_constant(node)]
-        exec(_compiled(source, f"{name}.ipynb, {cell['id']}", tree), names)
+        exec(compiled(source, f"{name}.ipynb, {cell['id']}", tree), names)
     return names
 
 
-def _compiled(source, name, tree=None):
+def compiled(source, name, tree=None):
     """A cell's code, whose source `inspect` finds as it does in a notebook."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     return compile(tree or source, name, "exec")
