@@ -2,6 +2,7 @@
 
 import ast
 import json
+import linecache
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ def method_of(name, **given):
     sources = ["".join(c["source"]) for c in _code_cells(name) if "method" in c["metadata"].get("tags", [])]
     assert sources, f"{name} has no cell tagged method"
     names = {"np": np, **given}
-    for source in sources:
-        exec(compile(source, f"{name}.ipynb", "exec"), names)
+    for i, source in enumerate(sources):
+        exec(compiled(source, f"{name}.ipynb, method {i}"), names)
     return names
 
 
@@ -26,7 +27,7 @@ def page_of(name, **parameters):
     names, cells = {"__name__": name}, _code_cells(name)
     for i, cell in enumerate(cells):
         check_fails_without_an_answer(cell, cells[:i], names)
-        exec(compile("".join(cell["source"]), f"{name}.ipynb, {cell['id']}", "exec"), names)
+        exec(compiled("".join(cell["source"]), f"{name}.ipynb, {cell['id']}"), names)
         if "parameters" in cell["metadata"].get("tags", []):
             assert parameters.keys() <= names.keys(), f"{name} has other parameters"
             names |= parameters
@@ -47,10 +48,16 @@ def functions_of(name, **given):
     """The imports, functions, classes and CONSTANTS of all code cells of a notebook, with `given` at hand."""
     names = {"np": np, **given}
     for cell in _code_cells(name):
-        tree = ast.parse("".join(cell["source"]))
+        tree = ast.parse(source := "".join(cell["source"]))
         tree.body = [node for node in tree.body if isinstance(node, DEFINITIONS) or _is_constant(node)]
-        exec(compile(tree, f"{name}.ipynb, {cell['id']}", "exec"), names)
+        exec(compiled(source, f"{name}.ipynb, {cell['id']}", tree), names)
     return names
+
+
+def compiled(source, name, tree=None):
+    """A cell's code, whose source `inspect` finds as it does in a notebook."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    return compile(tree or source, name, "exec")
 
 
 def _is_constant(node):

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.metrics import RESAMPLES, FloatArray, Interval, certain_within
 
+ENDS = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # of an interval, as quantiles
+
 
 @lru_cache(maxsize=8)
 def resamples(n: int, seed: int) -> FloatArray:
@@ -19,7 +21,7 @@ def resamples(n: int, seed: int) -> FloatArray:
 def percentile_interval(estimate: float, resampled: FloatArray, n: int) -> Interval:
     """A share with its percentile bootstrap interval. Where all resamples agree on 0 or 1, which n texts (or documents)
     alone do not make certain, it reaches as far as they could not exclude."""
-    low, high = np.quantile(resampled, [0.025, 0.975])
+    low, high = np.quantile(resampled, ENDS)
     if low == high and estimate in (0.0, 1.0):
         reach = certain_within(n, 0.95)
         low, high = max(0.0, estimate - reach), min(1.0, estimate + reach)
@@ -72,7 +74,7 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None)
         return rho[0] if minus is None else rho[0] - rho[1]
 
     drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed=0).astype(np.int64)])
-    low, high = np.nanquantile(of(drawn), [0.025, 0.975])
+    low, high = np.nanquantile(of(drawn), ENDS)
     return Interval(float(of(np.arange(n))), float(low), float(high))
 
 

@@ -1,25 +1,42 @@
-"""Token statistics by other functions of the logits than `mialib.scoring`'s.
+"""Token statistics by other functions of the logits than `mialib.scoring`'s, kept on disk.
 
-The logits are whole, so this is slower than scoring: 10 s for a lab model and its 1,000 texts. Nothing is kept on disk.
+The logits are whole, so this is slower than scoring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import getsource
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from mialib.batches import right_padded, token_batches
-from mialib.catalog.models import load_scorer
+from mialib.catalog.models import load_scorer, pass_key
 from mialib.scoring import fitting_tokens
+from mialib.shared.kept import Format, keep
+from mialib.store import code_hash, hash_texts
 from mialib.text import check_texts
 from mialib.token_stats import TokenRow, TokenStats
 
+if TYPE_CHECKING:
+    import torch
+
 # Logits (R, V) float32 and targets (R,) to three (R,) tensors in the places of log p, entropy and variance of log p.
-Statistics = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+Statistics = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", ...]]
 
 LOGITS_BYTES = 128 * 2**20  # of a batch, in float32; what is made of them takes as much again
+
+
+def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
+    folder.mkdir()
+    for name, of_name in stats.items():
+        of_name.save(folder / f"{name}.parquet")
+
+
+def _read(folder: Path) -> dict[str, TokenStats]:
+    return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
 
 
 def other_statistics(
@@ -29,9 +46,27 @@ def other_statistics(
 
     Texts are cut to the context as there; `then` is the id of a token that is scored after each text as if it were its
     last. ValueError, naming the text, for an empty one. They may not be finite: a model that gives some tokens no
-    probability at all has no plain mean of log p.
+    probability at all has no plain mean of log p. What is kept is known by the functions' source text, so they must
+    read nothing but modules from around themselves.
     """
     check_texts(texts, "texts to score")
+    return keep(
+        "other_statistics",
+        lambda: _run(model, texts, functions, then),
+        Format("", _write, _read),
+        texts=hash_texts(texts),
+        functions={name: getsource(function) for name, function in functions.items()},
+        then=then,
+        code=code_hash("book.other_passes", apart=("lab",)),
+        **pass_key(model),
+    )
+
+
+def _run(
+    model: str, texts: Sequence[str], functions: Mapping[str, Statistics], then: int | None
+) -> dict[str, TokenStats]:
+    import torch
+
     scorer = load_scorer(model)
     loaded = scorer.loaded
     token_ids, n_cut = scorer.encode(texts, range(len(texts)))

@@ -15,7 +15,7 @@ from conftest import MARKUP, page_parameters
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from page_code import check_fails_without_an_answer
+from page_code import check_fails_without_an_answer, compiled
 
 from mialib.book import tables
 from mialib.book.notebooks import fold_labels, read_notebook, run_notebook
@@ -96,7 +96,7 @@ def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
         check_fails_without_an_answer(cell, before, scope)
         last = code.body.pop() if code.body and isinstance(code.body[-1], ast.Expr) else None
-        exec(compile(code, f"{path.stem}, {cell.id}", "exec"), scope)
+        exec(compiled(cell.source, f"{path.stem}, {cell.id}", code), scope)
         if last:
             shown.append(eval(compile(ast.Expression(last.value), f"{path.stem}, {cell.id}", "eval"), scope))
         before.append(cell)

@@ -382,7 +382,7 @@ def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():
         assert not np.allclose(rounded.float().numpy(), expected, rtol=1e-4), "it is rounded"
 
 
-def test_the_other_pass_reads_the_tokens_that_scoring_reads(inputs):
+def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, monkeypatch):
     model, texts = inputs.target.model, inputs.texts
     stats = other_statistics(model, texts, OTHER)
     for i, row in enumerate(inputs.stats):
@@ -390,6 +390,11 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads(inputs):
         np.testing.assert_allclose(stats["unweighted"][i].log_prob, row.log_prob, atol=1e-4)
         np.testing.assert_allclose(stats["bfloat16"][i].log_prob, row.log_prob, rtol=0.02, atol=0.1)
     assert set(stats) == set(other_statistics(model, texts[:1], OTHER)) == set(OTHER)
+    monkeypatch.setattr("mialib.book.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
+    other_statistics(model, texts, OTHER)
+    edited = OTHER | {"unweighted": lambda logits, targets: 3 * (logits.mean(-1),)}
+    with pytest.raises(pytest.fail.Exception, match="run again"):
+        other_statistics(model, texts, edited)
 
 
 def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import matplotlib
 import pytest
-from page_code import functions_of
+from page_code import compiled, functions_of
 from typer.testing import CliRunner
 
 from mialib.book.profile import load_profile
@@ -102,7 +102,7 @@ def test_the_same_with_what_the_page_computes(name, monkeypatch, tmp_path):
             exec(solution, scope)
             n_left -= 1
             continue
-        exec(compile(source, f"{name}, {cell['id']}", "exec"), scope)
+        exec(compiled(source, f"{name}, {cell['id']}"), scope)
         if "parameters" in tags:
             scope |= {key: value for key, value in given.items() if key in scope}
 
