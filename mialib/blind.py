@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from sklearn.base import ClassifierMixin
 
-    Features = csr_matrix | NDArray[np.float64]
+    Features: TypeAlias = csr_matrix | NDArray[np.float64]
     Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]  # each: texts to fit on, texts to judge by
     FoldsFor = Callable[[], Folds]  # made for those classifiers alone that choose
 
@@ -207,7 +207,7 @@ def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
     if (smallest := min((labels[first] == label).sum() for label in (0, 1))) < INNER_FOLDS:
         raise TooFewTexts(f"the smaller class has {smallest} texts to choose by, fewer than {INNER_FOLDS} folds")
     folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0).split(first, labels[first])
-    return [tuple(np.flatnonzero(np.isin(group, side)) for side in sides) for sides in folds]
+    return [(np.flatnonzero(np.isin(group, fit)), np.flatnonzero(np.isin(group, judge))) for fit, judge in folds]
 
 
 def _fit_and_score(

@@ -69,5 +69,5 @@ def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:
     """
     from sklearn.model_selection import StratifiedKFold
 
-    split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(len(labels)), labels)
+    split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(np.size(labels)), labels)
     return [(val_idx, test_idx) for test_idx, val_idx in split]
