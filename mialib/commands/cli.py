@@ -29,11 +29,11 @@ StartToken = Annotated[
 ]
 
 
-def say(text: str, **options: bool) -> None:
+def say(text: str, *, nl: bool = True, err: bool = False) -> None:
     """Print, with nothing in names and texts of others that a terminal would obey."""
     from mialib.text import printable
 
-    typer.echo(printable(text), **options)
+    typer.echo(printable(text), nl=nl, err=err)
 
 
 def _make_anew(fresh: bool) -> bool:
@@ -497,7 +497,8 @@ def lock() -> None:
     from mialib.catalog.registry import known_benchmarks, known_models
 
     models = [known.tokenizer if known.access == "api" else name for name, known in known_models().items()]
-    data = [known.hub_id for known in (*known_benchmarks().values(), *HUB_CORPORA.values())]
+    data = [known.hub_id for known in known_benchmarks().values()]
+    data += [known.hub_id for known in HUB_CORPORA.values()]
     pins, lacking = pin({"model": [name for name in models if name], "dataset": [name for name in data if name]})
     for problem in lacking:
         say(f"not pinned: {problem}", err=True)
@@ -627,9 +628,9 @@ def construct(
     dates, fetcher = Dates(members_before.date(), non_members_after.date()), Fetcher(contact, gap_seconds)
     if kind == "wikimia":
         builders.wikimia(out, fetcher, dates, texts, length or builders.WIKIMIA_LENGTHS, seed)
-    elif kind == "patentmia":
+    elif kind == "patentmia" and publications:
         builders.patentmia(out, fetcher, dates, texts, publications, seed)
-    elif kind == "arxivmia":
+    elif kind == "arxivmia" and category:
         builders.arxivmia(out, fetcher, dates, texts, category, seed)
     else:
         builders.dolmabook(out, fetcher, dates, texts, seed)
