@@ -1,4 +1,7 @@
-"""What is computed once and kept: read again only where it is as it was written, made anew where it is not."""
+"""A cache on disk: what is computed once is written to a file and read from there ever after.
+
+A checksum lies beside each file. One that no longer matches it is set aside, with a warning, and computed anew.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     """
     path = kept_path(kind, form, **determined_by)
     is_anew = ANEW is not None and path not in ANEW
-    if is_anew:
+    if ANEW is not None:
         ANEW.add(path)
     made: list[T] = []
     is_making = False
