@@ -150,14 +150,14 @@ def blind_scores(
     n_folds: int = N_FOLDS,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Out-of-fold scores, shape (N,); higher = more likely a member.
+    """Score N texts by what they say alone, with no model looked at, (N,); higher = more likely a member.
 
-    Each fold's are shifted and scaled (`_aligned`), since its classifier has a level and a scale of its own: pooled as
-    they are, the folds' scores would put chance below an AUC of 0.5.
-
-    Texts of one group (the document that each is a snippet of; equal texts where none is given) share a fold. All
-    scores are 0 where no two texts have an n-gram in common. ValueError for an unknown kind and for lists of unequal
-    length; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
+    Each text's score is that of a classifier fitted on the other folds; `kind` is a key of BLIND, `labels` (N,) are 1
+    for members. Texts of one group, (N,), share a fold: the snippets of a document, or equal texts where no groups are
+    given. A fold's scores are shifted and scaled (`_aligned`), since its classifier has a level and a scale of its own:
+    pooled as they are, they would put chance below an AUC of 0.5. All are 0 where no two texts share an n-gram.
+    ValueError for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts
+    (groups) of a class than folds.
     """
     import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold

@@ -207,16 +207,18 @@ class Scorer:
         found: Iterable[StatsPart] | None = None,
         save: Callable[[StatsPart], None] | None = None,
     ) -> TokenStats:
-        """Token statistics of each text, in the order given; one forward pass a batch.
+        """Token statistics of each of N texts, in the order given.
+
+            after          is read before each text and not scored itself; a pass takes longer by its tokens
+            temperature    t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t)
+            progress       shows a bar in a terminal
+            save, found    for long passes: `save` is given each part once it is scored, `found` gives again all that
+                           was saved, also by an earlier run of the same texts, which is then not scored again
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
-        `after` is read before each text and not scored itself; a pass takes longer by its tokens. Logits are divided by
-        `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
-        What is scored goes to `save` part by part and is not held in memory: `found`, gone through again at the end,
-        then gives it, after what an earlier run saved of the same texts, which is not scored again.
-        TypeError where nothing can give it: no `found`, or one that can be gone through only once.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite; where `after` takes more than half of the context; and for a temperature that is not positive.
+        finite; where `after` takes more than half of the context; and for a temperature that is not positive. TypeError
+        for `save` without a `found`, or with one that can be gone through only once.
         """
         from tqdm import tqdm
 
@@ -302,7 +304,7 @@ class Scorer:
         }
 
     def batches(self, token_ids: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Batches of texts by their numbers; of each text the token ids that are read and the last, which is not."""
+        """The texts' numbers in batches of texts of similar length; `token_ids` as `encode` gives them."""
         return token_batches(token_ids, lambda: self.tokens_per_batch, self._borders)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -332,8 +334,11 @@ class Scorer:
     def encode(
         self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
     ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of the texts with these numbers, start token and those of `before` first, cut to the context and
-        the one token that it predicts; and how many tokens each lost."""
+        """Token ids of the texts with these numbers, and how many tokens each lost at its end.
+
+        They begin with the start token and those of `before`, and are cut to the context and one token more, which is
+        predicted and not read. ValueError, naming the text, where no token is left to score.
+        """
         start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
         longest = self.loaded.max_tokens + 1 - len(start)  # the last token is predicted and never read
         at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]

@@ -165,10 +165,10 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def joined(cls, *parts: Iterable[StatsPart], provenance: dict[str, Any]) -> TokenStats:
-        """The table of all texts that the parts hold, in the order of their numbers; of a text in two the first's.
+        """One table of all texts that some parts hold, in the order of their numbers.
 
-        All parts are gone through twice, so that those that are read from a disk are not in memory at once; ValueError
-        where the second time gives fewer.
+        A text that several parts hold is taken from the first. Parts that are read from a disk are never in memory at
+        once: all are gone through twice, first for their sizes. ValueError where the second time gives fewer.
         """
         sizes = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
         if not sizes:
