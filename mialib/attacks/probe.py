@@ -170,12 +170,12 @@ def probe_candidates(
     from sklearn.preprocessing import StandardScaler
 
     scores = np.full((len(probes), target.shape[1]), np.nan)
-    for ((_, layer), probe), of_probe in zip(probes.items(), scores, strict=True):
-        values = target[layer].astype(np.float64)
+    for i, ((_, layer), probe) in enumerate(probes.items()):
+        values = target[layer].astype(np.float64)  # (N, D)
         if not splits:
-            of_probe[:] = probe.decision_function(values)
+            scores[i] = probe.decision_function(values)
         for split in splits:
-            of_probe[split] = probe[-1].decision_function(StandardScaler().fit_transform(values[split]))
+            scores[i, split] = probe[-1].decision_function(StandardScaler().fit_transform(values[split]))
     return Candidates(tuple({"learning_rate": rate, "layer": layer} for rate, layer in probes), scores)
 
 

@@ -83,7 +83,7 @@ class Target(Strict):
 class Need:
     """Something that a detector may need besides the target's own pass."""
 
-    load: Callable[[Inputs, str], Any]  # is given what that field says, "" without one
+    load: Callable[[Inputs, str], Any]  # of the inputs, and of what the field `made_from` names
     made_from: str | None = None  # the field of Target that names it; None: the texts alone
     option: str = ""  # of the command line
     missing: str = ""  # why it may be lacking
