@@ -81,7 +81,7 @@ def right_padded(
 
 
 def in_parts(results: Iterable[T]) -> Iterator[list[T]]:
-    """What takes long to compute, in lists of seconds of work each, to be kept as soon as they are there."""
+    """Results of a long computation, in lists of about ten seconds of work, each to be saved once it is done."""
     part, began = [], time.monotonic()
     for result in results:
         part.append(result)

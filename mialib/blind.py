@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from sklearn.base import ClassifierMixin
 
-    Features = csr_matrix | NDArray[np.float64]
+    Features: TypeAlias = csr_matrix | NDArray[np.float64]
     Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]  # each: texts to fit on, texts to judge by
     FoldsFor = Callable[[], Folds]  # made for those classifiers alone that choose
 
@@ -150,14 +150,14 @@ def blind_scores(
     n_folds: int = N_FOLDS,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Out-of-fold scores, shape (N,); higher = more likely a member.
+    """Score N texts by what they say alone, with no model looked at, (N,); higher = more likely a member.
 
-    Each fold's are shifted and scaled (`_aligned`), since its classifier has a level and a scale of its own: pooled as
-    they are, the folds' scores would put chance below an AUC of 0.5.
-
-    Texts of one group (the document that each is a snippet of; equal texts where none is given) share a fold. All
-    scores are 0 where no two texts have an n-gram in common. ValueError for an unknown kind and for lists of unequal
-    length; TooFewTexts, which is one too, for fewer texts (groups) of a class than folds.
+    Each text's score is that of a classifier fitted on the other folds; `kind` is a key of BLIND, `labels` (N,) are 1
+    for members. Texts of one group, (N,), share a fold: the snippets of a document, or equal texts where no groups are
+    given. A fold's scores are shifted and scaled (`_aligned`), since its classifier has a level and a scale of its own:
+    pooled as they are, they would put chance below an AUC of 0.5. All are 0 where no two texts share an n-gram.
+    ValueError for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts
+    (groups) of a class than folds.
     """
     import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
@@ -207,7 +207,7 @@ def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
     if (smallest := min((labels[first] == label).sum() for label in (0, 1))) < INNER_FOLDS:
         raise TooFewTexts(f"the smaller class has {smallest} texts to choose by, fewer than {INNER_FOLDS} folds")
     folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0).split(first, labels[first])
-    return [tuple(np.flatnonzero(np.isin(group, side)) for side in sides) for sides in folds]
+    return [(np.flatnonzero(np.isin(group, fit)), np.flatnonzero(np.isin(group, judge))) for fit, judge in folds]
 
 
 def _fit_and_score(

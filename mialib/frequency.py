@@ -84,9 +84,9 @@ def count_tokens(
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` is given the counts, and of how
-    many texts they are; `found` is what an earlier run saved last. ValueError for a token outside the vocabulary, and
-    for no tokens.
+    `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` is given the counts (V,) so far
+    and the number of texts counted; `found` gives what an earlier run saved, and counting goes on there. ValueError for
+    a token outside the vocabulary, and for no tokens.
     """
     if isinstance(texts, str):
         raise ValueError(f"{name}: texts are expected, got one string")

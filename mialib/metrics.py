@@ -344,7 +344,8 @@ def compare_tpr_at_fpr_over_seeds(
     tprs = _resampled_tprs(labels, scores_a, scores_b, fpr, n_resamples)  # (sides, seeds, folds, resamples)
     by_run, resampled = (tprs[0] - tprs[1])[..., 0], np.nanmean(tprs[0] - tprs[1], axis=(0, 1))[1:]
     difference, n_texts = float(by_run.mean()), (int(np.sum(labels)), int(np.sum(np.equal(labels, 0))))
-    if not difference and np.isin(tprs, (0, 1)).all() and not np.array_equal(scores_a, scores_b, equal_nan=True):
+    are_equal = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(scores_a, scores_b, strict=True))
+    if not difference and np.isin(tprs, (0, 1)).all() and not are_equal:
         reach = certain_within(min(n_texts), 0.95)  # two certainties that so few texts cannot give
         return Comparison(Interval(0.0, -reach, reach), 1.0)
     return compared(difference, float(resampled.var(ddof=1)), _further_parts(by_run), n_texts, 0.95)

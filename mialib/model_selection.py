@@ -37,7 +37,7 @@ class Candidates:
         return Candidates(self.options, self.scores[:, texts])
 
     def by_fold(self, labels: ArrayLike) -> Candidates:
-        """What each fifth of the texts chooses, in the order of `folds`: F options, and scores (F, N) of all texts."""
+        """The best candidate on each of the F `folds`, in their order: F options, and scores (F, N) of all texts."""
         best = [self.best(labels, val_idx) for val_idx, _ in folds(labels)]
         return Candidates(tuple(self.options[i] for i in best), self.scores[best])
 
@@ -45,7 +45,7 @@ class Candidates:
 def stratified_split(
     labels: ArrayLike, share: float, seed: int = 0, document: Indices | None = None
 ) -> tuple[Indices, Indices]:
-    """The texts' numbers dealt out at random: `share` of each class, rounded up, and the rest.
+    """Split the texts at random: the numbers of `share` of each class, rounded up, and of the rest.
 
     With the number of each text's document, whole documents are dealt out: pieces of one are alike.
     """
@@ -63,11 +63,11 @@ def stratified_split(
 
 
 def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:
-    """Each fifth of the texts in turn to choose on, and the others to judge: random, each class dealt out evenly.
+    """Five splits of the texts: a fifth to choose hyperparameters on, the others to judge; random, stratified by class.
 
     One fifth of few texts chooses almost at random; what five disjoint ones chose says how much that matters.
     """
     from sklearn.model_selection import StratifiedKFold
 
-    split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(len(labels)), labels)
+    split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(np.size(labels)), labels)
     return [(val_idx, test_idx) for test_idx, val_idx in split]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mialib.store import hash_of
 
@@ -36,6 +36,11 @@ class LoadedModel:
     tokenizer_hash: str
     max_tokens: int  #: the context: how many tokens the model reads, the start token included
     vocab_size: int  #: rows of the output head
+
+    @property
+    def n_embedded(self) -> int:
+        """Rows of the input embeddings: the token ids that the model reads lie below it."""
+        return cast("torch.Tensor", self.model.get_input_embeddings().weight).shape[0]
 
     @classmethod
     def of(
@@ -117,7 +122,7 @@ def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_toke
         start_token = of_family if of_family in tokenizer.get_vocab() else tokenizer.bos_token or tokenizer.eos_token
         if start_token is None:
             raise ValueError("the tokenizer has neither a start nor an end token; pass start_token= a token or None")
-    token_id = tokenizer.convert_tokens_to_ids(start_token)
+    token_id = cast("int | None", tokenizer.convert_tokens_to_ids(start_token))  # of one token: no list
     if token_id is None or (token_id == tokenizer.unk_token_id and start_token != tokenizer.unk_token):
         raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")
     return token_id

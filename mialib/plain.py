@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from numbers import Number
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
-def plain_list(values: Iterable[Any], name: str) -> list[Any]:
+def plain_list(values: Any, name: str) -> list[Any]:
     """The values in their container's order.
 
     ValueError for what is no list of values: one string, a table, a dict, a set (which has no order).
@@ -23,7 +23,7 @@ def plain_list(values: Iterable[Any], name: str) -> list[Any]:
     return values.to_pylist() if hasattr(values, "to_pylist") else list(values)  # Arrow's own values are no Python ones
 
 
-def plain_array(values: ArrayLike, name: str, dtype: DTypeLike = None) -> NDArray[Any]:
+def plain_array(values: ArrayLike, name: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Numbers as an array of one dimension or more; ValueError, with the name, for what is none."""
     _check_unmasked(values, name)
     if not hasattr(values, "__array__"):

@@ -106,8 +106,8 @@ def head_statistics(
             d.clamp_(min=LOWEST)
         more = _power_sums(d, weighted[: shape[0] * shape[1]].view(shape))
         s0, s1, s2 = s0 + more[0], s1 + more[1], s2 + more[2]
-    statistics = _from_sums((of_target - maximum.squeeze(1)).double(), s0, s1, s2)
-    return tuple(column.float() for column in statistics)
+    log_prob, entropy, variance, highest = _from_sums((of_target - maximum.squeeze(1)).double(), s0, s1, s2)
+    return log_prob.float(), entropy.float(), variance.float(), highest.float()
 
 
 def _power_sums(d: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -207,16 +207,18 @@ class Scorer:
         found: Iterable[StatsPart] | None = None,
         save: Callable[[StatsPart], None] | None = None,
     ) -> TokenStats:
-        """Token statistics of each text, in the order given; one forward pass a batch.
+        """Token statistics of each of N texts, in the order given.
+
+            after          is read before each text and not scored itself; a pass takes longer by its tokens
+            temperature    t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t)
+            progress       shows a bar in a terminal
+            save, found    for long passes: `save` is given each part once it is scored, `found` gives again all that
+                           was saved, also by an earlier run of the same texts, which is then not scored again
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
-        `after` is read before each text and not scored itself; a pass takes longer by its tokens. Logits are divided by
-        `temperature` t: all columns are of the distribution p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
-        What is scored goes to `save` part by part and is not held in memory: `found`, gone through again at the end,
-        then gives it, after what an earlier run saved of the same texts, which is not scored again.
-        TypeError where nothing can give it: no `found`, or one that can be gone through only once.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite; where `after` takes more than half of the context; and for a temperature that is not positive.
+        finite; where `after` takes more than half of the context; and for a temperature that is not positive. TypeError
+        for `save` without a `found`, or with one that can be gone through only once.
         """
         from tqdm import tqdm
 
@@ -224,9 +226,11 @@ class Scorer:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
 
         texts = check_texts(texts, "texts to score")
-        if save and (found is None or iter(found) is found):
+        held: list[StatsPart] = []  # what nothing else keeps
+        if save is None:
+            found = list(found or ())
+        elif found is None or iter(found) is found:
             raise TypeError("`found` has to give again what `save` is given: a list that it appends to, or the like")
-        found, held = found if save else list(found or ()), []
         is_scored = np.zeros(len(texts), bool)
         for numbers, _ in found:
             if len(wrong := numbers[(numbers < 0) | (numbers >= len(texts))]):
@@ -243,10 +247,10 @@ class Scorer:
                 keep = held.append if save is None or is_scored.all() else save  # the last goes into the whole at once
                 keep(StatsPart(numbers, TokenStats.joined(some, provenance={})))
         self.warn_of_cut(n_cut)
-        otherwise = ({"after": hash_texts([after])} if after else {}) | (
-            {"temperature": temperature} if temperature != 1 else {}
-        )
-        stats = TokenStats.joined(found, held, provenance=self.provenance(texts) | otherwise)
+        provenance = self.provenance(texts)
+        provenance |= {"after": hash_texts([after])} if after else {}
+        provenance |= {"temperature": temperature} if temperature != 1 else {}
+        stats = TokenStats.joined(found, held, provenance=provenance)
         if len(stats) != len(texts):
             raise RuntimeError(f"{len(texts)} texts were scored, and parts with {len(stats)} of them are there")
         return stats
@@ -260,15 +264,18 @@ class Scorer:
         n_cut: NDArray[np.integer],
         tick: Callable[[int], Any],
     ) -> Iterator[StatsPart]:
-        """The statistics of each batch that all texts would be scored in and that holds one that is not scored; fills
-        in `n_cut` of all."""
+        """The statistics of each batch in turn; fills in `n_cut`, and calls `tick` with the number of texts done.
+
+        Batches are those of all texts, whatever is scored already; one with no text left to score is passed over.
+        """
         before = self.token_ids([after])[0] if after else []
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(
                 f"{len(before)} tokens before each text leave it less than half of {self.loaded.name}'s context of "
                 f"{self.loaded.max_tokens}; give fewer: {excerpt(after)}"
             )
-        for numbers, token_ids, n_cut[numbers] in self._encode_ahead(texts, before):
+        for numbers, token_ids, n_lost in self._encode_ahead(texts, before):
+            n_cut[numbers] = n_lost
             for batch in self.batches(token_ids):
                 of_batch = [numbers[at] for at in batch]
                 if not is_scored[of_batch].all():
@@ -297,7 +304,7 @@ class Scorer:
         }
 
     def batches(self, token_ids: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Batches of texts by their numbers; of each text the token ids that are read and the last, which is not."""
+        """The texts' numbers in batches of texts of similar length; `token_ids` as `encode` gives them."""
         return token_batches(token_ids, lambda: self.tokens_per_batch, self._borders)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -309,7 +316,8 @@ class Scorer:
     ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
         """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
-        blocks, n_characters = [], math.inf
+        blocks: list[list[int]] = []
+        n_characters = math.inf  # of the block that is being filled
         for i in order:
             n_characters += len(texts[i])
             if n_characters > CHARACTERS_AT_ONCE or len(blocks[-1]) == TEXTS_AT_ONCE:
@@ -326,8 +334,11 @@ class Scorer:
     def encode(
         self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
     ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of the texts with these numbers, start token and those of `before` first, cut to the context and
-        the one token that it predicts; and how many tokens each lost."""
+        """Token ids of the texts with these numbers, and how many tokens each lost at its end.
+
+        They begin with the start token and those of `before`, and are cut to the context and one token more, which is
+        predicted and not read. ValueError, naming the text, where no token is left to score.
+        """
         start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
         longest = self.loaded.max_tokens + 1 - len(start)  # the last token is predicted and never read
         at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]
@@ -396,14 +407,14 @@ class Scorer:
 
     def _forward(self, token_ids: list[list[int]], begins: list[int], temperature: float) -> list[TokenRow]:
         """Statistics of texts from one forward pass."""
-        inputs, lengths = right_padded([ids[:-1] for ids in token_ids], "cpu")
+        inputs, lengths = right_padded([ids[:-1] for ids in token_ids], "cpu")  # (texts, longest), (texts,)
         targets = [ids[1 + begin :] for ids, begin in zip(token_ids, begins, strict=True)]
-        place = torch.arange(inputs.shape[1])
-        is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < lengths[:, None])
-        flat = torch.tensor([t for of_text in targets for t in of_text])
+        place = torch.arange(inputs.shape[1])  # (longest,)
+        is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < lengths[:, None])  # (texts, longest)
+        flat = torch.tensor([t for of_text in targets for t in of_text])  # (tokens,), as many as are wanted
         with torch.inference_mode():
-            on_device = (given.to(self.device) for given in (inputs, is_wanted, flat))
-            columns = self._statistics(*on_device, temperature)
+            inputs, is_wanted, flat = inputs.to(self.device), is_wanted.to(self.device), flat.to(self.device)
+            columns = self._statistics(inputs, is_wanted, flat, temperature)  # (4, tokens)
         ends = np.cumsum([len(of_text) for of_text in targets])
         return [
             TokenRow(np.asarray(of_text, np.int32), *columns[:, end - len(of_text) : end])
@@ -415,9 +426,10 @@ class Scorer:
     ) -> FloatArray:
         """(4, tokens) float32: log-prob, entropy, variance, largest log-prob at each wanted position, text by text."""
         if self._head is None:
-            hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]
+            hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]  # (tokens, V)
         else:
-            hidden = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state[is_wanted]
+            states = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state
+            hidden = states[is_wanted]  # (tokens, hidden size)
         if self._head is not None and self.device.type == "cpu":
             if len(self._memory) < (size := 2 * len(hidden) * CPU_COLUMNS_AT_ONCE):
                 self._memory = torch.empty(size)

@@ -58,7 +58,8 @@ def mialib_version() -> str:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error.
 
-    Of a symbolic link, the place of what it points at. A pipe, a device or standard output is written to at the end.
+    Where `path` is a symbolic link, its target is replaced; where it is a pipe, a device or standard output, what was
+    written is copied into it at the end.
     """
     path = Path(path)
     stream = _stream_at(path)
@@ -101,7 +102,7 @@ def readable(path: str | Path, what: str) -> Iterator[None]:
 
 
 def _stream_at(path: Path) -> Path | int | None:
-    """What to open where a path is no file to replace: a pipe or a device, or standard output, which others write."""
+    """What to open where a path can't be replaced (a pipe, a device, standard output); None for a file or folder."""
     try:
         found = path.stat()
     except OSError:  # nothing is there

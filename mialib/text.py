@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from numbers import Integral
 from reprlib import repr as short_repr
+from typing import Any
 
 from mialib.plain import plain_list
 
@@ -18,7 +19,7 @@ HALF_PAIR = re.compile("[\ud800-\udfff]")
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a script
 
 
-def check_texts(texts: Iterable[str], name: str) -> list[str]:
+def check_texts(texts: Iterable[Any], name: str) -> list[str]:
     """The texts of any container (`mialib.plain`) as a list of plain strings.
 
     ValueError that names the first text that is not a string, or is empty or blank.

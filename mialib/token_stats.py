@@ -29,7 +29,7 @@ from mialib.plain import plain_indices, plain_numbers
 from mialib.store import atomic_path, hash_texts, readable
 
 FORMAT_VERSION = 2  # 1 had no top_log_prob
-COLUMNS = {
+COLUMNS: dict[str, type[np.int32 | np.float32]] = {
     "token_ids": np.int32,
     "log_prob": np.float32,
     "entropy": np.float32,
@@ -148,10 +148,14 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def from_rows(
-        cls, rows: Sequence[TokenRow], *, n_cut: Sequence[int] | None = None, provenance: dict[str, Any]
+        cls,
+        rows: Sequence[TokenRow],
+        *,
+        n_cut: Sequence[int] | NDArray[np.integer] | None = None,
+        provenance: dict[str, Any],
     ) -> TokenStats:
-        """The table of `rows`, in their order."""
-        columns = {
+        """The table of `rows`, in their order; `n_cut` (N,) as in `TokenStats`, by default all 0."""
+        columns: dict[str, NDArray[Any]] = {
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
             for name, dtype in COLUMNS.items()
         }
@@ -161,28 +165,27 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def joined(cls, *parts: Iterable[StatsPart], provenance: dict[str, Any]) -> TokenStats:
-        """The table of all texts that the parts hold, in the order of their numbers; of a text in two the first's.
+        """One table of all texts that some parts hold, in the order of their numbers.
 
-        All parts are gone through twice, so that those that are read from a disk are not in memory at once; ValueError
-        where the second time gives fewer.
+        A text that several parts hold is taken from the first. Parts that are read from a disk are never in memory at
+        once: all are gone through twice, first for their sizes. ValueError where the second time gives fewer.
         """
-        found = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
-        if not found:
+        sizes = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
+        if not sizes:
             return cls.from_rows([], provenance=provenance)
-        numbers, lengths, n_cut = map(np.concatenate, zip(*found, strict=True))
-        known, first = np.unique(numbers, return_index=True)
-        offsets = np.concatenate([[0], np.cumsum(lengths[first])])
-        columns = {name: np.empty(offsets[-1], dtype) for name, dtype in COLUMNS.items()}
-        is_filled = np.zeros(len(known), bool)
+        numbers, lengths, n_cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
+        texts, first = np.unique(numbers, return_index=True)  # (N,) each: the texts, and the first row of each
+        offsets = np.concatenate([[0], np.cumsum(lengths[first])])  # (N + 1,)
+        columns = {name: np.empty(offsets[-1], dtype) for name, dtype in COLUMNS.items()}  # (tokens,) each
+        is_filled = np.zeros(len(texts), bool)
         for part in chain(*parts):
-            rows, n = np.searchsorted(known, part.numbers), part.stats.n_tokens
-            is_new = np.repeat(~is_filled[rows], n)
-            at = (np.repeat(offsets[rows] - (np.cumsum(n) - n), n) + np.arange(n.sum()))[is_new]
-            for name, column in columns.items():
-                column[at] = getattr(part.stats, name)[is_new]
-            is_filled[rows] = True
+            for i, row in zip(np.searchsorted(texts, part.numbers), part.stats, strict=True):
+                if not is_filled[i]:
+                    for column, of_text in zip(columns.values(), row, strict=True):
+                        column[offsets[i] : offsets[i + 1]] = of_text
+                    is_filled[i] = True
         if not is_filled.all():
-            raise ValueError(f"text {known[is_filled.argmin()]} was in a part, and is in none of them when read again")
+            raise ValueError(f"text {texts[is_filled.argmin()]} was in a part, and is in none of them when read again")
         return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
     def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:
@@ -195,7 +198,7 @@ class TokenStats(Sequence[TokenRow]):
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
             raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {wanted[i]} were asked for")
-        rows = [TokenRow(*(column[:n] for column in row)) for row, n in zip(self, wanted, strict=True)]
+        rows = [TokenRow._make(column[:n] for column in row) for row, n in zip(self, wanted, strict=True)]
         return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> TokenStats:
@@ -236,23 +239,25 @@ class TokenStats(Sequence[TokenRow]):
                 raise ValueError(f"{path}: token statistics without the column {min(missing)}")
 
             def read(name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-                """A column's entries and how many each text has."""
-                entries, lengths = [np.empty(0, COLUMNS[name])], [np.empty(0, np.int64)]
+                """A column's entries (tokens,), and how many each text has (N,)."""
+                entries: list[NDArray[Any]] = [np.empty(0, COLUMNS[name])]
+                lengths = [np.empty(0, np.int64)]
                 for batch in file.iter_batches(TEXTS_AT_ONCE, columns=[name]):
                     entries.append(batch.column(0).flatten().to_numpy().astype(COLUMNS[name]))
                     lengths.append(batch.column(0).value_lengths().to_numpy())
                 return np.concatenate(entries), np.concatenate(lengths)
 
-            found = {name: read(name) for name in COLUMNS if name not in lacks}
-            n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)
-        columns, lengths = {name: of for name, (of, _) in found.items()}, found["log_prob"][1]
-        for name, (_, own) in found.items():
-            if not np.array_equal(own, lengths):
+            columns, lengths = {}, {}
+            for name in [name for name in COLUMNS if name not in lacks]:
+                columns[name], lengths[name] = read(name)
+            n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)  # (N,)
+        for name, own in lengths.items():
+            if not np.array_equal(own, lengths["log_prob"]):
                 raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
         columns |= {name: np.full(len(columns["log_prob"]), np.nan, np.float32) for name in lacks}
         if lacks:
             header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths["log_prob"])]).astype(np.int64)  # (N + 1,)
         return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
 
 

@@ -178,8 +178,8 @@ def _run(
 
     batches = token_batches(token_ids, lambda: budget, rope_borders(loaded.model.config))
     for some in in_parts(last_states(batch) for batch in batches if not is_done[batch].all()):
-        numbers, values = zip(*some, strict=True)
-        parts.append({"numbers": np.concatenate(numbers), "values": np.concatenate(values, axis=1)})
+        numbers = np.concatenate([batch for batch, _ in some])
+        parts.append({"numbers": numbers, "values": np.concatenate([states for _, states in some], axis=1)})
         is_done[parts[-1]["numbers"]] = True
         if save and not is_done.all():
             save(parts[-1])
@@ -240,7 +240,8 @@ def train_proxy(
                     )
                 loss.backward()
             optimizer.step()
-    weights.requires_grad_(False).to(pick_dtype(dtype, weights.device, model))
+    of_type = pick_dtype(dtype, weights.device, model)
+    weights.requires_grad_(False).to(of_type)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
     recipe = {"of": loaded.revision, "members": hash_texts(member_texts), "rate": learning_rate, "epochs": epochs}
     return replace(loaded, name=f"proxy of {model} at learning rate {learning_rate:g}", revision=hash_of(recipe))
 

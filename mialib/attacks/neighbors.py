@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,9 +208,10 @@ def _vocabularies(
     """
     import torch
 
-    spaced, unspaced = {}, {}
+    spaced: dict[str, int] = {}
+    unspaced: dict[str, int] = {}
     for token_id in range(len(tokenizer)):
-        string = tokenizer.decode([token_id])
+        string = cast(str, tokenizer.decode([token_id]))  # of one list of ids: no list
         word = string.removeprefix(" ")
         if word.isalnum() and len(words(word, language)) == 1:
             (unspaced if word == string else spaced)[word] = token_id
@@ -229,7 +230,7 @@ def _vocabularies(
 def _not_another(text: str, row: MaskedRow, vocabulary: Vocabulary) -> list[int]:
     """The words of the vocabulary that are the masked one: equal but for case, or what an uncased tokenizer, which may
     strip accents too, reads it as."""
-    own = {row.own} & vocabulary.word_of.keys()
+    own = set() if row.own is None else {row.own} & vocabulary.word_of.keys()
     return sorted(own.union(vocabulary.ids_of.get(text[row.start : row.end].casefold(), [])))
 
 
@@ -322,5 +323,5 @@ def _logits_at_mask(
     is_real = torch.arange(inputs.shape[1], device=model.device) < lengths[:, None]
     hidden = model.base_model(inputs, attention_mask=is_real.long()).last_hidden_state  # else it sees the padding
     at_mask = hidden[torch.arange(len(rows)), [row.mask_at for row in rows]]
-    head = model.lm_head if hasattr(model, "lm_head") else model.cls  # RoBERTa's name for it, and BERT's
+    head: Any = model.lm_head if hasattr(model, "lm_head") else model.cls  # RoBERTa's name for it, and BERT's
     return head(at_mask)

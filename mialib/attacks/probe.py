@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
+Activations = NDArray[np.floating]
 
 # The paper prints no grid; the authors' scripts try 8e-4 to 1e-3 for TinyLLaMA and 2.5e-3 to 3.5e-3 for OpenLLaMA.
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
@@ -41,9 +42,9 @@ N_TRAINING = 200  # texts to learn from, of which half are called members (Figur
 class Collected(NamedTuple):
     """All activations that a target's probes are fitted and scored on."""
 
-    proxies: Mapping[float, NDArray[np.float32]]  # of each learning rate's proxy, on the M training texts (L + 1, M, D)
+    proxies: Mapping[float, Activations]  # of each learning rate's proxy, on the M training texts (L + 1, M, D)
     coin: NDArray[np.int8]  # (M,), which of these the proxies were fine-tuned on
-    target: NDArray[np.float32]  # on the benchmark's texts (L + 1, N, D)
+    target: Activations  # on the benchmark's texts (L + 1, N, D)
     n_cut: int = 0  # texts of the benchmark whose end was cut to fit the context
 
 
@@ -92,8 +93,10 @@ def probe_scores(
     `validation` are the numbers of the texts to choose on, a fifth of each class at random where it is not given; that
     and the coin are dealt out by `seed`. Raises as `collect` does.
     """
-    given = {"learning_rates": learning_rates, "seed": seed, "device": device, "dtype": dtype}
-    return choose_probe(collect(model, texts, training_texts, **given), labels, seed, validation)
+    collected = collect(
+        model, texts, training_texts, learning_rates=learning_rates, seed=seed, device=device, dtype=dtype
+    )
+    return choose_probe(collected, labels, seed, validation)
 
 
 def collect(
@@ -130,7 +133,7 @@ def flip_coin(n: int, seed: int = 0) -> NDArray[np.int8]:
     return (np.random.default_rng(seed).permutation(n) < n // 2).astype(np.int8)
 
 
-def fit_probe(activations_layer: FloatArray, labels: ArrayLike) -> Pipeline:
+def fit_probe(activations_layer: Activations, labels: ArrayLike) -> Pipeline:
     """Standardization and logistic regression of one layer's activations (M, D) on labels (M,), both fitted here alone.
 
     sigma(W x) has no bias (Section 3.4).
@@ -143,7 +146,7 @@ def fit_probe(activations_layer: FloatArray, labels: ArrayLike) -> Pipeline:
     return probe.fit(np.asarray(activations_layer, np.float64), np.asarray(labels))
 
 
-def fit_probes(proxies: Mapping[float, FloatArray], coin: ArrayLike) -> dict[tuple[float, int], Pipeline]:
+def fit_probes(proxies: Mapping[float, Activations], coin: ArrayLike) -> dict[tuple[float, int], Pipeline]:
     """A probe for each learning rate and layer, the layer varying fastest; see `Collected`.
 
     The embeddings, layer 0, are no candidate: every prompt ends in the same token.
@@ -156,7 +159,7 @@ def fit_probes(proxies: Mapping[float, FloatArray], coin: ArrayLike) -> dict[tup
 
 
 def probe_candidates(
-    probes: Mapping[tuple[float, int], Pipeline], target: FloatArray, splits: Sequence[Indices] = ()
+    probes: Mapping[tuple[float, int], Pipeline], target: Activations, splits: Sequence[Indices] = ()
 ) -> Candidates:
     """The logits of each probe on the target's activations, to choose from like any detector's hyperparameters.
 
@@ -167,12 +170,12 @@ def probe_candidates(
     from sklearn.preprocessing import StandardScaler
 
     scores = np.full((len(probes), target.shape[1]), np.nan)
-    for ((_, layer), probe), of_probe in zip(probes.items(), scores, strict=True):
-        values = target[layer].astype(np.float64)
+    for i, ((_, layer), probe) in enumerate(probes.items()):
+        values = target[layer].astype(np.float64)  # (N, D)
         if not splits:
-            of_probe[:] = probe.decision_function(values)
+            scores[i] = probe.decision_function(values)
         for split in splits:
-            of_probe[split] = probe[-1].decision_function(StandardScaler().fit_transform(values[split]))
+            scores[i, split] = probe[-1].decision_function(StandardScaler().fit_transform(values[split]))
     return Candidates(tuple({"learning_rate": rate, "layer": layer} for rate, layer in probes), scores)
 
 
@@ -212,14 +215,15 @@ def choose_probe(
         at = candidates.best(labels, validation)
         on_validation = aucs(labels[validation], candidates.scores[:, validation])
         grid = on_validation.reshape(len(collected.proxies), -1)
-        return Chosen(candidates.scores[at], *candidates.options[at].values(), grid)
+        options = candidates.options[at]
+        return Chosen(candidates.scores[at], options["learning_rate"], int(options["layer"]), grid)
 
     chosen = best(probe_candidates(probes, collected.target))
     leaking = best(probe_candidates(probes, collected.target, (validation, test)))
     return ProbeScores(chosen, leaking, tuple(collected.proxies), validation, test, collected.n_cut)
 
 
-def judge_half(activations_layers: FloatArray, labels: ArrayLike, seed: int = 0) -> tuple[Indices, FloatArray]:
+def judge_half(activations_layers: Activations, labels: ArrayLike, seed: int = 0) -> tuple[Indices, FloatArray]:
     """A probe of each layer but the embeddings, fitted on a random half of each class: the other half and its logits.
 
     `activations_layers` (L + 1, N, D), `labels` (N,); returns the numbers of the judged texts (J,) and (L, J) logits.

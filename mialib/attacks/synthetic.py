@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -208,7 +208,8 @@ def sample_synthetic(
     n_new = min(TOKENS_PER_WORD * n_words, loaded.max_tokens - len(prompts[0]))
     # Chinese is cut by jieba, which only sees words where a text is whole.
     enough = None if language == "zh" else _enough_words(loaded, n_words, len(prompts[0]))
-    new, kept, n_tried, n_short = NewTexts([*texts, *known], language), [], 0, 0
+    new, n_tried, n_short = NewTexts([*texts, *known], language), 0, 0
+    kept: list[str] = []
     cuda = [loaded.model.device] if loaded.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), torch.inference_mode():
         torch.manual_seed(seed)
@@ -221,7 +222,7 @@ def sample_synthetic(
                 )
             drawn = rng.choice(len(prompts), SAMPLES_AT_ONCE)
             inputs = torch.tensor([prompts[i] for i in drawn], device=loaded.model.device)
-            outputs = loaded.model.generate(
+            outputs = loaded.model.generate(  # type: ignore[operator]  # the class of causal models has it
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 do_sample=True,
@@ -247,7 +248,7 @@ def _enough_words(loaded: LoadedModel, n_words: int, n_prompt: int) -> Callable[
     """
     import torch
 
-    tokens = loaded.tokenizer.convert_ids_to_tokens(range(len(loaded.tokenizer)))
+    tokens = loaded.tokenizer.convert_ids_to_tokens(list(range(len(loaded.tokenizer))))
     begins_word = torch.zeros(loaded.vocab_size, dtype=torch.bool, device=loaded.model.device)
     begins_word[[i for i, token in enumerate(tokens) if token.startswith(SPACES)]] = True
     return lambda input_ids, *_, **__: begins_word[input_ids[:, n_prompt:]].sum(-1) > n_words
@@ -258,7 +259,7 @@ def sample_or_load(
 ) -> list[str]:
     """`sample_synthetic`'s texts, kept; those of a lab model are none of its training texts, which are known."""
     known = source_of(model).trained_on(model)
-    given = {"n_words": n_words, "seed": seed, "language": language}
+    given: dict[str, Any] = {"n_words": n_words, "seed": seed, "language": language}
     return keep(
         "synthetic",
         lambda: sample_synthetic(model, texts, n, known=known, **given),
@@ -267,8 +268,7 @@ def sample_or_load(
         n=n,
         known=hash_texts(known),
         jieba=version("jieba"),
-        **versions_of("sampling"),
-        **given,
+        **(given | versions_of("sampling")),
         **pass_key(model),
     )
 

@@ -38,7 +38,8 @@ def unseen_texts(
 
     These are all of the benchmark's but for those that the source `apart` takes.
     """
-    left, apart = np.arange(len(benchmark)), []
+    left = np.arange(len(benchmark))
+    apart: list[str] = []
     if APART in sources.values():
         left, apart = set_apart(benchmark, n, seed)
         benchmark = benchmark.take(left, benchmark.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,8 +115,8 @@ def load_published_benchmark(name: str, length: int | None = None) -> Benchmark:
     Unavailable, in one sentence, where it can't be had; ValueError where its columns are others than they were.
     """
     part = find_part(name, length)
-    copies = [local_copy(part.fill(path), "dataset") for path in part.known.local]
-    if copies and all(copies):
+    copies = [copy for path in part.known.local if (copy := local_copy(part.fill(path), "dataset"))]
+    if copies and len(copies) == len(part.known.local):
         rows = [{SPLIT_COLUMN: copy.stem.rpartition("_")[2]} | row for copy in copies for row in read_rows(copy)]
         source, revision = ", ".join(map(str, copies)), None
     else:
@@ -165,7 +166,7 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
     ):
         raise explain(known.hub_id, "dataset", ConnectionError())
     try:
-        rows = [row for of in known.hub for row in _rows_of(of, part, folder, revision)]
+        rows = [row for of in known.hub for row in _rows_of(of, part, known.hub_id, folder, revision)]
     except Exception as error:
         if folder:
             raise ValueError(
@@ -175,10 +176,10 @@ def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
     return rows, str(folder or f"{known.hub_id}@{revision}"), revision
 
 
-def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None) -> list[dict[str, Any]]:
+def _rows_of(of: HubPart, part: Part, hub_id: str, folder: Path | None, revision: str | None) -> list[dict[str, Any]]:
     if of.file:
-        path = _file(part.fill(of.file), part.known.hub_id, folder, revision)
-        opened = gzip.open if path.suffix == ".gz" else open
+        path = _file(part.fill(of.file), hub_id, folder, revision)
+        opened: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
             texts = [json.loads(line) for line in lines if line.strip()]
         if not of.role:
@@ -189,14 +190,14 @@ def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None)
         return [{"text": text, "label": int(of.role == "member")} for text in texts]
     from datasets import load_dataset
 
-    where = {"path": str(folder)} if folder else {"path": part.known.hub_id, "revision": revision}
-    data = load_dataset(**where, name=of.config and part.fill(of.config), split=part.fill(of.split))
+    where: dict[str, Any] = {"path": str(folder)} if folder else {"path": hub_id, "revision": revision}
+    data = load_dataset(**where, name=of.config and part.fill(of.config), split=of.split and part.fill(of.split))
     if not folder:
-        _check_commit(data, revision, part.known.hub_id)
+        _check_commit(data, revision, hub_id)
     return [({SPLIT_COLUMN: of.role} if of.role else {}) | row for row in data.to_list()]
 
 
-def _check_commit(data: Dataset, revision: str, hub_id: str) -> None:
+def _check_commit(data: Dataset, revision: str | None, hub_id: str) -> None:
     """Unavailable where `datasets`, which offline takes whatever it prepared last, took another commit."""
     commit = Path(data.cache_files[0]["filename"]).parent.name
     if commit != revision:

@@ -198,7 +198,7 @@ def _licences_of(package: str) -> list[str]:
     except PackageNotFoundError:  # pinned for another platform
         return []
     found = sorted(f for f in files if ".dist-info" in str(f) and re.search("(?i)licen[cs]e|copying|notice", f.name))
-    return [path.read_text(encoding="utf-8", errors="replace") for f in found if (path := f.locate()).is_file()]
+    return [path.read_text(encoding="utf-8", errors="replace") for f in found if (path := Path(f.locate())).is_file()]
 
 
 def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None:

@@ -10,10 +10,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mialib import scoring
 from mialib.batches import encode
@@ -50,7 +50,7 @@ ORDINARY_TEXTS = (
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
 _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
-_loaded: dict[str, scoring.Scorer] = {}  # the one that was asked for last
+_loaded: dict[str, Scorer] = {}  # the one that was asked for last
 
 
 def local_path(name: str) -> Path | None:
@@ -129,7 +129,7 @@ class Weights(Source):
         temperature: float = 1.0,
     ) -> TokenStats:
         """A pass over the texts, kept; arguments as for `Scorer` and its `score`."""
-        options = {"device": device, "dtype": dtype, "start_token": start_token}
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "start_token": start_token}
         key = pass_key(model, **options)
 
         def make(parts: Parts) -> TokenStats:
@@ -188,17 +188,17 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a hub name, folder or lab model."""
     from transformers import AutoTokenizer
 
-    model, name = name, source_of(name).tokenizer(name)
-    if name is None:
-        raise ValueError(f"no tokenizer is known for {model}: set MIALIB_API_TOKENIZER to a hub name or a folder")
-    folder, source = local_path(name), pretrained_arguments(name)
+    of = source_of(name).tokenizer(name)
+    if of is None:
+        raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
+    folder, source = local_path(of), pretrained_arguments(of)
     files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
     key = hash_of([source, files])
     if key not in _tokenizers:
         try:
             _tokenizers[key] = AutoTokenizer.from_pretrained(**source)
         except Exception as error:
-            raise _not_loadable(name, error) from error
+            raise _not_loadable(of, error) from error
     return _tokenizers[key]
 
 
@@ -302,13 +302,12 @@ def check_sound(loaded: LoadedModel) -> None:
     added = loaded.tokenizer.get_added_vocab()  # such as one for padding, which no text gives
     own = {token: number for token, number in loaded.tokenizer.get_vocab().items() if token not in added}
     token, token_id = max(own.items(), key=lambda item: item[1])
-    n_embedded = loaded.model.get_input_embeddings().weight.shape[0]
-    if token_id >= n_embedded:
+    if token_id >= loaded.n_embedded:
         raise ValueError(
             f"model {loaded.name}: its tokenizer has a token number {token_id} ({token!r}) and the model embeddings of "
-            f"{n_embedded}; it is another model's tokenizer"
+            f"{loaded.n_embedded}; it is another model's tokenizer"
         )
-    n = min(8, n_embedded, loaded.max_tokens)
+    n = min(8, loaded.n_embedded, loaded.max_tokens)
     ids = torch.arange(n, device=loaded.model.device).repeat(2, 1)
     ids[1, -1] = 0
     with torch.inference_mode():
@@ -345,15 +344,16 @@ class Scorer(scoring.Scorer):
         dtype: str = "auto",
         start_token: str | None = "auto",
     ) -> None:
-        options = {"device": device, "dtype": dtype, "start_token": start_token}
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "start_token": start_token}
+        taken: Collection[str] = ()
         if isinstance(model, str | Path) and tokenizer is None:
-            model, taken = load_model(str(model), **options), options.keys()
-        elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
-            name = getattr(model, "name_or_path", "") or type(model).__name__
-            model = LoadedModel.of(model, tokenizer, name=name, start_token=start_token_of(name, start_token))
-            taken = {"start_token"}
+            loaded, taken = load_model(str(model), **options), options
         elif isinstance(model, LoadedModel) and tokenizer is None:
-            taken = set()
+            loaded = model
+        elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
+            given, name = cast("PreTrainedModel", model), getattr(model, "name_or_path", "") or type(model).__name__
+            loaded = LoadedModel.of(given, tokenizer, name=name, start_token=start_token_of(name, start_token))
+            taken = {"start_token"}
         else:
             raise ValueError(
                 "a model's name or folder, or a loaded model and its tokenizer are expected, got "
@@ -361,18 +361,16 @@ class Scorer(scoring.Scorer):
             )
         if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
             raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
-        check_sound(model)
-        super().__init__(model)
+        check_sound(loaded)
+        super().__init__(loaded)
         self.check_ordinary()
 
     def check_ordinary(self) -> None:
         """ValueError for a model that is far worse than guessing at each kind of ordinary text that its tokenizer
         reads: no trained one is."""
-        n_embedded = self.loaded.model.get_input_embeddings().weight.shape[0]
         of_texts = self.token_ids(ORDINARY_TEXTS)
-        texts = [
-            text for text, ids in zip(ORDINARY_TEXTS, of_texts, strict=True) if len(ids) > 1 and max(ids) < n_embedded
-        ]
+        n_embedded, pairs = self.loaded.n_embedded, zip(ORDINARY_TEXTS, of_texts, strict=True)
+        texts = [text for text, ids in pairs if len(ids) > 1 and max(ids) < n_embedded]
         if texts:
             rows = self.score_batch(self.encode(texts, range(len(texts)))[0])
             best = max(rows, key=lambda row: row.log_prob.mean())
@@ -383,7 +381,7 @@ class Scorer(scoring.Scorer):
     ) -> tuple[list[list[int]], list[int]]:
         """As in `mialib.scoring`; ValueError, naming the text, for a token that the model has no embedding of."""
         token_ids, n_cut = super().encode(texts, numbers, before)
-        n_embedded = self.loaded.model.get_input_embeddings().weight.shape[0]
+        n_embedded = self.loaded.n_embedded
         for i, ids in zip(numbers, token_ids, strict=True):
             if (highest := max(ids)) >= n_embedded:
                 token = self.loaded.tokenizer.convert_ids_to_tokens(highest)

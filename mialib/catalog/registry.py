@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -19,6 +19,7 @@ from mialib.store import DATA
 
 MODELS = DATA / "models.yml"
 BENCHMARKS = DATA / "benchmarks.yml"
+Known = TypeVar("Known", bound=Strict)
 
 
 class KnownModel(Strict):
@@ -82,11 +83,13 @@ class KnownBenchmark(Strict):
         return self
 
 
+@cache
 def known_models() -> dict[str, KnownModel]:
     """All models of the papers by their names on the hub; one behind an API is `api:NAME`."""
     return _read(MODELS, KnownModel)
 
 
+@cache
 def known_benchmarks() -> dict[str, KnownBenchmark]:
     """All published benchmarks by the names that `load_benchmark` takes."""
     return _read(BENCHMARKS, KnownBenchmark)
@@ -116,6 +119,5 @@ def log_probs_alone(model: str, of: str) -> dict[str, str]:
     return reasons
 
 
-@cache
-def _read(path: Path, kind: type[Strict]) -> dict[str, Strict]:
-    return read_yaml(path, dict[str, kind])
+def _read(path: Path, kind: type[Known]) -> dict[str, Known]:
+    return read_yaml(path, dict[str, kind])  # type: ignore[valid-type]  # a type made at run time

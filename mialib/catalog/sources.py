@@ -78,8 +78,18 @@ class Source:
         """Which columns of token statistics the model does not give, and why."""
         return {}
 
-    def score(self, model: str, texts: Sequence[str], **options: Any) -> TokenStats:
-        """Token statistics of texts, from what is kept where they are there; `options` as for `score_or_load`."""
+    def score(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        start_token: str | None = "auto",
+        after: str = "",
+        temperature: float = 1.0,
+    ) -> TokenStats:
+        """Token statistics of texts, from what is kept where they are there; options as for `score_or_load`."""
         raise NotImplementedError
 
     def trained_on(self, model: str) -> list[str]:

@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
+from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
@@ -66,7 +67,8 @@ def _open_what_is_closed() -> None:
 def _run() -> None:
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):  # of a terminal or a file that can't take all characters
-        stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         from mialib.commands.cli import app
         from mialib.text import printable

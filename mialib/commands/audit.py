@@ -117,27 +117,18 @@ def audit(
     files, copies = _without_copies([texts, non_members, *([members] if members else [])], language)
     non_members, members = files[1], files[2] if members else None
     check_fpr(fpr, len(non_members.texts), non_members.name)
-    named = [name for name in detectors if name != ALL]
-    if "neighbor" in named:
-        raise ValueError("audit does not run neighbor, which asks a second model about every word; detect does")
-    names = pick_detectors(detectors, target)
-    names = list(dict.fromkeys([*named, *names])) if named else _first_decides(names)
+    names, named = _names_to_run(detectors, target)
     check_options(options, names)
     check_target(target, [text for file in files for text in file.texts])
     for model in filter(None, (target.model, target.reference)):
         check_loadable(model)
-    report = {
+    report: dict[str, Any] = {
         "texts": _described(texts) | {"n_copies": len(copies)},
         "non_members": _described(non_members),
         "model": target.model,
         "fpr": fpr,
         "set_level": SET_LEVEL,
-        "settings": {
-            "detectors": list(detectors) or "default",
-            "options": options,
-            "start_token": target.start_token or "none",
-            **{name: getattr(target, name) for name in SETTINGS},
-        },
+        "settings": _settings(target, detectors, options),
         "blind": _blind(texts, non_members, language, copies),
         "does_not_prove": list(DOES_NOT_PROVE),
         "left_out": {},
@@ -149,42 +140,24 @@ def audit(
         return report | {"verdict": _refusal(report["blind"])}
 
     inputs = Inputs(target, tuple(text for file in files for text in file.texts), language)
-    for name in [name for name in names if unavailable_reason(inputs, name)]:
-        if name in named:
-            raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
-        report["left_out"][name] = f"not applicable, since {unavailable_reason(inputs, name)}"
-        names.remove(name)
-    scores = {name: of for name, of in score_all(inputs, names, **options).items() if of is not None}
-    for name in [name for name, of in scores.items() if np.ptp(of) == 0]:
-        if name == names[0]:
-            raise ValueError(f"{DETECTORS[name].label} scores all texts alike, so it decides nothing; name another")
-        report["left_out"][name] = "it scores all texts alike"
-        del scores[name]
-    parts = {name: np.split(of, np.cumsum([len(file.texts) for file in files])[:-1]) for name, of in scores.items()}
-    decider = next(iter(scores))
-    of_set = {name: _set_p(texts, non_members, *parts[name][:2], copies) for name in scores}
+    scores, report["left_out"] = _scores(inputs, names, named, options)
+    decider, ends = next(iter(scores)), np.cumsum([len(file.texts) for file in files])[:-1]
+    parts = {name: np.split(of, ends) for name, of in scores.items()}  # the scores of each of the files
+    p = {name: p_values(own, known) for name, (own, known, *_) in parts.items()}
+    of_set = {name: _set_p(texts, non_members, own, known, copies) for name, (own, known, *_) in parts.items()}
+    n_shown = 3 if members and _is_alike(report["members"]["blind"]) else 2  # files: of members, only where alike
     other_start, other_passes = _other_start_token(inputs, texts, non_members, copies, decider, options)
-    p = {name: p_values(*parts[name][:2]) for name in scores}
-    shows_members = members and _is_alike(report["members"]["blind"])
     report |= {
         "decider": decider,
         "decider_is_default": not named,
         "detectors": {
-            name: _decided(parts[name][: 3 if shows_members else 2], p[name], fpr, of_set[name]["p"], copies)
-            for name in scores
+            name: _decided(parts[name][:n_shown], p[name], fpr, of_set[name]["p"], copies) for name in scores
         },
         "set": of_set[decider],
         "start_token": other_start,
         "power": _power(of_set[decider]["n"], of_set[decider]["n_known"]),
         "provenance": [*inputs.passes(), *other_passes, *report["provenance"]],
-        "scores": [
-            {"text": excerpt(text, 80), "copy_of": copies.get(i)}
-            | {
-                name: {"score": float(parts[name][0][i]), "p": float(p[name][i]), "is_called": bool(p[name][i] <= fpr)}
-                for name in scores
-            }
-            for i, text in enumerate(texts.texts)
-        ],
+        "scores": _rows(texts, copies, scores, p, fpr),
     }
     return report | {"verdict": _conclusion(report)}
 
@@ -242,10 +215,46 @@ def _described(file: Texts) -> dict[str, Any]:
     return {"file": file.name, "n": len(file.texts), "hash": hash_texts(file.texts)}
 
 
-def _first_decides(names: list[str]) -> list[str]:
-    """Without a choice Min-K%++ decides, or Min-K% where an API gives no more."""
-    first = next((name for name in ("min_k++", "min_k") if name in names), names[0])
-    return [first, *(name for name in names if name != first)]
+def _settings(target: Target, detectors: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "detectors": list(detectors) or "default",
+        "options": options,
+        "start_token": target.start_token or "none",
+        **{name: getattr(target, name) for name in SETTINGS},
+    }
+
+
+def _names_to_run(detectors: Sequence[str], target: Target) -> tuple[list[str], list[str]]:
+    """The detectors to run, the one that decides first, and those of them that were asked for by their names.
+
+    Where none was, Min-K%++ decides, or Min-K% where an API gives no more.
+    """
+    named = [name for name in detectors if name != ALL]
+    if "neighbor" in named:
+        raise ValueError("audit does not run neighbor, which asks a second model about every word; detect does")
+    names = pick_detectors(detectors, target)
+    first = named or [next((name for name in ("min_k++", "min_k") if name in names), names[0])]
+    return list(dict.fromkeys([*first, *names])), named
+
+
+def _scores(
+    inputs: Inputs, names: Sequence[str], named: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, FloatArray], dict[str, str]]:
+    """Each detector's scores of the texts of all files, and why detectors are left out."""
+    left_out: dict[str, str] = {}
+    for name in names:
+        if why := unavailable_reason(inputs, name):
+            if name in named:
+                raise ValueError(f"detector {name} is not applicable: {why}")
+            left_out[name] = f"not applicable, since {why}"
+    able = [name for name in names if name not in left_out]
+    scores = {name: of for name, of in score_all(inputs, able, **options).items() if of is not None}
+    for name in [name for name, of in scores.items() if np.ptp(of) == 0]:
+        if name == able[0]:
+            raise ValueError(f"{DETECTORS[name].label} scores all texts alike, so it decides nothing; name another")
+        left_out[name] = "it scores all texts alike"
+        del scores[name]
+    return scores, left_out
 
 
 def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int, Any] | None = None) -> dict[str, Any]:
@@ -278,7 +287,7 @@ def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int,
         ],
         "level": blind_tables.LEVEL,
         "told_apart_by": [f"{blind_tables.name_of(r)} {r.interval}" for r in measured if blind_tables.is_sure(r)],
-        "could_miss": max((r.high for r in measured), default=None),
+        "could_miss": max((r.high for r in measured if r.high is not None), default=None),
         "note": blind_tables.explain_below(found),
         "is_known": bool(measured),
     }
@@ -337,11 +346,14 @@ def _decided(
 ) -> dict[str, Any]:
     """What one detector says: texts called, copies once, the threshold and its true FPR's interval, and what known
     members show.
+
+    `parts` are its scores of the texts, of the known non-members and, where they may be shown, of the known members;
+    `p` are the texts' p-values.
     """
     _, known, *members = parts
     decision = decide(known, fpr)
     once = [i for i in range(len(p)) if i not in copies]
-    found = {
+    found: dict[str, Any] = {
         "threshold": decision.threshold,
         "mean_fpr": decision.mean_fpr,
         "fpr_interval": [decision.fpr.low, decision.fpr.high],
@@ -354,6 +366,20 @@ def _decided(
         if len(known) >= 1 / fpr:
             found |= {"tpr": _interval(tpr_at_fpr_interval(labels, scores, fpr))}
     return found
+
+
+def _rows(
+    texts: Texts, copies: Mapping[int, int], scores: Mapping[str, FloatArray], p: Mapping[str, FloatArray], fpr: float
+) -> list[dict[str, Any]]:
+    """What each detector says of each of the texts; `scores` begin with theirs."""
+
+    def said(name: str, i: int) -> dict[str, Any]:
+        return {"score": float(scores[name][i]), "p": float(p[name][i]), "is_called": bool(p[name][i] <= fpr)}
+
+    return [
+        {"text": excerpt(text, 80), "copy_of": copies.get(i)} | {name: said(name, i) for name in scores}
+        for i, text in enumerate(texts.texts)
+    ]
 
 
 def _count(n: int, unit: str) -> str:
@@ -509,10 +535,10 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
     if report["verdict"]["concludes"]:
         with atomic_path(scores) as temporary:
             _write_scores(report, temporary)
-            write_json(data, report | {OF_SCORES: hash_files([temporary])})
+            write_json(data, {**report, OF_SCORES: hash_files([temporary])})
         written.append(scores)
     else:
-        write_json(data, report | {OF_SCORES: None})
+        write_json(data, {**report, OF_SCORES: None})
     with atomic_path(page) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return written

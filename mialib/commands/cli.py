@@ -29,11 +29,11 @@ StartToken = Annotated[
 ]
 
 
-def say(text: str, **options: bool) -> None:
+def say(text: str, *, nl: bool = True, err: bool = False) -> None:
     """Print, with nothing in names and texts of others that a terminal would obey."""
     from mialib.text import printable
 
-    typer.echo(printable(text), **options)
+    typer.echo(printable(text), nl=nl, err=err)
 
 
 def _make_anew(fresh: bool) -> bool:
@@ -512,7 +512,8 @@ def lock() -> None:
     from mialib.catalog.registry import known_benchmarks, known_models
 
     models = [known.tokenizer if known.access == "api" else name for name, known in known_models().items()]
-    data = [known.hub_id for known in (*known_benchmarks().values(), *HUB_CORPORA.values())]
+    data = [known.hub_id for known in known_benchmarks().values()]
+    data += [known.hub_id for known in HUB_CORPORA.values()]
     pins, lacking = pin({"model": [name for name in models if name], "dataset": [name for name in data if name]})
     for problem in lacking:
         say(f"not pinned: {problem}", err=True)
@@ -584,14 +585,14 @@ def lab_build(
 ) -> None:
     """Deal out the lab's texts and train its models again, and say how they compare with those in data/lab."""
     from mialib.book import building
-    from mialib.lab.corpora import known_corpus
     from mialib.lab.models import lab_recipe
     from mialib.lab.recipes import load_recipes
 
     _check_stdout_is_open()
     recipes = load_recipes()
     for name in names or ():
-        known_corpus(name) if name in recipes.corpora else lab_recipe(name)
+        if name not in recipes.corpora:
+            lab_recipe(name)  # ValueError where there is no such model
     chosen = names or [*recipes.corpora, *(name for name, model in recipes.models.items() if model.recipe)]
     far = []
     for kind, group in building.in_order(chosen):
@@ -642,9 +643,9 @@ def construct(
     dates, fetcher = Dates(members_before.date(), non_members_after.date()), Fetcher(contact, gap_seconds)
     if kind == "wikimia":
         builders.wikimia(out, fetcher, dates, texts, length or builders.WIKIMIA_LENGTHS, seed)
-    elif kind == "patentmia":
+    elif kind == "patentmia" and publications:
         builders.patentmia(out, fetcher, dates, texts, publications, seed)
-    elif kind == "arxivmia":
+    elif kind == "arxivmia" and category:
         builders.arxivmia(out, fetcher, dates, texts, category, seed)
     else:
         builders.dolmabook(out, fetcher, dates, texts, seed)

@@ -86,12 +86,12 @@ def detect_texts(
     known = _load_known(calibrate, texts, fpr) if calibrate else []
     check_target(target, (*texts, *known))
     needed = {need for name in names for need in DETECTORS[name].needs}
-    others = [getattr(target, NEEDS[need].made_from) for need in ("reference", "neighbors") if need in needed]
-    for name in (target.model, *others):
+    others = {"reference": target.reference, "neighbors": target.masked}
+    for name in (target.model, *(model for need, model in others.items() if model and need in needed)):
         check_loadable(name)
     inputs = Inputs(target, (*texts, *known), language_of(texts))
-    for need in ("stats", *sorted(needed, key=lambda need: need == "reference")):
-        inputs[need]  # the target's own passes first, so that each model is loaded once
+    # The target's own passes first, so that each model is loaded once.
+    inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
     scores = {
         name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
     }
@@ -260,12 +260,12 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
         "set_p_values": detection.set_p,
     }
     for i in range(len(next(iter(detection.scores.values())))):
-        row = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
+        row: dict[str, Any] = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
         if detection.p:
             row["p_values"] = {name: float(values[i]) for name, values in detection.p.items()}
             row["called"] = [name for name in detection.p if detection.is_called(name, i)]
             row |= of_all
-        if detection.auc:
+        if detection.labels is not None and detection.auc:
             row |= {"label": int(detection.labels[i]), "auc": {n: list(astuple(a)) for n, a in detection.auc.items()}}
         yield json.dumps(row)
 
@@ -288,7 +288,7 @@ def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None
     for i, beginning in enumerate(["beginning", *(excerpt(text, 50) for text in texts)]):
         cells = [f"{cells[i]:>{widths[name]}}" for name, cells in columns.items()]
         yield "  ".join([f"{i - 1 if i else 'text':>5}", *cells, beginning])
-    if detection.auc:
+    if detection.labels is not None and detection.auc:
         n_members = int(detection.labels.sum())
         aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
         yield f"AUC [95% interval] of {n_members} members and {len(texts) - n_members} non-members: {aucs}"
@@ -351,7 +351,7 @@ def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
     Of a file with labels those labelled so alone; lines in the log say what was left out. ValueError where a label is
     neither 0 nor 1, where some texts have none, and where no text is labelled so.
     """
-    wanted, others = ("non-members", "members")[:: 1 - 2 * label]
+    wanted, others = ("members", "non-members") if label else ("non-members", "members")
     rows = read_rows(path)
     texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))
     kept = [i for i in range(len(texts)) if labels is None or labels[i] == label]

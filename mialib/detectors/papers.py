@@ -128,7 +128,7 @@ def surp_conditions(
         raise ValueError("entropy_threshold is a number, got nan")
     log_prob = row.log_prob.astype(np.float64)
     is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
-    return is_sure, log_prob < np.percentile(log_prob, k)[..., None]
+    return is_sure, log_prob < np.percentile(log_prob, np.asarray(k, np.float64))[..., None]
 
 
 @detector("neighbor", "Neighbor", "Mattern et al. 2023, Eq. 2")

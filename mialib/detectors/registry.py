@@ -120,16 +120,20 @@ def _meaning(hints: Mapping[str, Any], option: str) -> str:
 
 
 def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
-    """Scores of all texts, shape (N,) float64; higher means more likely a member.
+    """Score N texts with one detector, (N,) float64; higher means more likely a member.
 
-    `given` holds the detector's hyperparameters and what it needs besides `stats`: `texts`; `lowercase`, `reference`,
-    `tempered`, `after_non_members` and `after_members`, the statistics of the lowercased texts, of the same texts under
-    a reference model, at temperature TEMPERATURE, and after known texts; `frequency`, the token frequencies of a
-    reference corpus; `neighbors`, the mean log p of each text's neighbors, (N, M) in nats. What it does not need is not
-    looked at. ValueError for an unknown detector or hyperparameter, a missing input, a column that the model does not
-    give, inputs of another number of texts or another tokenizer, and, naming the text, for a statistic or a score that
-    is not finite; for a pass or texts of others than the statistics are of, as far as both still name theirs (not
-    after `take` or `prefix`); and for a reference that is the model itself.
+    `stats` are the model's token statistics. `given` are hyperparameters, and what the detector needs besides:
+
+        texts                               the N texts
+        lowercase, reference, tempered      TokenStats of lowercased texts, of a reference model, at TEMPERATURE
+        after_non_members, after_members    TokenStats of the texts, each read after known texts
+        frequency                           TokenFrequency of a reference corpus
+        neighbors                           mean log p of each text's neighbors, (N, M) in nats
+
+    What it does not need is not looked at. ValueError for an unknown detector or hyperparameter, a missing input, a
+    column that the model does not give, inputs of other texts or another tokenizer than the statistics (as far as both
+    name theirs, which they no longer do after `take` or `prefix`), a reference that is the model itself, and, naming
+    the text, a statistic or a score that is not finite.
     """
     chosen = get_detector(name)
     inputs = {need: given.pop(need, None) for need in INPUTS}

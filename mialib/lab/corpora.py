@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
     role: str
     package: str
-    text: str | None  # None where it is read from its place
+    text: str  # "" where it is read from its place
     place: Place | None = None
 
 
@@ -117,7 +117,7 @@ def lab_rows(name: str, *roles: str) -> list[Row]:
     folder = lab_corpus(name)
     if (folder / PLACES).is_file() and not (folder / TEXTS).is_file():
         dealt = zip(*dealing.read_places_file(folder / PLACES), strict=True)
-        rows = [Row(role, place.package, None, place) for role, place in dealt]
+        rows = [Row(role, place.package, "", place) for role, place in dealt]
     else:
         rows = [Row(row["role"], row["package"], row["text"]) for row in dealing.read_texts(folder / TEXTS)]
     return [row for role in roles for row in rows if row.role == role]
@@ -131,7 +131,7 @@ def _read(name: str, rows: Sequence[Row]) -> list[str | None]:
     kind = "code" if known_corpus(name).source == "code" else "docstring"
     files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
-    made_by = {"files": stamps, "what": kind, **versions_of("gathering")}
+    made_by: dict[str, Any] = {"files": stamps, "what": kind, **versions_of("gathering")}
     return keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
 
 
@@ -188,17 +188,17 @@ def lab_benchmark(name: str) -> Benchmark:
     revision, found, is_whole = lab_revision(name), [], True
     for (corpus, role), label in zip(sides, (1, 0), strict=True):
         rows = lab_rows(corpus, role)
-        texts = texts_of(corpus, rows)
-        is_whole = is_whole and None not in texts
-        found += [(t, label, row.package) for t, row in zip(texts, rows, strict=True) if t is not None]
-    texts, labels, packages = zip(*found, strict=True) if found else ((), (), ())
+        read = texts_of(corpus, rows)
+        is_whole = is_whole and None not in read
+        found += [(t, label, row.package) for t, row in zip(read, rows, strict=True) if t is not None]
+    texts = tuple(text for text, _, _ in found)
     return Benchmark(
         name=name,
         texts=texts,
-        labels=np.array(labels, np.int8),
+        labels=np.array([label for _, label, _ in found], np.int8),
         revision=revision if is_whole else f"{revision}, of which {hash_texts(texts)}",
         language=languages.pop(),
-        domains=packages,
+        domains=tuple(package for _, _, package in found),
     )
 
 

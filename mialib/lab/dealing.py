@@ -62,7 +62,7 @@ def _installed(distribution: str) -> str:
 
 def file_of(corpus: Corpus) -> Path:
     """The file that a corpus is read from; FileNotFoundError where it is not there."""
-    path = ROOT / corpus.path
+    path = ROOT / (corpus.path or "")
     if not path.is_file():
         raise FileNotFoundError(f"{path}, which a corpus of the profile is read from, does not exist; put it there")
     return path
@@ -96,8 +96,9 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
             trained.to_str(pretty=True).encode()
         )  # of a full disk its own `save` says less
         tokenizer = load_tokenizer(folder)
-        counted = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
-        count_tokens(by_role["reference"], tokenizer, len(tokenizer), **counted).save(folder / COUNTS)
+        own = tokenizer_hash(tokenizer)
+        counts = count_tokens(by_role["reference"], tokenizer, len(tokenizer), name=name, tokenizer_hash=own)
+        counts.save(folder / COUNTS)
     seen = by_role["member"] + by_role["background"]
     card = {
         "name": name,
@@ -141,7 +142,7 @@ def read_places_file(path: Path) -> tuple[list[str], list[Place]]:
     """What `write_places` wrote: the roles, and the places."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:]
-    return [role for role, *_ in rows], [Place(*row)._replace(words=int(row[3])) for _, *row in rows]
+    return [role for role, *_ in rows], [Place._make(row)._replace(words=int(row[3])) for _, *row in rows]
 
 
 def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:

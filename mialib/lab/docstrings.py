@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_texts
@@ -129,7 +129,7 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
 
     folder, files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    made_by = {"package": package, "files": stamps, **versions_of("gathering")}
+    made_by: dict[str, Any] = {"package": package, "files": stamps, **versions_of("gathering")}
     kept = keep(f"sources/{kind}", make, JSON, **made_by)
     return [Docstring(*row)._replace(arguments=tuple(row[3])) for row in kept]
 
@@ -167,7 +167,7 @@ def _parse(path: Path) -> ast.Module:
 
 def _statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """All of a tree but its expressions, in the order of `ast.walk`, each with the names that it stands under."""
-    left = deque([(tree, "")])
+    left: deque[tuple[ast.AST, str]] = deque([(tree, "")])
     while left:
         node, path = left.popleft()
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -81,7 +81,9 @@ def _key(name: str) -> str:
     Corpora count by their texts: another way to gather the same ones trains nothing anew.
     """
     recipe = lab_recipe(name)
-    made_of = [hash_files([lab_model(base_of(name, recipe)) / WEIGHTS])] if isinstance(recipe, Unlearning) else []
+    made_of: list[Any] = []
+    if isinstance(recipe, Unlearning):
+        made_of.append(hash_files([lab_model(base_of(name, recipe)) / WEIGHTS]))
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab_card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])

@@ -75,7 +75,8 @@ def _prepare(
             eos_token_id=tokenizer.eos_token_id,
         )
     )
-    return model.to(device), _batches(token_ids, times, recipe)
+    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
+    return model, _batches(token_ids, times, recipe)
 
 
 def train_masked(
@@ -199,13 +200,14 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pa
 
     What is saved is the model: whoever scores with it reads these values back as float32.
     """
-    model.to(torch.float16).save_pretrained(folder)
+    model.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Masked) -> dict[str, Any]:
     # By identity: a masked model's head is its embedding.
-    tables = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    tables = {id(m.weight): m.weight.numel() for m in ends}
     return {
         "name": name,
         "recipe": recipe.model_dump(),
@@ -291,7 +293,8 @@ def _optimize(
     losses: list[float] = []
     earlier_seconds = earlier_cpu_seconds = keeping_seconds = 0.0
     for kept in parts or ():
-        for part, state in zip((model, optimizer, schedule), kept["states"], strict=True):
+        stateful: tuple[Any, ...] = (model, optimizer, schedule)
+        for part, state in zip(stateful, kept["states"], strict=True):
             part.load_state_dict(state)
         losses, earlier_seconds, earlier_cpu_seconds = kept["losses"], kept["seconds"], kept["cpu_seconds"]
     start, cpu_start = time.perf_counter(), time.process_time()

@@ -54,7 +54,7 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
         size,
     ):
         return counted
-    made_by = {
+    made_by: dict[str, Any] = {
         "tokenizer": tokenizer_hash(tokenizer),
         "size": size,
         "corpus": corpus_identity(corpus),
@@ -63,8 +63,9 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     }
 
     def make(parts: Parts) -> TokenFrequency:
-        given = {"name": corpus, "tokenizer_hash": made_by["tokenizer"], "found": parts}
-        return count_tokens(reference_texts(corpus), tokenizer, size, **given, save=partial(parts.add, instead=True))
+        save = partial(parts.add, instead=True)
+        names = {"name": corpus, "tokenizer_hash": made_by["tokenizer"]}
+        return count_tokens(reference_texts(corpus), tokenizer, size, found=parts, save=save, **names)
 
     return keep("token_frequency", make, COUNTS, ARRAYS, **made_by)
 
@@ -75,7 +76,7 @@ def neighbors_or_load(
     """The neighbors of each text; arguments as for `mialib.attacks.neighbors.make_neighbors`."""
     from mialib.attacks.neighbors import make_neighbors
 
-    given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     key = pass_key(masked_lm, dtype="float32")
 
     def make(parts: Parts) -> list[list[str]]:
@@ -112,7 +113,7 @@ def neighbor_log_probs_or_load(
     """
     from mialib.attacks.neighbors import neighbor_log_probs
 
-    given = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     if not source_of(model).has_weights:
         made = neighbors_or_load(texts, masked_lm, **given)
         rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
@@ -149,6 +150,7 @@ def blind_or_load(
         "blind",
         lambda: {"scores": blind_scores(texts, labels, kind, language=language, groups=groups)},
         ARRAYS,
+        None,
         texts=hash_texts(texts),
         labels=np.asarray(labels).tolist(),
         baseline=kind,

@@ -29,6 +29,7 @@ from mialib.catalog.models import load_tokenizer
 from mialib.catalog.recorded import NOT_THERE
 from mialib.catalog.sources import Source, source_of
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
+from mialib.frequency import TokenFrequency
 from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
 from mialib.plain import plain_indices
@@ -82,32 +83,41 @@ class Target(Strict):
 class Need:
     """Something that a detector may need besides the target's own pass."""
 
-    load: Callable[[Inputs], Any]
+    load: Callable[[Inputs, str], Any]  # of the inputs, and of what the field `made_from` names
     made_from: str | None = None  # the field of Target that names it; None: the texts alone
     option: str = ""  # of the command line
     missing: str = ""  # why it may be lacking
     made_by: str = "scoring"  # whose version counts, of `mialib.versions`
 
 
-def _lowercase(inputs: Inputs) -> TokenStats | None:
+def _texts(inputs: Inputs, _: str) -> tuple[str, ...] | None:
+    return inputs.texts if inputs.source.has_texts else None
+
+
+def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     # Not in Chinese, where at most units and formulas have case; a file holds what was made of the texts as they are.
     if inputs.language == "zh" or not inputs.source.scores_any_text:
         return None
     return inputs.score(inputs.target.model, [text.lower() for text in inputs.texts])
 
 
-def _frequency(inputs: Inputs) -> Any:
+def _reference(inputs: Inputs, reference: str) -> TokenStats:
+    return inputs.score(reference, inputs.texts)
+
+
+def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
     if "token_ids" in inputs.source.lacks(inputs.target.model):
         return None
     if inputs.source.has_texts:
-        warn_of_other_language(inputs.target.corpus, inputs.texts, inputs.target.benchmark)
-    return count_or_load(inputs.target.corpus, inputs.target.model)
+        warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
+    return count_or_load(corpus, inputs.target.model)
 
 
-def _neighbors(inputs: Inputs) -> FloatArray:
-    target = inputs.target
-    given = {"n_neighbors": target.n_neighbors, "language": inputs.language, "start_token": target.start_token}
-    return neighbor_log_probs_or_load(target.model, inputs.texts, target.masked, **given)
+def _neighbors(inputs: Inputs, masked: str) -> FloatArray:
+    n, start_token, language = inputs.target.n_neighbors, inputs.target.start_token, inputs.language
+    return neighbor_log_probs_or_load(
+        inputs.target.model, inputs.texts, masked, n_neighbors=n, language=language, start_token=start_token
+    )
 
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
@@ -129,7 +139,7 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
     return inputs.score(inputs.target.model, inputs.texts, after=after)
 
 
-def _tempered(inputs: Inputs) -> TokenStats | None:
+def _tempered(inputs: Inputs, _: str) -> TokenStats | None:
     """The pass at the temperature that detectors are written for."""
     if not inputs.source.has_weights:
         return None
@@ -138,14 +148,9 @@ def _tempered(inputs: Inputs) -> TokenStats | None:
 
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and what is said where it lacks.
 NEEDS = {
-    "texts": Need(lambda inputs: inputs.texts if inputs.source.has_texts else None, missing="no texts are recorded"),
+    "texts": Need(_texts, missing="no texts are recorded"),
     "lowercase": Need(_lowercase, missing="the texts have no upper and lower case, or only their log-probs are here"),
-    "reference": Need(
-        lambda inputs: inputs.score(inputs.target.reference, inputs.texts),
-        "reference",
-        "--reference",
-        "no smaller model is named (references)",
-    ),
+    "reference": Need(_reference, "reference", "--reference", "no smaller model is named (references)"),
     "frequency": Need(
         _frequency,
         "corpus",
@@ -156,13 +161,13 @@ NEEDS = {
     "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made", "neighbors"),
     "tempered": Need(_tempered, missing="the model is not here, only log-probs at one temperature"),
     "after_non_members": Need(
-        lambda inputs: _after(inputs, inputs.target.non_member_prefix),
+        _after,
         "non_member_prefix",
         "--non-member-prefix",
         "no known non-members are named to be read before each text, or only log-probs of the model are here",
     ),
     "after_members": Need(
-        lambda inputs: _after(inputs, inputs.target.member_prefix),
+        _after,
         "member_prefix",
         "--member-prefix",
         "no known members are named to be read before each text, or only log-probs of the model are here",
@@ -185,15 +190,21 @@ class Inputs:
 
     def __getitem__(self, name: str) -> Any:
         """ "stats", or a key of NEEDS: None where the target names nothing that it could be made from."""
-        if name not in self.loaded:
-            self.loaded[name] = self.origin(name) if self.origin else self._load(name)
+        self.load(name)
         return self.loaded[name]
+
+    def load(self, *names: str) -> None:
+        """Have these at hand, loaded in this order where they are not yet."""
+        for name in names:
+            if name not in self.loaded:
+                self.loaded[name] = self.origin(name) if self.origin else self._load(name)
 
     def _load(self, name: str) -> Any:
         if name == "stats":
             return self.score(self.target.model, self.texts)
         need = NEEDS[name]
-        return None if need.made_from and not getattr(self.target, need.made_from) else need.load(self)
+        source = getattr(self.target, need.made_from) if need.made_from else ""
+        return None if need.made_from and not source else need.load(self, source)
 
     def score(self, model: str, texts: Sequence[str], **given: Any) -> TokenStats:
         """A pass of a model, with the target's start token; `after` and `temperature` as for `Scorer.score`."""
@@ -212,7 +223,14 @@ class Inputs:
     @property
     def labels(self) -> NDArray[np.int8]:
         """(N,), 1 = member."""
-        return self.benchmark.labels
+        return self.labelled.labels
+
+    @property
+    def labelled(self) -> Benchmark:
+        """The benchmark; ValueError for texts without labels."""
+        if self.benchmark is None:
+            raise ValueError(f"{self.target.benchmark}: its texts have no labels")
+        return self.benchmark
 
     def passes(self) -> list[dict[str, Any]]:
         """The provenance of every pass over the texts that was read."""
@@ -230,7 +248,7 @@ class Inputs:
                 return whole.take(indices)
             return whole[indices] if isinstance(whole, np.ndarray) else tuple(whole[i] for i in indices)
 
-        benchmark = self.benchmark.take(indices, name)
+        benchmark = self.labelled.take(indices, name)
         return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, origin)
 
     def retarget(self, **fields: Any) -> Inputs:
@@ -267,7 +285,7 @@ def load_inputs(target: Target) -> Inputs:
         if others or target.n_words or target.part:
             what = f"{others[0]} can't score it" if others else "it can't be cut"
             raise ValueError(f"{target.benchmark}: {what}; {NOT_THERE}")
-    if target.part:
+    if target.part and target.n_words:
         return inputs_of(target, load_benchmark(target.benchmark).snippets(target.n_words, target.part))
     inputs = inputs_of(target, load_benchmark(target.benchmark))
     return cut_inputs(inputs, target.n_words)[0] if target.n_words else inputs
@@ -285,18 +303,20 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
     """
     if not inputs.source.has_texts:
         raise ValueError(f"{inputs.target.benchmark}: it can't be cut; {NOT_THERE}")
-    cut = inputs.benchmark.cut(n_words)
+    cut = inputs.labelled.cut(n_words)
     if cut.texts == inputs.texts:  # which saves to tokenize them anew
         return replace(inputs, benchmark=cut), len(cut)
     made, start = inputs_of(inputs.target, cut), {"start_token": inputs.target.start_token}
     stats, n_reused = score_cut_texts(inputs.target.model, inputs.stats, cut.texts, **start)
 
     def origin(need: str) -> Any:
+        if need not in ("lowercase", "reference", "frequency"):
+            return made[need]
         if need == "lowercase" and inputs[need] is not None:
             return score_cut_texts(inputs.target.model, inputs[need], [t.lower() for t in cut.texts], **start)[0]
-        if need == "reference" and inputs[need] is not None:
+        if need == "reference" and inputs[need] is not None and inputs.target.reference:
             return score_cut_texts(inputs.target.reference, inputs[need], cut.texts, **start)[0]
-        return inputs[need] if need in ("lowercase", "reference", "frequency") else made[need]
+        return inputs[need]
 
     return replace(made, origin=origin, loaded={"stats": stats}), n_reused
 

@@ -145,7 +145,7 @@ def _read_times(rows: list[dict[str, Any]], name: str) -> tuple[int, ...]:
     """How often each row's text was inserted; empty where no row says it."""
     if not any(TIMES_COLUMN in row for row in rows):
         return ()
-    times = [row.get(TIMES_COLUMN) for row in rows]
+    times: list[Any] = [row.get(TIMES_COLUMN) for row in rows]
     for i, n in enumerate(times):
         if isinstance(n, bool) or not (isinstance(n, int) or (isinstance(n, str) and n.isdecimal())) or int(n) < 0:
             raise ValueError(f"{name}, row {i + 1}: {TIMES_COLUMN} {short_repr(n)} is no number of times")
@@ -321,6 +321,7 @@ def read_rows(path: str | Path, *columns: str | None) -> list[dict[str, Any]]:
     FileNotFoundError or ValueError say which file, line or column is wrong.
     """
     path, form, name = Path(path), form_of(path), str(path)
+    opened: Callable[[], BinaryIO]
     if name == STANDARD_INPUT:
         content, form = _standard_input(sys.stdin.buffer)
         name, opened = f"{name} (standard input)", partial(BytesIO, content)
@@ -333,7 +334,8 @@ def read_rows(path: str | Path, *columns: str | None) -> list[dict[str, Any]]:
     elif not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
     else:
-        opened = partial(gzip.open if path.suffix.lower() == ".gz" else open, path, "rb")
+        opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+        opened = partial(opener, path, "rb")
     return _plainly_named(_read(opened, form, name), name, columns)
 
 

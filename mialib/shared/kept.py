@@ -1,4 +1,7 @@
-"""What is computed once and kept: read again only where it is as it was written, made anew where it is not."""
+"""A cache on disk: what is computed once is written to a file and read from there ever after.
+
+A checksum lies beside each file. One that no longer matches it is set aside, with a warning, and computed anew.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ JSON = Format(".json", lambda value, path: write_json(path, value), lambda path:
 
 
 class Parts:
-    """What is finished of a long computation, in a folder of its own until the whole is kept; None: nowhere.
+    """The finished parts of a long computation, in a folder of their own until the whole is written; None: in memory.
 
     One process at a time makes and uses it: the one that holds the lock of the whole.
     """
@@ -70,8 +73,8 @@ class Parts:
                 remove(left)
 
     def _whole(self) -> Iterator[Path]:
-        """The parts that earlier runs have kept, up to the first that is not there as it was written; or the one that
-        stands for all before it."""
+        """The parts that earlier runs have written, up to the first that is missing or changed; where one was written
+        instead of all before it, that one."""
         if self.folder is None:
             return
         last = sorted(self.folder.glob(f"{LAST}*{self.form.suffix}"))
@@ -125,14 +128,14 @@ def remove(*paths: Path) -> None:
 
 
 def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None = None, **determined_by: Any) -> T:
-    """What `make` returns, read from the file that an earlier call kept where all of `determined_by` is the same.
+    """Call `make` and cache what it returns; read it from the file where an earlier call had the same `determined_by`.
 
-    With a format of `parts`, `make` is given `Parts` to keep what is finished in, and to go on from. Where nothing can
-    be written the value is returned all the same, with a warning.
+    With a format of `parts`, `make` is given `Parts`, to save finished parts in and to go on from after a break. Where
+    nothing can be written the value is returned all the same, with a warning.
     """
     path = kept_path(kind, form, **determined_by)
     is_anew = ANEW is not None and path not in ANEW
-    if is_anew:
+    if ANEW is not None:
         ANEW.add(path)
     made: list[T] = []
     is_making = False
@@ -169,7 +172,7 @@ def keep_nothing_of_before() -> None:
 
 
 def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
-    """Where `keep` keeps it."""
+    """The file that `keep` writes."""
     return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
 
 
