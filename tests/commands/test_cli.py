@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,9 +30,18 @@ from mialib.store import ROOT
 
 @pytest.fixture
 def texts_file(tmp_path):
-    path = tmp_path / "texts.jsonl"
+    path = tmp_path / "two_texts.jsonl"
     path.write_text('{"text": "The river runs"}\n{"text": "A stone in the garden"}\n')
     return path
+
+
+def invoke(*arguments, **options):
+    return CliRunner().invoke(app, list(map(str, arguments)), **options)
+
+
+def rows_of(*arguments):
+    """What a command prints as JSON, a row a line."""
+    return [json.loads(line) for line in invoke(*arguments, "--json").stdout.splitlines()]
 
 
 def test_help_loads_neither_torch_nor_transformers():
@@ -44,17 +54,12 @@ def test_help_loads_neither_torch_nor_transformers():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_detect_prints_a_line_a_text(model_folder, texts_file):
-    found = CliRunner().invoke(app, ["detect", str(texts_file), "--model", model_folder])
+def test_detect_prints_a_line_a_text_and_json_for_machines(model_folder, texts_file):
+    found = invoke("detect", texts_file, "--model", model_folder)
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
     assert "min_k++" in lines[0] and "The river runs" in lines[1] and "A stone" in lines[2]
-
-
-def test_detect_as_json_gives_the_same_scores_to_machines(model_folder, texts_file):
-    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "min_k", "--json"]
-    found = CliRunner().invoke(app, command)
-    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    rows = rows_of("detect", texts_file, "--model", model_folder, "--detector", "min_k")
     assert [row["text"] for row in rows] == [0, 1] and rows[0]["min_k"] < 0
 
 
@@ -66,74 +71,63 @@ def non_members_file(tmp_path):
 
 
 def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_file, non_members_file):
-    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "min_k", "--detector", "zlib"]
-    command += ["--calibrate", str(non_members_file)]
-    found = CliRunner().invoke(app, command)
-    assert found.exit_code == 0, found.output
-    table = found.stdout
-    assert "(p 0." in table.splitlines()[1] and "at most 5% of non-members" in table
-    rows = [json.loads(line) for line in CliRunner().invoke(app, [*command, "--json"]).stdout.splitlines()]
-    known = load_texts(non_members_file)
-    scorer = mialib.Scorer(model_folder)
-    of_known = mialib.detect("min_k", scorer.score(known, progress=False))
+    command = ["detect", texts_file, "--model", model_folder, "--detector", "min_k", "--detector", "zlib"]
+    command += ["--calibrate", non_members_file]
+    table, rows = invoke(*command).stdout, rows_of(*command)
+    of_known = mialib.detect("min_k", mialib.Scorer(model_folder).score(load_texts(non_members_file), progress=False))
     for row in rows:
         expected = (1 + int((of_known >= row["min_k"]).sum())) / 20
         assert row["p_values"]["min_k"] == pytest.approx(expected)
         assert row["called"] == [name for name, p in row["p_values"].items() if p <= 0.05]
     # 0 of 19 may lie above at 5%: the upper end is 1 - 0.025 ** (1 / 19) = 0.176.
-    assert (
-        "between 0% and 17.6% (95% interval)" in table
-        and "All 2 texts as one set: p = " in table
-        and "come one by one" in table
-    )
+    assert "(p 0." in table.splitlines()[1] and all(said in table for said in ("at most 5% ", "17.6%", "one set: p = "))
     assert row["thresholds"]["min_k"]["threshold"] == pytest.approx(of_known.max())
     assert row["thresholds"]["min_k"]["fpr_interval"] == pytest.approx([0, 1 - 0.025 ** (1 / 19)])
     assert row["set_p_values"]["min_k"] == pytest.approx(set_p_value([row["min_k"] for row in rows], of_known))
     assert set(row["set_p_values"]) == {"min_k", "zlib"}
 
 
-def test_copies_count_once_and_are_told(model_folder, texts_file, non_members_file, tmp_path, caplog):
+def test_copies_count_once_and_are_told(model_folder, texts_file, non_members_file, benchmark_file, tmp_path, caplog):
     caplog.set_level("INFO")
-    twice = [tmp_path / f"twice_{path.name}" for path in (texts_file, non_members_file)]
-    for path, copy in zip((texts_file, non_members_file), twice, strict=True):
+    command = ["--model", model_folder, "--detector", "min_k"]
+    once = [texts_file, non_members_file, Path(benchmark_file)]
+    twice = [tmp_path / f"twice_{path.name}" for path in once]
+    for path, copy in zip(once, twice, strict=True):
         copy.write_text(2 * path.read_text())
-    found = []
-    for texts, known in ((texts_file, non_members_file), twice):
-        command = ["detect", str(texts), "--model", model_folder, "--detector", "min_k", "--json"]
-        done = CliRunner().invoke(app, [*command, "--calibrate", str(known)])
-        found.append(json.loads(done.stdout.splitlines()[0]))
+    found = [rows_of("detect", texts, *command, "--calibrate", known)[0] for texts, known, _ in (once, twice)]
     assert found[0] == found[1]
-    assert "2 of the 4 texts are copies of others: the p-value of the set counts each once" in caplog.text
-    assert "19 of its texts are copies of others; each counts once" in caplog.text
+    assert "2 of the 4 texts are copies" in caplog.text and "19 of its texts are copies" in caplog.text
+    for labelled, is_told in ((once[2], False), (twice[2], True)):
+        assert "AUC" in invoke("detect", labelled, *command).stdout
+        assert ("16 of the 32 texts are copies" in caplog.text) == is_told
 
 
 def test_labelled_texts_get_an_auc_and_files_hold_numbers(model_folder, benchmark_file, non_members_file, tmp_path):
     bench = mialib.load_benchmark(benchmark_file)
     scores = mialib.detect("min_k", mialib.Scorer(model_folder).score(bench.texts, progress=False))
     command = ["detect", benchmark_file, "--model", model_folder, "--detector", "min_k"]
-    found = CliRunner().invoke(app, command)
     interval = mialib.auc_interval(bench.labels, scores)
-    assert f"AUC [95% interval] of 8 members and 8 non-members: min_k {interval}" in found.stdout
-    [first, *_] = [json.loads(line) for line in CliRunner().invoke(app, [*command, "--json"]).stdout.splitlines()]
+    assert re.search(f"AUC .*8 members and 8 non-members: min_k {re.escape(str(interval))}", invoke(*command).stdout)
+    first = rows_of(*command)[0]
     assert first["label"] == bench.labels[0] and first["auc"]["min_k"][0] == pytest.approx(interval.estimate)
     out = tmp_path / "scores.csv"
-    CliRunner().invoke(app, [*command, "--calibrate", str(non_members_file), "--output", str(out)])
+    invoke(*command, "--calibrate", non_members_file, "--output", out)
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["text", "min_k", "min_k_p"]
     np.testing.assert_allclose([float(row["min_k"]) for row in rows], scores)
-    CliRunner().invoke(app, [*command, "--output", str(tmp_path / "scores.jsonl")])
+    invoke(*command, "--output", tmp_path / "scores.jsonl")
     assert json.loads((tmp_path / "scores.jsonl").read_text().splitlines()[3])["text"] == 3
 
 
 @pytest.mark.parametrize("label", ["news", None])
-def test_a_label_of_another_meaning_is_told_and_stops_nothing(label, model_folder, tmp_path, caplog):
+def test_a_label_of_another_meaning_is_told_and_stops_nothing(label, model_folder, texts_file, caplog):
     caplog.set_level("INFO")
     rows = [{"text": "The river runs behind the mill", "label": "sport"}, {"text": "A stone stands near the river"}]
     rows[1] |= {"label": label} if label else {}
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = CliRunner().invoke(app, ["detect", str(tmp_path / "texts.jsonl"), "--model", model_folder])
-    assert done.exit_code == 0 and "AUC" not in done.stdout and "no AUC is computed: " in caplog.text
+    texts_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = invoke("detect", texts_file, "--model", model_folder)
+    assert done.exit_code == 0 and "AUC" not in done.stdout and "no AUC" in caplog.text
 
 
 def test_each_model_is_loaded_once_with_all_that_is_asked_of_it(
@@ -165,76 +159,55 @@ def test_lowercase_is_left_out_where_texts_have_no_case(model_folder, tmp_path, 
     path = tmp_path / "texts.txt"
     path.write_text("这条河发源于北方的山地\n河流经三个村庄\n")
     caplog.set_level("INFO")
-    found = CliRunner().invoke(app, ["detect", str(path), "--model", model_folder])
-    assert "min_k" in found.stdout and "lowercase" not in found.stdout
-    assert "lowercase: not applicable, since the texts have no upper and lower case" in caplog.text
-    asked = CliRunner().invoke(app, ["detect", str(path), "--model", model_folder, "--detector", "lowercase"])
-    assert "detector lowercase is not applicable: the texts have no upper" in str(asked.exception)
+    found = invoke("detect", path, "--model", model_folder)
+    assert "min_k" in found.stdout and "lowercase" not in found.stdout and "lowercase: " in caplog.text
+    asked = invoke("detect", path, "--model", model_folder, "--detector", "lowercase")
+    assert isinstance(asked.exception, ValueError) and "lowercase" in str(asked.exception)
 
 
-def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts_file, tmp_path, caplog):
+def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts_file, tmp_path):
     path = tmp_path / "labelled.jsonl"
     rows = [{"text": f"The stone number {i} stands near the river", "label": int(i < 6)} for i in range(25)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = ["detect", str(texts_file), "--model", model_folder, "--detector", "min_k", "--calibrate", str(path)]
-    caplog.set_level("INFO")
-    assert "with these 19 known non-members" in CliRunner().invoke(app, command).stdout
-    assert f"{path}: its 19 texts labelled 0 are the known non-members" in caplog.text
-    path.write_text('{"text": "a", "label": 1}\n{"text": "b"}\n')
-    assert f"{path}, row 2: no 'label', which other rows have" in str(CliRunner().invoke(app, command).exception)
-    path.write_text('{"text": "a", "label": 1}\n')
-    assert "all 1 texts are labelled 1" in str(CliRunner().invoke(app, command).exception)
+    command = ["detect", texts_file, "--model", model_folder, "--detector", "min_k", "--calibrate", path]
+    assert "19 known non-members" in invoke(*command).stdout
+    for content, said in (('{"text": "b"}\n', f"{path}, row 2: .*'label'"), ("", "all 1 texts are labelled 1")):
+        path.write_text('{"text": "a", "label": 1}\n' + content)
+        assert re.search(said, str(invoke(*command).exception))
 
 
-def test_texts_that_differ_in_white_space_alone_are_the_same(model_folder, texts_file, non_members_file, caplog):
+def test_texts_that_differ_in_white_space_alone_are_the_same(model_folder, texts_file, non_members_file):
     spaced, known = " The river\truns ", non_members_file.read_text()
-    command = ["detect", str(texts_file), "--model", model_folder]
+    command = ["detect", texts_file, "--model", model_folder]
     for text in (spaced, "The riverruns"):
         non_members_file.write_text(known + text + "\n")
         for option in ("--calibrate", "--corpus"):
-            said = str(CliRunner().invoke(app, [*command, option, str(non_members_file)]).exception)
-            assert repr(text) in said and "among" in said
+            assert repr(text) in str(invoke(*command, option, non_members_file).exception)
     non_members_file.write_text(known + known.replace("stone", "stone "))
-    assert "with these 19 known" in CliRunner().invoke(app, [*command, "--calibrate", str(non_members_file)]).stdout
-
-
-def test_copies_beside_an_auc_are_told(model_folder, benchmark_file, tmp_path, caplog):
-    (tmp_path / "twice.jsonl").write_text(2 * Path(benchmark_file).read_text())
-    command = ["--model", model_folder, "--detector", "min_k"]
-    for path, is_told in ((benchmark_file, False), (tmp_path / "twice.jsonl", True)):
-        assert "AUC" in CliRunner().invoke(app, ["detect", str(path), *command]).stdout
-        assert ("16 of the 32 texts are copies of others: intervals of AUCs" in caplog.text) == is_told
+    assert "19 known" in invoke(*command, "--calibrate", non_members_file).stdout
 
 
 def test_what_comes_on_standard_input_is_scored_as_its_file_is(model_folder, benchmark_file, non_members_file):
     content, more = Path(benchmark_file).read_text(), ["--model", model_folder, "--detector", "min_k", "--json"]
-    of_file = CliRunner().invoke(app, ["detect", benchmark_file, *more]).stdout
-    assert CliRunner().invoke(app, ["detect", "-", *more], input=content).stdout == of_file
-    known = ["--calibrate", str(non_members_file)]
-    of_file = CliRunner().invoke(app, ["detect", benchmark_file, *more, *known]).stdout
-    piped = CliRunner().invoke(app, ["detect", benchmark_file, *more, known[0], "-"], input=Path(known[1]).read_text())
+    assert invoke("detect", "-", *more, input=content).stdout == invoke("detect", benchmark_file, *more).stdout
+    of_file = invoke("detect", benchmark_file, *more, "--calibrate", non_members_file).stdout
+    piped = invoke("detect", benchmark_file, *more, "--calibrate", "-", input=non_members_file.read_text())
     assert piped.stdout == of_file and "p_values" in of_file
-    score = ["score", model_folder, "-"]
-    assert "original: 16 texts" in CliRunner().invoke(app, score, input=content).stdout
+    assert "16 texts" in invoke("score", model_folder, "-", input=content).stdout
 
 
-def test_an_fpr_that_calls_all_or_none_is_an_error(texts_file, non_members_file):
-    for fpr, called in (("0", "nothing"), ("1", "everything")):
-        command = ["detect", str(texts_file), "--model", "nowhere", "--calibrate", str(non_members_file), "--fpr", fpr]
-        assert f"would call {called} a member" in str(CliRunner().invoke(app, command).exception)
-
-
-def test_too_few_known_non_members_for_the_fpr_are_an_error_before_anything_is_scored(texts_file, non_members_file):
-    command = ["detect", str(texts_file), "--model", "nowhere", "--calibrate", str(non_members_file), "--fpr", "0.01"]
-    found = CliRunner().invoke(app, command)
-    assert isinstance(found.exception, ValueError)
-    assert "holds 19 texts; the smallest p-value is then 0.05, and nothing could be called" in str(found.exception)
-
-
-def test_a_detector_without_its_source_names_the_option(texts_file):
-    for name, option in (("neighbor", "--masked"), ("ref", "--reference"), ("dc_pdd", "--corpus")):
-        found = CliRunner().invoke(app, ["detect", str(texts_file), "--model", "nowhere", "--detector", name])
-        assert f"detector {name} needs {option}" in str(found.exception)
+def test_what_cannot_be_answered_is_refused_before_anything_is_scored(texts_file, non_members_file):
+    command = ["detect", texts_file, "--model", "nowhere"]
+    for more, said in (
+        (["--calibrate", non_members_file, "--fpr", "0"], "nothing"),
+        (["--calibrate", non_members_file, "--fpr", "1"], "everything"),
+        (["--calibrate", non_members_file, "--fpr", "0.01"], "19 texts.*0.05"),
+        (["--detector", "neighbor"], "neighbor .*--masked"),
+        (["--detector", "ref"], "ref .*--reference"),
+        (["--detector", "dc_pdd"], "dc_pdd .*--corpus"),
+    ):
+        found = invoke(*command, *more).exception
+        assert isinstance(found, ValueError) and re.search(said, str(found))
 
 
 @pytest.mark.parametrize("option", ["--masked", "--reference"])
@@ -242,37 +215,23 @@ def test_a_source_that_cannot_be_had_is_an_error_before_anything_is_scored(
     option, model_folder, texts_file, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
-    command = ["detect", str(texts_file), "--model", model_folder, option, str(tmp_path)]
-    found = CliRunner().invoke(app, command)
+    command = ["detect", texts_file, "--model", model_folder, option, tmp_path]
+    found = invoke(*command)
     assert isinstance(found.exception, OSError) and str(tmp_path) in str(found.exception)
     monkeypatch.undo()
-    unneeded = CliRunner().invoke(app, [*command, "--detector", "ppl"])
-    assert f"{option} is read by none of ppl; these read it: " in str(unneeded.exception)
+    assert re.search(f"{option} .*ppl", str(invoke(*command, "--detector", "ppl").exception)), "nothing would read it"
 
 
-def test_neighbors_on_the_command_line(model_folder, masked_folder, texts_file):
-    command = ["detect", str(texts_file), "--model", model_folder, "--masked", masked_folder, "--n-neighbors", "3"]
-    found = CliRunner().invoke(app, [*command, "--json"])
+def test_score_fills_the_cache_and_writes_a_receipt(model_folder, benchmark_file, tmp_path):
+    found = invoke("score", model_folder, benchmark_file, "--receipt", tmp_path / "receipt.json")
     assert found.exit_code == 0, found.output
-    assert all("neighbor" in json.loads(line) for line in found.stdout.splitlines())
-
-
-def test_score_fills_the_cache_and_writes_a_receipt(model_folder, tmp_path):
-    path = tmp_path / "bench.jsonl"
-    path.write_text('{"text": "The river", "label": 1}\n{"text": "A stone", "label": 0}\n')
-    receipt = tmp_path / "receipt.json"
-    found = CliRunner().invoke(app, ["score", model_folder, str(path), "--receipt", str(receipt)])
-    assert found.exit_code == 0, found.output
-    assert {name: p["n_texts"] for name, p in json.loads(receipt.read_text()).items()} == {
-        "original": 2,
-        "lowercase": 2,
-    }
+    passes = json.loads((tmp_path / "receipt.json").read_text())
+    assert {name: p["n_texts"] for name, p in passes.items()} == {"original": 16, "lowercase": 16}
 
 
 @pytest.mark.parametrize(("option", "start_token"), [("none", None), ("auto", "auto"), ("</s>", "</s>")])
 def test_the_start_token_is_the_callers_choice(texts_file, model_folder, option, start_token):
-    command = ["detect", str(texts_file), "--model", model_folder, "--json", "--start-token", option]
-    rows = [json.loads(line) for line in CliRunner().invoke(app, command).stdout.splitlines()]
+    rows = rows_of("detect", texts_file, "--model", model_folder, "--start-token", option)
     texts = load_texts(texts_file)
     scorer = mialib.Scorer(model_folder, start_token=start_token)
     stats, lower = scorer.score(texts, progress=False), scorer.score([t.lower() for t in texts], progress=False)
@@ -288,7 +247,7 @@ def test_the_start_token_is_the_callers_choice(texts_file, model_folder, option,
         (["lab", "build", "lab/nope"], "unknown lab model 'lab/nope'"),
         (["score", "lab/en-25k", "nope"], "unknown benchmark 'nope'"),
         (["score", "lab/nope", "lab/en"], "unknown lab model 'lab/nope'"),
-        (["plan", "nope"], "no tables of the papers' own models to choose 'nope' from"),
+        (["plan", "nope"], "'nope'"),
         (["build", "--profile", "nope"], "nope.yml; "),
     ],
 )
@@ -340,13 +299,10 @@ def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_fol
         ["detect", str(texts_file), "--output", str(mine), "--reference", f"logprobs:{mine}"],
         ["audit", str(mine), "--non-members", str(texts_file), "--output", str(mine.parent)],
         ["audit", str(texts_file), "--non-members", str(texts_file), "--output", str(mine.parent), *own_log_probs],
-        [
-            *("audit", str(texts_file), "--non-members", str(texts_file), "--output", str(mine.parent)),
-            *("--reference", f"logprobs:{mine}"),
-        ],
+        ["audit", texts_file, "--non-members", texts_file, "--output", mine.parent, "--reference", f"logprobs:{mine}"],
     ):
-        refused = CliRunner().invoke(app, [*command[:2], "--model", model_folder, *command[2:]])
-        assert "this file is read, and would be overwritten" in str(refused.exception), command
+        refused = invoke(*command[:2], "--model", model_folder, *command[2:])
+        assert "would be overwritten" in str(refused.exception), command
     assert mine.read_text() == before and len(load_texts(texts_file)) == 2
 
 
@@ -380,10 +336,7 @@ def run_main(*arguments, **environ):
     ("error", "words"),
     [
         (FileNotFoundError(errno.ENOENT, "No such file", "a/shard-2"), ["'a/shard-2': No such file", "copy it there"]),
-        (
-            IsADirectoryError(errno.EISDIR, "Is a directory", "a.lock"),
-            ["'a.lock': Is a directory", "remove the folder"],
-        ),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "a.lock"), ["'a.lock': Is a directory", "remove"]),
         (OSError(errno.ELOOP, "Too many levels", "a"), ["'a': Too many", "mend the link"]),
         (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 999), ["aaa…': File name too long", "a shorter name"]),
         (OSError(errno.ENOSPC, "No space left"), ["the output: No space left", "make room"]),

@@ -1,6 +1,5 @@
 """A benchmark is checked where it enters: what is wrong with a file is said by its name, its line and its text."""
 
-import csv
 import dataclasses
 import json
 import re
@@ -41,71 +40,61 @@ def benchmark(texts, labels, **fields):
 # --- files ---
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
-def test_all_file_formats_hold_the_same_benchmark(suffix, tmp_path):
-    bench = read_benchmark(write(tmp_path / f"b{suffix}", ROWS))
-    assert bench.texts == tuple(row["text"] for row in ROWS)
-    assert bench.labels.tolist() == [1, 0, 1, 0]
-    assert bench.labels.dtype == np.int8
-    assert bench.revision == read_benchmark(write(tmp_path / "c.jsonl", ROWS)).revision
-    assert len(bench) == 4
-
-
-def test_the_revision_changes_with_a_text_and_with_a_label(tmp_path):
-    def revision(rows):
-        return read_benchmark(write(tmp_path / "b.jsonl", rows)).revision
+def test_the_revision_is_of_texts_and_labels_whatever_the_form_of_the_file(tmp_path):
+    def revision(rows, suffix=".jsonl"):
+        return read_benchmark(write(tmp_path / f"b{suffix}", rows)).revision
 
     first = revision(ROWS)
+    assert {revision(ROWS, suffix) for suffix in (".jsonl", ".parquet", ".csv")} == {first}
     assert revision([*ROWS[:3], ROWS[3] | {"text": "008"}]) != first
     assert revision([*ROWS[:3], ROWS[3] | {"label": 1}]) != first
-    assert revision(ROWS) == first
-
-
-@pytest.mark.parametrize("column", ["text", "input", "snippet"])
-def test_the_public_benchmarks_text_columns_are_known(column, tmp_path):
-    rows = [{"id": i, column: row["text"], "label": row["label"]} for i, row in enumerate(ROWS)]
-    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).texts == tuple(row["text"] for row in ROWS)
+    bench = read_benchmark(tmp_path / "b.csv")
+    assert (bench.texts, bench.labels.dtype) == (tuple(row["text"] for row in ROWS), np.int8)
 
 
 def test_other_columns_are_taken_by_name(tmp_path):
     path = write(tmp_path / "b.csv", [{"body": row["text"], "member": row["label"]} for row in ROWS])
     bench = read_benchmark(path, text_column="body", label_column="member")
     assert bench.labels.tolist() == [1, 0, 1, 0]
-    with pytest.raises(ValueError, match=r"b\.csv: no text column \(text or input or snippet\); it has body, member"):
-        read_benchmark(path)
-    with pytest.raises(ValueError, match=r"no text column \(prose\); it has body, member"):
-        read_benchmark(path, text_column="prose")
+    for column, wanted in ((None, "text or input or snippet"), ("prose", "prose")):
+        with pytest.raises(ValueError, match=rf"b\.csv: .*{wanted}.*body, member"):
+            read_benchmark(path, text_column=column)
 
 
-def test_blank_lines_of_a_jsonl_are_skipped(tmp_path):
-    path = write(tmp_path / "b.jsonl", ROWS)
-    path.write_text(path.read_text().replace("\n", "\n\n"))
-    assert len(read_benchmark(path)) == 4
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("b.jsonl", "\n", "no rows"),
+        ("b.csv", "", "no rows"),
+        ("b.csv", "text\n\n", "no rows"),
+        ("b.txt", "", "no rows"),
+        ("b.jsonl", '{"text": "x"}\n\n{"text": }', "line 3: .*JSON"),
+        ("b.jsonl", '{"text": "x"}\n\n[1, 2]', "line 3: .*list"),
+        ("b.jsonl", "[" * 100_000 + "\n", "line 1: "),
+        ("b.txt", b"tea\n" * 10_000 + b"caf\xe9\n", r"line 10001: .*byte 40003 .*0xe9"),
+        ("b.csv", "text\nHello, world\n", "line 2: .*2 .*1.*Hello, world"),
+        ("b.csv", "text,label\nHello,1,\n", "line 2: .*3 .*2"),
+        ("b.csv", "text,label\nHello\n", "line 2: .*1 .*2"),
+        ("b.csv", "text,text\nHello,world\n", "line 1, column 2: .*'text'"),
+        ("b.csv", 'text,label\n"Hello",1\n"wor"ld,0\n', "line 3: "),
+        ("b.csv", 'text,label\n"Hello,1\nworld,0\n', "line 3: "),
+        ("b.csv", 'text,label\n"two\nlines",1\nworld,0,0\n', "line 4: .*3 "),
+        ("b.csv", "text,\nHello,\nHello, world\n", "line 3: ' world'"),  # a text that spills into a nameless column
+    ],
+)
+def test_what_cannot_be_read_is_named_by_file_and_line(name, content, said, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*{said}"):
+        load_texts(path)
 
 
-@pytest.mark.parametrize(("line", "problem"), [('{"text": "x", "label": }', "not JSON"), ("[1, 2]", "got list")])
-def test_a_malformed_jsonl_names_file_and_line(line, problem, tmp_path):
-    path = tmp_path / "b.jsonl"
-    path.write_text(f"{json.dumps(ROWS[0])}\n\n{line}\n{json.dumps(ROWS[1])}\n")
-    with pytest.raises(ValueError, match=rf"b\.jsonl, line 3: .*{problem}"):
-        read_benchmark(path)
-
-
-def test_a_missing_file_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"gone\.jsonl does not exist"):
-        read_benchmark(tmp_path / "gone.jsonl")
-
-
-def test_a_file_without_rows_is_an_error(tmp_path):
-    (tmp_path / "b.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match=r"b\.jsonl holds no rows"):
-        read_benchmark(tmp_path / "b.jsonl")
-
-
-def test_a_text_of_digits_in_a_csv_stays_text(tmp_path):
-    path = tmp_path / "b.csv"
-    path.write_text("text,label\n007,1\n12.50,0\n")
-    assert read_benchmark(path).texts == ("007", "12.50")
+@pytest.mark.parametrize(
+    "content", ["text,label,\nHello,1,\n", ",text,label\n0,Hello,1\n", '"two\r\nlines",text\n1,Hello\n']
+)
+def test_a_column_without_a_name_or_with_a_line_end_in_it_is_in_no_texts_way(content, tmp_path):
+    (tmp_path / "b.csv").write_text(content, newline="")
+    assert load_texts(tmp_path / "b.csv") == ["Hello"]
 
 
 # --- documents ---
@@ -140,13 +129,8 @@ def test_snippets_carry_the_label_of_their_document():
     assert snippets.document.tolist() == [0, 0, 1, 2, 2, 3]
     assert snippets.labels.tolist() == [1, 1, 0, 0, 0, 1]
     assert snippets.n_words == 2 and snippets.name == "b, snippets of 2 words"
-    with pytest.raises(ValueError, match="a document of 2 words has no snippet of 3: 'f g'"):
+    with pytest.raises(ValueError, match=r"2 words .*3: 'f g'"):
         books.snippets(3)
-
-
-def test_snippets_carry_the_domain_of_their_document():
-    books = benchmark(("a b c d e", "f g"), [1, 0], domains=("novels", "plays"))
-    assert books.snippets(2).domains == ("novels", "novels", "plays")
 
 
 def test_the_snippets_to_choose_on_are_those_of_the_documents_to_choose_on():
@@ -175,6 +159,8 @@ OF_1_2_3_AND_8 = benchmark(
     ],
 )
 def test_snippets_at_a_place_by_hand(part, expected):
+    with pytest.raises(ValueError, match=r"'end'.*head, middle, tail"):
+        OF_1_2_3_AND_8.snippets(2, "end")
     whole, found = OF_1_2_3_AND_8.snippets(2), OF_1_2_3_AND_8.snippets(2, part)
     assert found.texts == tuple(whole.texts[i] for i in expected)
     assert found.labels.tolist() == whole.labels[list(expected)].tolist()
@@ -182,96 +168,48 @@ def test_snippets_at_a_place_by_hand(part, expected):
     assert found.document is None if len(set(of)) == len(of) else found.document.tolist() == of
 
 
-def test_an_unknown_place_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ValueError, match="unknown part 'end' of a document; known: head, middle, tail"):
-        OF_1_2_3_AND_8.snippets(2, "end")
+# --- labels and texts ---
 
 
-# --- labels ---
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ({"text": "mill", "label": 2}, "row 5: label '?2'?"),
+        ({"text": "mill", "label": ""}, "row 5: label ''"),
+        ({"text": "mill"}, "row 5: .*'label'"),
+        ({"text": " \n\t", "label": 0}, "text 4 is empty"),
+        ({"text": None, "label": 0}, "text 4: .*NoneType"),
+        ({"text": ROWS[0]["text"], "label": 0}, "texts 0 and 4 .*1 and 0"),
+    ],
+)
+def test_what_is_no_text_or_no_label_is_named_by_file_and_row(last, said, tmp_path):
+    with pytest.raises(ValueError, match=rf"b\.jsonl.*{said}"):
+        read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, last]))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
-def test_a_label_2_is_an_error_that_names_its_row(suffix, tmp_path):
-    path = write(tmp_path / f"b{suffix}", [*ROWS[:3], ROWS[3] | {"label": 2}])
-    with pytest.raises(ValueError, match=r"row 4: label '?2'? is neither 0 nor 1"):
-        read_benchmark(path)
-
-
-def test_an_empty_label_in_a_csv_is_an_error_that_names_its_row(tmp_path):
-    path = tmp_path / "b.csv"
-    path.write_text("text,label\nmill,1\nriver,0\nmeadow,\n")
-    with pytest.raises(ValueError, match="row 3: label '' is neither 0 nor 1"):
-        read_benchmark(path)
-
-
-def test_a_row_without_label_is_an_error_that_names_it(tmp_path):
-    path = write(tmp_path / "b.jsonl", [*ROWS[:2], {"text": "mill"}])
-    with pytest.raises(ValueError, match="row 3: no column 'label'; it has text"):
-        read_benchmark(path)
-
-
-@pytest.mark.parametrize("label", [1, 0])
-def test_a_single_class_is_an_error_that_says_which(label, tmp_path):
-    path = write(tmp_path / "b.jsonl", [row | {"label": label} for row in ROWS])
-    with pytest.raises(ValueError, match=f"all 4 texts are {'members' if label else 'non-members'}"):
-        read_benchmark(path)
-
-
-@pytest.mark.parametrize("label", [2, -1, 0.5, np.nan, "1"])
-def test_a_benchmark_made_in_python_is_checked_too(label):
-    with pytest.raises(ValueError, match=r"label"):
-        Benchmark(name="b", texts=("x", "y", "z"), labels=np.array([1, 0, label], object), revision="r")
-
-
-def test_other_than_one_label_a_text_is_an_error():
-    with pytest.raises(ValueError, match="2 texts but 3 labels"):
-        benchmark(["x", "y"], [0, 1, 1])
-
-
-def test_booleans_are_labels():
-    assert benchmark(["x", "y"], [True, False]).labels.tolist() == [1, 0]
-
-
-# --- texts ---
-
-
-def test_one_text_with_both_labels_is_an_error_that_names_both():
-    with pytest.raises(ValueError, match="texts 1 and 3 are the same text with labels 1 and 0: 'mill'"):
-        benchmark(["river", "mill", "meadow", "mill"], [0, 1, 1, 0])
-
-
-def test_one_text_twice_with_one_label_is_allowed():
-    assert len(benchmark(["mill", "mill", "river"], [1, 1, 0])) == 3
+@pytest.mark.parametrize(
+    ("texts", "labels", "fields", "said"),
+    [
+        (["x", "y"], [0, 1, 1], {}, "2 texts but 3 labels"),
+        (["x", "y"], [1, 1], {}, "all 2 texts are members"),
+        (["x", "y"], [0, 0], {}, "all 2 texts are non-members"),
+        (["x", "", "y"], [1, 0, 1], {}, "text 1 is empty"),
+        (["x", "y"], [0, 1], {"domains": ("here",)}, "2 texts but 1 domains"),
+        *((["x", "y", "z"], np.array([1, 0, label], object), {}, "label") for label in (2, -1, 0.5, np.nan, "1")),
+    ],
+)
+def test_a_benchmark_made_in_python_is_checked_too(texts, labels, fields, said):
+    with pytest.raises(ValueError, match=said):
+        benchmark(texts, labels, **fields)
 
 
 def test_copies_in_a_file_are_counted_in_a_warning(tmp_path):
     copies = [{"text": text, "label": 1} for text in ("mill", "mill\n", " mi ll")]
-    with pytest.warns(UserWarning, match=r"b\.jsonl: copies of others among its 7 texts: 2; intervals .* too narrow"):
+    with pytest.warns(UserWarning, match=r"b\.jsonl: .*7 texts: 2;"):
         assert len(read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, *copies]))) == 7
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, copies[0]]))
-
-
-@pytest.mark.parametrize("empty", ["", " \n\t"])
-def test_an_empty_text_is_an_error_that_names_it(empty, tmp_path):
-    with pytest.raises(ValueError, match="text 1 is empty"):
-        benchmark(["x", empty, "y"], [1, 0, 1])
-    with pytest.raises(ValueError, match=r"b\.jsonl, text 1 is empty"):
-        read_benchmark(write(tmp_path / "b.jsonl", [ROWS[0], {"text": empty, "label": 0}]))
-
-
-def test_a_text_that_is_no_string_is_an_error_that_names_it(tmp_path):
-    path = write(tmp_path / "b.jsonl", [ROWS[0], {"text": None, "label": 0}])
-    with pytest.raises(ValueError, match="text 1: a text is expected, got NoneType None"):
-        read_benchmark(path)
-
-
-def test_a_benchmark_does_not_change():
-    bench = benchmark(["x", "y"], [1, 0])
-    for field in dataclasses.fields(bench):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(bench, field.name, None)
 
 
 def test_a_benchmark_does_not_change_with_the_arrays_it_was_made_of():
@@ -279,17 +217,6 @@ def test_a_benchmark_does_not_change_with_the_arrays_it_was_made_of():
     bench = Benchmark(name="b", texts=("x", "y"), labels=labels, revision="r")
     labels[:] = 0
     assert bench.labels.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
-def test_texts_are_read_without_labels(suffix, tmp_path):
-    path = tmp_path / f"texts{suffix}"
-    texts = ["The mill.", "这条河。", "007"]
-    if suffix == ".txt":
-        path.write_text("\n".join(texts), encoding="utf-8")
-    else:
-        write(path, [{"text": text} for text in texts])
-    assert load_texts(path) == texts
 
 
 # --- domains and parts ---
@@ -306,20 +233,11 @@ def test_a_files_domain_column_is_read(column, suffix, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["", None])
-def test_domains_are_known_of_all_texts_or_of_none(missing, tmp_path):
-    rows = [row | {"domain": "rivers"} for row in ROWS[:3]] + [ROWS[3] | {"domain": missing}]
-    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ()
-    assert read_benchmark(write(tmp_path / "c.jsonl", ROWS)).domains == ()
-
-
-def test_a_domain_that_is_a_number_is_its_text(tmp_path):
+def test_domains_are_text_and_known_of_all_texts_or_of_none(missing, tmp_path):
     rows = [row | {"domain": i % 2 + 7} for i, row in enumerate(ROWS)]
     assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ("7", "8", "7", "8")
-
-
-def test_domains_of_another_number_of_texts_are_an_error_with_both_numbers():
-    with pytest.raises(ValueError, match="b: 2 texts but 1 domains"):
-        benchmark(["x", "y"], [0, 1], domains=("here",))
+    rows[3]["domain"] = missing
+    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ()
 
 
 def test_taken_texts_keep_their_order_labels_and_domains():
@@ -372,104 +290,3 @@ def test_a_files_language_is_told_by_its_script(tmp_path, text, language):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_benchmark(path).language == language
     assert read_benchmark(path, language="en").language == "en", "what is asked for counts"
-
-
-def test_a_plain_text_file_has_one_text_a_line_whatever_a_line_holds(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_bytes("\ufeffa text\r\none\u2028still one\x0cand still\nlast".encode())
-    assert load_texts(path) == ["a text", "one\u2028still one\x0cand still", "last"]
-    assert load_texts(path, "input") == load_texts(path), "there is no column to name"
-    path.write_bytes(b"tea\n" * 10_000 + b"caf\xe9\n")
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, line 10001: not UTF-8 text \(byte 40003 .* 0xe9\)"):
-        load_texts(path)
-
-
-def test_an_empty_csv_is_an_error_that_names_the_file(tmp_path):
-    path = tmp_path / "texts.csv"
-    path.write_text("")
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} holds no rows"):
-        load_texts(path)
-    path.write_text("text\n\n")
-    with pytest.raises(ValueError, match="holds no rows"):
-        load_texts(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("text\nHello, world\n", 'line 2: 2 cells under a header of 1.*"quotes".*Hello, world'),
-        ("text,label\nHello,1,\n", "line 2: 3 cells under a header of 2"),
-        ("text,label\nHello\n", "line 2: 1 cells under a header of 2"),
-        ("text,text\nHello,world\n", "line 1, column 2: another column is named 'text' too"),
-        ('text,label\n"Hello",1\n"wor"ld,0\n', "line 3: not CSV"),
-        ('text,label\n"Hello,1\nworld,0\n', "line 3: not CSV"),
-        ('text,label\n"two\nlines",1\nworld,0,0\n', "line 4: 3 cells"),
-    ],
-)
-def test_a_csv_whose_cells_might_slip_is_refused_with_its_line(content, said, tmp_path):
-    path = tmp_path / "b.csv"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}, {said}"):
-        load_texts(path)
-
-
-def test_a_headers_name_may_hold_a_line_end_of_its_own(tmp_path):
-    (tmp_path / "b.csv").write_bytes(b'"two\r\nlines",text\n1,Hello\n')
-    assert load_texts(tmp_path / "b.csv") == ["Hello"]
-
-
-def test_a_text_that_spills_into_a_column_without_a_name_is_refused(tmp_path):
-    (tmp_path / "b.csv").write_text("text,\nHello,\nHello, world\n")
-    with pytest.raises(ValueError, match=r"b\.csv, line 3: ' world' stands in a column without a name; is a text that"):
-        load_texts(tmp_path / "b.csv")
-
-
-@pytest.mark.parametrize("content", ["text,label,\nHello,1,\n", ",text,label\n0,Hello,1\n"])
-def test_a_column_without_a_name_is_not_read(content, tmp_path):
-    (tmp_path / "b.csv").write_text(content)
-    assert load_texts(tmp_path / "b.csv") == ["Hello"]
-
-
-def test_a_csv_gives_back_the_very_texts_that_were_written(tmp_path):
-    signs = [
-        "a",
-        "word ",
-        ",",
-        '"',
-        "\n",
-        "\r",
-        ";",
-        "\t",
-        "\x0b",
-        "\x0c",
-        "\x1c",
-        "\x85",
-        "\u2028",
-        "中",
-        "\0",
-        "NA",
-        "1",
-    ]
-    rng = np.random.default_rng(0)
-    texts = ["x" + "".join(rng.choice(signs, rng.integers(12))) + "y" for _ in range(2000)] + ["long" * 100_000]
-    with (tmp_path / "b.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file).writerows([["label", "text"], *([i % 2, text] for i, text in enumerate(texts))])
-    assert load_texts(tmp_path / "b.csv") == texts
-
-
-def test_a_plain_text_file_is_split_at_the_ends_of_lines_alone(tmp_path):
-    texts = ["form\x0cfeed", "tab\x0b", "file\x1cseparator", "next\x85line", "line\u2028separator", "end"]
-    (tmp_path / "b.txt").write_text("\ufeff" + "\n".join(texts) + "\n", encoding="utf-8")
-    assert load_texts(tmp_path / "b.txt") == texts
-    (tmp_path / "b.txt").write_text("")
-    with pytest.raises(ValueError, match="holds no rows"):
-        load_texts(tmp_path / "b.txt")
-
-
-def test_a_name_that_stands_twice_in_a_json_object_is_an_error(tmp_path):
-    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two", "text": "three"}\n')
-    with pytest.raises(ValueError, match=r"b\.jsonl, line 2: 'text' stands there twice"):
-        load_texts(tmp_path / "b.jsonl")
-    (tmp_path / "b.jsonl").write_text("[" * 100_000 + "\n")
-    with pytest.raises(ValueError, match=r"b\.jsonl, line 1: "):
-        load_texts(tmp_path / "b.jsonl")

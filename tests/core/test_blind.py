@@ -88,11 +88,6 @@ def test_the_latest_year_of_a_text_counts_and_other_numbers_do_not():
     assert BLIND["year"].features(texts, "en")[:, 0].tolist() == [2021, 1592, 0, 2024]
 
 
-def test_texts_without_any_year_are_at_chance_and_no_error():
-    labels = np.repeat([1, 0], 20)
-    assert auc(labels, blind_scores(random_texts(40, np.random.default_rng(0)), labels, "year")) == 0.5
-
-
 def test_the_scores_are_those_of_a_pipeline_that_sees_the_other_folds_alone():
     # n-grams are counted once for all texts; a plain pipeline counts those of the texts that it learns from.
     rng = np.random.default_rng(1)
@@ -180,11 +175,17 @@ def test_equal_numbers_are_all_alike_whatever_the_classes_sizes():
             assert not blind_scores(["no year at all"] * len(labels), labels, kind, groups=np.arange(len(labels))).any()
 
 
-def test_a_baseline_that_chooses_nothing_takes_no_folds_to_choose_by():
+def test_errors_name_the_kind_and_the_sizes():
     texts, labels = ["a", "ab", "abc", "abcd"], [1, 1, 0, 0]
-    assert len(blind_scores(texts, labels, "length", n_folds=2)) == 4
-    with pytest.raises(TooFewTexts, match="to choose by, fewer than 3 folds"):
+    assert len(blind_scores(texts, labels, "length", n_folds=2)) == 4, "it chooses nothing, and takes no folds for that"
+    with pytest.raises(TooFewTexts, match="fewer than 3 folds"):
         blind_scores([f"{text} word" for text in texts], labels, "naive_bayes", n_folds=2)
+    with pytest.raises(TooFewTexts, match="1 texts, fewer than 10 folds"):
+        blind_scores(["a", "b"], [0, 1])
+    with pytest.raises(ValueError, match=r"'oracle'.*tfidf, naive_bayes, formatting, year, length, zlib"):
+        blind_scores(["a", "b"], [0, 1], "oracle")
+    with pytest.raises(ValueError, match=r"3 texts .*2 labels .*3 groups"):
+        blind_scores(["a", "b", "c"], [0, 1])
 
 
 def test_a_text_and_its_copies_are_in_one_half():
@@ -230,14 +231,3 @@ def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own(of
     # Pooled as they are, out-of-fold scores of a number that says nothing lie below 0.5.
     found = [interval.estimate for interval in of_chance]
     assert abs(np.mean(found) - 0.5) < 2 * np.std(found) / len(found) ** 0.5
-
-
-def test_errors_name_the_kind_and_the_fold_size():
-    with pytest.raises(
-        ValueError, match="unknown blind baseline 'oracle'; known: tfidf, naive_bayes, formatting, year, length, zlib"
-    ):
-        blind_scores(["a", "b"], [0, 1], "oracle")
-    with pytest.raises(ValueError, match="3 texts have 2 labels and 3 groups"):
-        blind_scores(["a", "b", "c"], [0, 1])
-    with pytest.raises(TooFewTexts, match="smaller class has 1 texts, fewer than 10 folds"):
-        blind_scores(["a", "b"], [0, 1])

@@ -65,10 +65,7 @@ def test_a_confident_threshold_by_hand(level, confidence):
     decision = d.decide(scores, 0.05, is_confident=True, level=level)
     assert (decision.n_allowed, decision.threshold) == (k, 299 - k)
     needed = int(np.ceil(np.log(1 - surely) / np.log(0.95)))
-    message = (
-        f"an FPR of 0.05 with {confidence} confidence needs {needed} known non-members, and there are {needed - 1}"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"0.05 .*{confidence} .*{needed} .*{needed - 1}"):
         d.decide(scores[: needed - 1], 0.05, is_confident=True, level=level)
     assert d.decide(scores[:needed], 0.05, is_confident=True, level=level).n_allowed == 0
     with pytest.raises(ValueError, match=r"an FPR of 0\.05 needs 19 known non-members, and there are 9"):
@@ -121,31 +118,27 @@ def test_so_many_known_non_members_are_needed_and_with_one_fewer_the_error_says_
     for is_confident, needed in ((False, average), (True, confident)):
         assert d.decide(np.arange(float(needed)), fpr, is_confident=is_confident).n_above == 0
         assert d.may_lie_above(needed - 1, fpr, is_confident=is_confident) is None
-        with pytest.raises(ValueError, match=f"needs {needed} known non-members, and there are {needed - 1}"):
+        with pytest.raises(ValueError, match=f"{needed} .*{needed - 1}"):
             d.decide(np.arange(needed - 1.0), fpr, is_confident=is_confident)
 
 
-def test_wrong_input_is_an_error_that_says_what_is_wrong():
+def test_wrong_input_is_an_error_that_names_it():
     for fpr in (0, 1, -0.1, 1.5):
         with pytest.raises(ValueError, match="between 0 and 1"):
             d.decide(np.arange(100.0), fpr)
-    with pytest.raises(ValueError, match=r"^the scores of known non-members: .* at least 1; got shape \(0,\)"):
+    with pytest.raises(ValueError, match=r"known non-members: .*\(0,\)"):
         d.decide([], 0.05)
-    with pytest.raises(ValueError, match=r"^scores: number 0 is inf"):
-        d.p_values([np.inf], [1.0])
     for function in (d.p_values, d.set_p_value):
-        with pytest.raises(ValueError, match=r"scores of known non-members: number 1 is nan"):
-            function([1.0], [1.0, np.nan])
-        with pytest.raises(ValueError, match=r"scores.*: number 0 is inf"):
-            function([np.inf], [1.0])
-        with pytest.raises(ValueError, match=r"known non-members: a list is needed, .* at least 1; got shape \(0,\)"):
-            function([1.0], [])
-        for wrong in ([[1.0, np.nan]], 1.0, np.nan):
-            with pytest.raises(ValueError, match=r"scores.*: a list is "):
-                function(wrong, [1.0, 2.0])
-            with pytest.raises(ValueError, match="known non-members: a list is "):
-                function([1.0], wrong)
-    with pytest.raises(ValueError, match=r"scores of a set: a list is needed, .* at least 1"):
+        for scores, known, said in (
+            ([1.0], [1.0, np.nan], "known non-members: number 1 is nan"),
+            ([np.inf], [1.0], "scores.*: number 0 is inf"),
+            ([1.0], [], r"known non-members: .*\(0,\)"),
+            *((wrong, [1.0, 2.0], "scores.*: a list ") for wrong in ([[1.0, np.nan]], 1.0, np.nan)),
+            *(([1.0], wrong, "known non-members: a list ") for wrong in ([[1.0, np.nan]], 1.0, np.nan)),
+        ):
+            with pytest.raises(ValueError, match=said):
+                function(scores, known)
+    with pytest.raises(ValueError, match="scores of a set: a list "):
         d.set_p_value([], [1.0])
     assert d.p_values([], [1.0]).shape == (0,)
 

@@ -4,6 +4,7 @@ import inspect
 import math
 import shutil
 from dataclasses import replace
+from itertools import product
 from typing import Annotated
 
 import numpy as np
@@ -34,15 +35,7 @@ def table(log_prob, *, entropy=None, variance=None, top=None, token_ids=None, **
 
 def random_table(seed, lengths=(1, 2, 3, 4, 5, 17, 60, 128, 33)):
     """Ragged statistics with repeated tokens, tied log-probs and entropies on both sides of SURP's thresholds."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for n in lengths:
-        log_prob = -rng.exponential(3, n)
-        log_prob[rng.random(n) < 0.2] = -2.5
-        spread = rng.gamma(2, 1.5, n), rng.gamma(2, 2, n) + 0.01
-        top = np.maximum(log_prob, -rng.exponential(1, n))  # that of a token now and then
-        rows.append(TokenRow(rng.integers(0, VOCABULARY, n), log_prob, *spread, top))
-    return TokenStats.from_rows(rows, provenance={})
+    return TokenStats.from_rows(random_rows(seed, lengths), provenance={})
 
 
 def random_frequency(seed):
@@ -66,129 +59,16 @@ def inputs_for(name, stats):
     """All that a detector needs besides the statistics, whatever they are."""
     makers = {
         "texts": lambda: texts_for(stats),
-        "lowercase": lambda: stats,
-        "reference": lambda: stats,
+        **dict.fromkeys(("lowercase", "reference"), lambda: stats),
         "frequency": lambda: random_frequency(0),
         "neighbors": lambda: random_neighbors(len(stats)),
-        "tempered": lambda: reference_for(stats, 3),
-        "after_non_members": lambda: reference_for(stats, 1),
-        "after_members": lambda: reference_for(stats, 2),
+        **dict.fromkeys(("tempered", "after_non_members", "after_members"), lambda: reference_for(stats, 3)),
     }
-    unknown = set(DETECTORS[name].needs) - set(makers)
-    assert not unknown, f"{name} needs {unknown}: teach this function to make it"
     return {need: makers[need]() for need in DETECTORS[name].needs}
 
 
 def columns(row):
     return [column.astype(float).tolist() for column in row[1:]]
-
-
-def each(stats, score):
-    """The oracle's score of each text."""
-    return np.array([score(i, *columns(row)) for i, row in enumerate(stats)])
-
-
-SEEDS = [0, 1, 2]
-CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
-
-
-# --- against the oracles ---
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_ppl_agrees_with_its_oracle(seed):
-    stats = random_table(seed)
-    np.testing.assert_allclose(detect("ppl", stats), each(stats, lambda i, lp, h, v, m: oracles.ppl(lp)), **CLOSE)
-
-
-@pytest.mark.parametrize(("name", "need"), [("lowercase", "lowercase"), ("ref", "reference")])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_ratio_detectors_agree_with_their_oracle(name, need, seed):
-    stats = random_table(seed)
-    other = random_table(seed + 100, lengths=range(3, 3 + len(stats)))  # lowercase text has other tokens
-    expected = each(stats, lambda i, lp, h, v, m: oracles.ratio(lp, columns(other[i])[0]))
-    np.testing.assert_allclose(detect(name, stats, **{need: other}), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_zlib_agrees_with_its_oracle(seed):
-    stats = random_table(seed)
-    texts = texts_for(stats, seed)
-    assert any(not text.isascii() for text in texts)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.zlib_score(lp, texts[i]))
-    np.testing.assert_allclose(detect("zlib", stats, texts=texts), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_neighbor_agrees_with_its_oracle(seed):
-    stats = random_table(seed)
-    neighbors = random_neighbors(len(stats), seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.neighbor(lp, neighbors[i].tolist()))
-    np.testing.assert_allclose(detect("neighbor", stats, neighbors=neighbors), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("k", [1, 10, 20, 33, 50, 99, 100])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_min_k_agrees_with_its_oracle(k, seed):
-    stats = random_table(seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.min_k(lp, k))
-    np.testing.assert_allclose(detect("min_k", stats, k=k), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("k", [1, 10, 20, 33, 50, 99, 100])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_min_k_plus_plus_agrees_with_its_oracle(k, seed):
-    stats = random_table(seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.min_k_plus_plus(lp, h, v, k))
-    np.testing.assert_allclose(detect("min_k++", stats, k=k), expected, **CLOSE)
-
-
-# The paper's ablation: CLD, +LUP, +SFO; and SFO alone, which it does not show.
-@pytest.mark.parametrize(("lup", "sfo"), [(False, False), (True, False), (True, True), (False, True)])
-@pytest.mark.parametrize("a", [0.001, 0.01, 0.1, 10])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_dc_pdd_agrees_with_its_oracle(lup, sfo, a, seed):
-    stats, frequency = random_table(seed), random_frequency(seed)
-    counts = frequency.counts.tolist()
-    expected = [oracles.dc_pdd(row.token_ids.tolist(), columns(row)[0], counts, a=a, lup=lup, sfo=sfo) for row in stats]
-    scores = detect("dc_pdd", stats, frequency=frequency, a=a, lup=lup, sfo=sfo)
-    np.testing.assert_allclose(scores, expected, **CLOSE)
-
-
-@pytest.mark.parametrize("k", [5, 10, 20, 40, 55, 90, 100])
-@pytest.mark.parametrize("entropy_threshold", [0.1, 1.5, 2.5, 100])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_surp_agrees_with_its_oracle(entropy_threshold, k, seed):
-    stats = random_table(seed)
-    expected = [oracles.surp(*columns(row)[:2], entropy_threshold, k) for row in stats]
-    # DESIGN.md: a text without a surprising token is the least surprising a text can be, which is 0 nats.
-    expected = [0.0 if score is None else score for score in expected]
-    scores = detect("surp", stats, entropy_threshold=entropy_threshold, k=k)
-    np.testing.assert_allclose(scores, expected, **CLOSE)
-
-
-@pytest.mark.parametrize("k", [1, 20, 100])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_gap_k_agrees_with_its_oracle(k, seed):
-    stats = random_table(seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.gap_k(lp, v, m, k))
-    np.testing.assert_allclose(detect("gap_k", stats, k=k), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("order", [1, np.inf])
-@pytest.mark.parametrize("k", [1, 10, 100])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_max_renyi_agrees_with_its_oracle(order, k, seed):
-    stats = random_table(seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.max_renyi(h, m, order, k))
-    np.testing.assert_allclose(detect("max_renyi", stats, order=order, k=k), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_polarized_distance_agrees_with_its_oracle(seed):
-    stats = random_table(seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.polarized(lp))
-    np.testing.assert_allclose(detect("polarized", stats), expected, **CLOSE)
 
 
 def reference_for(stats, seed):
@@ -199,15 +79,79 @@ def reference_for(stats, seed):
     return TokenStats.from_rows(rows, provenance={})
 
 
+SEEDS = [0, 1, 2]
+CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
+
+
+# --- against the oracles ---
+
+
+KS = [1, 10, 20, 33, 50, 99, 100]
+# A detector, the values of its options, and the oracle's score of a text's four columns. SURP's paper leaves open what
+# a text without a surprising token scores: it is the least surprising a text can be, which is 0 nats.
+ORACLES = [
+    ("ppl", {}, lambda lp, h, v, m: oracles.ppl(lp)),
+    ("min_k", {"k": KS}, lambda lp, h, v, m, k: oracles.min_k(lp, k)),
+    ("min_k++", {"k": KS}, lambda lp, h, v, m, k: oracles.min_k_plus_plus(lp, h, v, k)),
+    (
+        "surp",
+        {"entropy_threshold": [0.1, 1.5, 2.5, 100], "k": [5, 10, 20, 40, 55, 90, 100]},
+        lambda lp, h, v, m, entropy_threshold, k: oracles.surp(lp, h, entropy_threshold, k) or 0.0,
+    ),
+    ("gap_k", {"k": [1, 20, 100]}, lambda lp, h, v, m, k: oracles.gap_k(lp, v, m, k)),
+    (
+        "max_renyi",
+        {"order": [1, np.inf], "k": [1, 10, 100]},
+        lambda lp, h, v, m, order, k: oracles.max_renyi(h, m, order, k),
+    ),
+    ("polarized", {}, lambda lp, h, v, m: oracles.polarized(lp)),
+]
+
+
+def points(grid):
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_wbc_and_ez_mia_agree_with_their_oracles(seed):
+@pytest.mark.parametrize(("name", "grid", "oracle"), ORACLES, ids=[name for name, *_ in ORACLES])
+def test_a_detector_of_one_pass_agrees_with_its_oracle(name, grid, oracle, seed):
     stats = random_table(seed)
-    other = reference_for(stats, seed)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.wbc(lp, columns(other[i])[0]))
-    np.testing.assert_allclose(detect("wbc", stats, reference=other), expected, **CLOSE)
-    expected = each(stats, lambda i, lp, h, v, m: oracles.ez_mia(lp, m, columns(other[i])[0]))
-    assert 0 < (expected == 0).sum() < len(expected), "texts with and without two errors"
-    np.testing.assert_allclose(detect("ez_mia", stats, reference=other), expected, **CLOSE)
+    for options in points(grid):
+        expected = [oracle(*columns(row), **options) for row in stats]
+        np.testing.assert_allclose(detect(name, stats, **options), expected, **CLOSE, err_msg=str(options))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_detectors_that_read_more_than_one_pass_agree_with_their_oracles(seed):
+    stats, log_probs = random_table(seed), [columns(row)[0] for row in random_table(seed)]
+    lowered = random_table(seed + 100, lengths=range(3, 3 + len(stats)))  # lowercase text has other tokens
+    texts, neighbors, reference = texts_for(stats, seed), random_neighbors(len(stats), seed), reference_for(stats, seed)
+    assert any(not text.isascii() for text in texts)
+    of_others = {need: [columns(row)[0] for row in of] for need, of in {"low": lowered, "ref": reference}.items()}
+    tops = [columns(row)[3] for row in stats]
+    ez_mia = list(map(oracles.ez_mia, log_probs, tops, of_others["ref"]))
+    assert 0 < ez_mia.count(0) < len(ez_mia), "texts with and without two errors"
+    for name, given, expected in (
+        ("lowercase", {"lowercase": lowered}, map(oracles.ratio, log_probs, of_others["low"])),
+        ("ref", {"reference": lowered}, map(oracles.ratio, log_probs, of_others["low"])),
+        ("zlib", {"texts": texts}, map(oracles.zlib_score, log_probs, texts)),
+        ("neighbor", {"neighbors": neighbors}, map(oracles.neighbor, log_probs, neighbors.tolist())),
+        ("wbc", {"reference": reference}, map(oracles.wbc, log_probs, of_others["ref"])),
+        ("ez_mia", {"reference": reference}, ez_mia),
+    ):
+        np.testing.assert_allclose(detect(name, stats, **given), [*expected], **CLOSE, err_msg=name)
+
+
+# The paper's ablation: CLD, +LUP, +SFO; and SFO alone, which it does not show.
+@pytest.mark.parametrize(("lup", "sfo"), [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dc_pdd_agrees_with_its_oracle(lup, sfo, seed):
+    stats, frequency = random_table(seed), random_frequency(seed)
+    counts = frequency.counts.tolist()
+    for a in (0.001, 0.01, 0.1, 10):
+        given = {"a": a, "lup": lup, "sfo": sfo}
+        expected = [oracles.dc_pdd(row.token_ids.tolist(), columns(row)[0], counts, **given) for row in stats]
+        np.testing.assert_allclose(detect("dc_pdd", stats, frequency=frequency, **given), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -252,8 +196,6 @@ def test_max_renyi_by_hand():
     given = {"entropy": [1, 4, 2, 3], "top": [-0.2, -0.5, -0.1, -0.4]}
     assert detect("max_renyi", table([-1] * 4, **given), k=50)[0] == pytest.approx(-(0.5 + 0.4) / 2)
     assert detect("max_renyi", table([-1] * 4, **given), order=1, k=50)[0] == -(4 + 3) / 2
-    with pytest.raises(ValueError, match=r"order is 1 or infinity, got 2"):
-        detect("max_renyi", table([-1]), order=2)
 
 
 def test_acmia_and_renyi_of_order_one_half_by_hand():
@@ -272,16 +214,11 @@ def test_acmia_and_renyi_of_order_one_half_by_hand():
     assert detect("acmia_norm", stats)[0] == pytest.approx((math.log(0.9) + 0.3251) / math.sqrt(0.4345))
 
 
-def test_the_polarized_distance_by_hand():
-    # The lowest 3 of 10 are -9, -8, -7, and the highest, at least one, is 0: -(0 + 8).
-    assert detect("polarized", table(-np.arange(10.0)))[0] == -8
-
-
 def test_wbc_by_hand():
     # lp - lp_ref = 1, -2, 3: windows of two -1, 1; of three and more, which are the text, 2. (1/2 + 9) / 10.
     stats, other = table([-1, -4, -1]), table([-2, -2, -4])
     assert detect("wbc", stats, reference=other)[0] == pytest.approx((0.5 + 9) / 10)
-    with pytest.raises(ValueError, match="the reference reads other tokens"):
+    with pytest.raises(ValueError, match="other tokens"):
         detect("wbc", stats, reference=table([-2, -2, -4], token_ids=[0, 1, 3]))
 
 
@@ -306,14 +243,14 @@ def test_another_pass_that_does_not_fit_is_an_error(model_folder):
     stats = table([-1, -3], token_ids=[1, 2])
     other = table([-1, -3], token_ids=[1, 3])
     for name, needs in (("recall", ["after_non_members"]), ("con_recall", ["after_non_members", "after_members"])):
-        with pytest.raises(ValueError, match="the pass after known texts is of other texts"):
+        with pytest.raises(ValueError, match="other texts"):
             detect(name, stats, **dict.fromkeys(needs, other))
     for name in ("acmia_ac", "max_renyi_half"):
-        with pytest.raises(ValueError, match="the pass at temperature 2 reads other tokens"):
+        with pytest.raises(ValueError, match="other tokens"):
             detect(name, stats, tempered=other)
         for temperature in (1, 3):
             scored = mialib.Scorer(model_folder).score(TEXTS[:2], temperature=temperature, progress=False)
-            with pytest.raises(ValueError, match=f"temperature 2 is needed, this one is at {temperature}"):
+            with pytest.raises(ValueError, match=f"temperature 2.*{temperature}"):
                 detect(name, mialib.Scorer(model_folder).score(TEXTS[:2], progress=False), tempered=scored)
 
 
@@ -324,50 +261,37 @@ def test_camias_signals_by_hand():
     assert detect("camia_slope", stats)[0] == pytest.approx((1.5 * 3 + 0.5 * 1 - 0.5 * 2 - 1.5 * 0.5) / 5)
     # Three bins: low, high, high, high -> the phrases low, high, high high.
     assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
-    one = table([-2])
-    assert [detect(name, one)[0] for name in ("camia_above", "camia_rising", "camia_slope", "camia_lz")] == [
-        0,
-        0,
-        0,
-        -1,
-    ]
+    of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
+    assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
 
 # p = 1/2, 1/4, 4/5, 1/10 of the tokens 5, 7, 5, 9
-P = [0.5, 0.25, 0.8, 0.1]
-LOG_P = [math.log(p) for p in P]
+LOG_P = np.log([0.5, 0.25, 0.8, 0.1])
 TOKENS = [5, 7, 5, 9]
 
 
-def test_ppl_by_hand():
-    # ln(1/2 * 1/4 * 4/5 * 1/10) / 4 = ln(0.01) / 4 = -4.605170 / 4
-    assert detect("ppl", table(LOG_P))[0] == pytest.approx(-1.151293, abs=1e-6)
-
-
-def test_lowercase_by_hand():
-    # log-perplexities 2 and 4 nats: -(2 / 4)
-    scores = detect("lowercase", table([-1, -3]), lowercase=table([-3, -4, -5]))
-    assert scores[0] == pytest.approx(-0.5)
-
-
-def test_ref_by_hand():
-    # log-perplexities 2 and 1.6 nats: -(2 / 1.6)
-    assert detect("ref", table([-1, -3]), reference=table([-1.6, -1.6]))[0] == pytest.approx(-1.25)
-
-
-def test_zlib_by_hand():
-    # "a" compresses to 9 bytes: a header of 2, three of data (4b 04 00), a checksum of 4. -1.8 nats / 9 bytes
-    assert detect("zlib", table([-1.8]), texts=["a"])[0] == pytest.approx(-0.2)
-
-
-def test_neighbor_by_hand():
-    # loss 2 nats, the neighbors' 3 and 2.6: (3 + 2.6) / 2 - 2
-    assert detect("neighbor", table([-1, -3]), neighbors=np.array([[-3, -2.6]]))[0] == pytest.approx(0.8)
-
-
-def test_min_k_by_hand():
-    # 50% of 4 tokens are two: ln(1/10) = -2.302585 and ln(1/4) = -1.386294; half their sum
-    assert detect("min_k", table(LOG_P), k=50)[0] == pytest.approx(-1.844440, abs=1e-6)
+@pytest.mark.parametrize(
+    ("name", "log_prob", "given", "expected"),
+    [
+        # ln(1/2 * 1/4 * 4/5 * 1/10) / 4 = ln(0.01) / 4 = -4.605170 / 4
+        ("ppl", LOG_P, {}, -1.151293),
+        # 50% of 4 tokens are two: ln(1/10) = -2.302585 and ln(1/4) = -1.386294; half their sum
+        ("min_k", LOG_P, {"k": 50}, -1.844440),
+        # 29% of 100 tokens are 29, though 100 * 0.29 is 28.999999999999996.
+        ("min_k", -np.arange(1.0, 101), {"k": 29}, -np.arange(72, 101).mean()),
+        # The lowest 3 of 10 are -9, -8, -7, and the highest, at least one, is 0: -(0 + 8).
+        ("polarized", -np.arange(10.0), {}, -8),
+        # log-perplexities 2 and 4 nats: -(2 / 4); 2 and 1.6: -(2 / 1.6)
+        ("lowercase", [-1, -3], {"lowercase": table([-3, -4, -5])}, -0.5),
+        ("ref", [-1, -3], {"reference": table([-1.6, -1.6])}, -1.25),
+        # "a" compresses to 9 bytes: a header of 2, three of data (4b 04 00), a checksum of 4. -1.8 nats / 9 bytes
+        ("zlib", [-1.8], {"texts": ["a"]}, -0.2),
+        # loss 2 nats, the neighbors' 3 and 2.6: (3 + 2.6) / 2 - 2
+        ("neighbor", [-1, -3], {"neighbors": np.array([[-3, -2.6]])}, 0.8),
+    ],
+)
+def test_scores_by_hand(name, log_prob, given, expected):
+    assert detect(name, table(log_prob), **given)[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_min_k_plus_plus_by_hand():
@@ -403,20 +327,23 @@ def test_dc_pdd_by_hand(lup, sfo, expected):
 FIVE = {"log_prob": [-1, -2, -3, -4, -5], "entropy": [0.5, 0.5, 0.5, 3.0, 1.0]}
 
 
-def test_surp_by_hand():
-    # Below -3.4 are -4 and -5, of which only the last has an entropy under 2.5.
-    assert detect("surp", table(**FIVE))[0] == -5
-    assert detect("surp", table(**FIVE), entropy_threshold=3.5)[0] == -4.5
-    # k = 100: all but the largest.
-    assert detect("surp", table(**FIVE), entropy_threshold=9, k=100)[0] == (-2 - 3 - 4 - 5) / 4
-
-
-def test_surps_two_limits_are_strict():
-    # An entropy equal to the threshold is not low: 3.0 is out at 3.0 and in just above.
-    assert detect("surp", table(**FIVE), entropy_threshold=3.0)[0] == -5
-    assert detect("surp", table(**FIVE), entropy_threshold=3.01)[0] == -4.5
-    # A log-prob equal to the percentile is not low: at k = 50 the limit is the -3 itself.
-    assert detect("surp", table(**FIVE), entropy_threshold=9, k=50)[0] == (-4 - 5) / 2
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # Below -3.4 are -4 and -5, of which only the last has an entropy under 2.5.
+        ({}, -5),
+        ({"entropy_threshold": 3.5}, -4.5),
+        ({"entropy_threshold": 9, "k": 100}, (-2 - 3 - 4 - 5) / 4),  # all but the largest
+        # Both limits are strict. An entropy equal to the threshold is not low: 3.0 is out at 3.0 and in just above.
+        ({"entropy_threshold": 3.0}, -5),
+        ({"entropy_threshold": 3.01}, -4.5),
+        # A log-prob equal to the percentile is not low: at k = 50 the limit is the -3 itself, and at 0 the lowest.
+        ({"entropy_threshold": 9, "k": 50}, (-4 - 5) / 2),
+        ({"entropy_threshold": 9, "k": 0}, 0),
+    ],
+)
+def test_surp_by_hand(options, expected):
+    assert detect("surp", table(**FIVE), **options)[0] == expected
 
 
 def test_surp_of_a_text_whose_lowest_log_probs_tie_has_no_surprising_token():
@@ -426,12 +353,6 @@ def test_surp_of_a_text_whose_lowest_log_probs_tie_has_no_surprising_token():
     assert detect("surp", stats, k=50)[0] == 0.0
     # The 75th percentile, at position 2.25, is -3 + 0.25 * 2 = -2.5.
     assert detect("surp", stats, k=75)[0] == -3
-
-
-def test_surp_without_a_surprising_token_is_the_highest_score():
-    stats = random_table(3)
-    assert (detect("surp", stats, entropy_threshold=0.0) == 0).all()
-    assert detect("surp", stats).max() <= 0
 
 
 # --- the grid ---
@@ -468,11 +389,6 @@ def test_min_k_of_a_short_text_is_its_lowest_token(n):
     log_prob = [-1.0, -4.0, -2.0, -3.0][:n]
     assert detect("min_k", table(log_prob), k=20)[0] == min(log_prob)
     assert detect("min_k++", table(log_prob), k=20)[0] == pytest.approx(min(log_prob) + 1)
-
-
-def test_min_k_takes_whole_percents_exactly():
-    # 29% of 100 tokens are 29, though 100 * 0.29 is 28.999999999999996.
-    assert detect("min_k", table(-np.arange(1.0, 101)), k=29)[0] == -np.arange(72, 101).mean()
 
 
 def test_min_k_plus_plus_of_a_model_without_doubt_is_finite():
@@ -536,11 +452,41 @@ def test_a_member_like_text_scores_higher(name):
 # --- errors ---
 
 
-def test_an_unknown_detector_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"call mialib\.probe_scores"):
-        detect("probe", table([-1]))
-    with pytest.raises(ValueError, match=r"unknown detector 'min_k\+'; known: .*min_k\+\+"):
-        detect("min_k+", table([-1]))
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("probe", {}, r"mialib\.probe_scores"),
+        ("min_k+", {}, r"'min_k\+'.*min_k\+\+"),
+        ("surp", {"percentile": 20}, "'percentile'.*entropy_threshold, k"),
+        ("ppl", {"k": 20}, "'ppl'.*'k'"),
+        ("max_renyi", {"order": 2}, "order .*got 2"),
+        ("surp", {"entropy_threshold": NAN}, "entropy_threshold .*nan"),
+        *(
+            (name, {"k": k}, rf"k .*(number|100).*got {k}")
+            for name in ("min_k", "min_k++")
+            for k in (0, -5, 100.5, NAN)
+        ),
+        *(("surp", {"k": k}, rf"k .*(number|100).*got {k}") for k in (-5, 101, 150, NAN)),
+    ],
+)
+def test_a_detector_or_an_option_that_is_none_is_an_error_that_names_it(name, options, said):
+    with pytest.raises(ValueError, match=said):
+        detect(name, table([-1, -2]), **options)
+    if "k" in options and name != "ppl":
+        with pytest.raises(ValueError, match=f"got {options['k']}"):
+            score_grid(name, table([-1, -2]), {"k": [20, options["k"]]})
+
+
+def test_the_grid_and_the_lowest_refuse_the_same_options():
+    for thresholds, ks, said in (([2.5], [20, 101], "k .*101"), ([NAN], [20], "entropy_threshold .*nan")):
+        with pytest.raises(ValueError, match=said):
+            surp_grid(table([-1, -2]), thresholds, ks)
+    for k in (0, -5, 100.5, NAN):
+        with pytest.raises(ValueError, match=f"got {k}"):
+            lowest_indices(np.array([-1.0, -2.0]), k)
 
 
 def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
@@ -553,13 +499,6 @@ def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
     assert lowest_indices(rounded, 20).tolist() == sorted(range(5000), key=lambda i: (rounded[i], i))[:1000]
 
 
-def test_an_unknown_hyperparameter_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'surp' has no hyperparameter 'percentile'; it has: entropy_threshold, k"):
-        detect("surp", table([-1]), percentile=20)
-    with pytest.raises(ValueError, match="'ppl' has no hyperparameter 'k'; it has: none"):
-        detect("ppl", table([-1]), k=20)
-
-
 @pytest.mark.parametrize("name", [name for name, known in DETECTORS.items() if known.needs])
 def test_a_missing_input_is_an_error_that_names_it(name):
     with pytest.raises(ValueError, match=f"needs {DETECTORS[name].needs[0]}="):
@@ -570,45 +509,13 @@ def test_a_missing_input_is_an_error_that_names_it(name):
 def test_inputs_of_another_number_of_texts_are_an_error_with_both_numbers(name):
     (need,) = DETECTORS[name].needs
     other = inputs_for(name, random_table(0, lengths=[3, 4]))[need]
-    with pytest.raises(ValueError, match=f"{need} holds 2 texts, the statistics 9"):
+    with pytest.raises(ValueError, match=f"{need} .*2 .*9"):
         detect(name, random_table(0), **{need: other})
-
-
-@pytest.mark.parametrize("k", [0, -5, 100.5, float("nan")])
-@pytest.mark.parametrize("name", ["min_k", "min_k++"])
-def test_a_k_out_of_range_is_an_error(name, k):
-    with pytest.raises(ValueError, match=rf"k is a (percentage in \(0, 100\]|number), got {k}"):
-        detect(name, table([-1, -2]), k=k)
-    with pytest.raises(ValueError, match=rf"k is a (percentage in \(0, 100\]|number), got {k}"):
-        score_grid(name, table([-1, -2]), {"k": [20, k]})
-    with pytest.raises(ValueError, match=rf"\(0, 100\], got {k}"):
-        lowest_indices(np.array([-1.0, -2.0]), k)
-
-
-@pytest.mark.parametrize("k", [-5, 101, 150, float("nan")])
-def test_a_percentile_out_of_range_is_an_error(k):
-    with pytest.raises(ValueError, match=rf"k is a (percentage in \[0, 100\]|number), got {k}"):
-        detect("surp", table([-1, -2]), k=k)
-    with pytest.raises(ValueError, match=rf"k is a percentage in \[0, 100\], got {k}"):
-        surp_grid(table([-1, -2]), [2.5], [20, k])
-
-
-def test_a_threshold_that_is_no_number_is_an_error():
-    for score in (
-        lambda: detect("surp", table([-1]), entropy_threshold=np.nan),
-        lambda: surp_grid(table([-1]), [np.nan], [20]),
-    ):
-        with pytest.raises(ValueError, match="entropy_threshold is a number, got nan"):
-            score()
-
-
-def test_below_the_percentile_0_there_is_no_token():
-    assert detect("surp", table([-1, -2]), k=0).tolist() == [0.0]
 
 
 def test_frequencies_of_another_tokenizer_are_an_error_that_names_both():
     frequency = TokenFrequency(counts=np.ones(10, int), name="C4", tokenizer="pythia's")
-    with pytest.raises(ValueError, match=r"pythia's \(C4\).* llama's \(a model\)"):
+    with pytest.raises(ValueError, match=r"pythia's.*llama's"):
         detect("dc_pdd", table([-1], tokenizer="llama's", model="a model"), frequency=frequency)
     same = table([-1], tokenizer="pythia's", model="a model")
     assert np.isfinite(detect("dc_pdd", same, frequency=frequency)).all()
@@ -616,46 +523,34 @@ def test_frequencies_of_another_tokenizer_are_an_error_that_names_both():
 
 def test_a_token_outside_the_counted_vocabulary_is_an_error_that_names_it():
     frequency = TokenFrequency(counts=np.ones(10, int), name="C4")
-    with pytest.raises(ValueError, match=r"token id 10 .* 10 tokens that C4 counts"):
+    with pytest.raises(ValueError, match=r"token id 10 .*C4"):
         detect("dc_pdd", table([-1, -2], token_ids=[3, 10]), frequency=frequency)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("column", NUMBERS)
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_statistic_that_is_not_finite_names_its_text(name, column, value):
-    stats = random_table(6)
-    inputs = inputs_for(name, random_table(6))
-    # In the longest text, not in its first token: a sort that puts NaN last would drop it.
-    getattr(stats, column)[stats.offsets[7] + 50] = value
-    with pytest.raises(ValueError, match="text 7"):
-        detect(name, stats, **inputs)
+@pytest.mark.parametrize("name", [*DETECTORS, "surp_grid"])
+def test_a_statistic_that_is_not_finite_names_its_text(name, column):
+    inputs = {} if name == "surp_grid" else inputs_for(name, random_table(6))
+    for value in (np.nan, np.inf, -np.inf):
+        stats = random_table(6)
+        # In the longest text, not in its first token: a sort that puts NaN last would drop it.
+        getattr(stats, column)[stats.offsets[7] + 50] = value
+        with pytest.raises(ValueError, match="text 7"):
+            surp_grid(stats, [2.5], [40]) if name == "surp_grid" else detect(name, stats, **inputs)
 
 
-@pytest.mark.parametrize(("name", "need"), [("lowercase", "lowercase"), ("ref", "reference")])
-def test_another_pass_that_is_not_finite_names_its_text(name, need):
-    other = random_table(6)
+def test_another_input_that_is_not_finite_names_its_text_and_of_another_shape_its_shape():
+    stats, other, neighbors = random_table(6), random_table(6), random_neighbors(9)
     other.log_prob[other.offsets[7] + 50] = -np.inf  # the ratio would be 0
-    with pytest.raises(ValueError, match="text 7"):
-        detect(name, random_table(6), **{need: other})
-
-
-def test_neighbors_that_are_not_finite_or_of_another_shape_are_an_error():
-    stats = random_table(6)
-    neighbors = random_neighbors(len(stats))
     neighbors[7, 3] = np.nan
-    with pytest.raises(ValueError, match="text 7, neighbor 3: mean log p is nan"):
+    for name, given in (("lowercase", "lowercase"), ("ref", "reference")):
+        with pytest.raises(ValueError, match="text 7"):
+            detect(name, stats, **{given: other})
+    with pytest.raises(ValueError, match=r"text 7, neighbor 3.*nan"):
         detect("neighbor", stats, neighbors=neighbors)
     for shape in ((9,), (9, 0), (9, 2, 2)):
-        with pytest.raises(ValueError, match=r"shape \(texts, neighbors\) is expected, got \(9,"):
+        with pytest.raises(ValueError, match=r"shape .*\(9,"):
             detect("neighbor", stats, neighbors=np.zeros(shape))
-
-
-def test_surp_grid_refuses_a_statistic_that_is_not_finite():
-    stats = random_table(6)
-    stats.entropy[stats.offsets[7] + 50] = np.nan
-    with pytest.raises(ValueError, match="text 7"):
-        surp_grid(stats, [2.5], [40])
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -675,11 +570,15 @@ def test_a_reference_without_surprise_names_the_text():
 # --- the registry ---
 
 
-def test_defaults_are_the_papers():
+def test_defaults_and_grids_are_the_papers():
     defaults = {name: known.hyperparameters for name, known in DETECTORS.items()}
     assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
     assert defaults["dc_pdd"] == {"a": 0.01, "lup": True, "sfo": True}
     assert defaults["surp"] == {"entropy_threshold": 2.5, "k": 40}
+    later = {"gap_k", "max_renyi", "max_renyi_half", "con_recall"}
+    assert {name for name, known in DETECTORS.items() if known.grid} - later == {"surp", "min_k", "min_k++"}
+    assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
+    assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]
 
 
 def test_a_new_detector_is_one_decorated_function(monkeypatch):
@@ -707,22 +606,10 @@ def test_a_hyperparameter_says_what_it_means():
 # --- grids ---
 
 
-@pytest.fixture
-def of_many_lengths():
-    return TokenStats.from_rows(random_rows(0, [1, 2, 3, 5, 8, 17, 60, 33, 20, 21, 22, 23]), provenance={})
-
-
-def test_surps_grid_is_the_detector_cell_by_cell_in_the_order_of_its_options(of_many_lengths):
-    found = score_grid("surp", of_many_lengths, DETECTORS["surp"].grid)
-    assert len(found.options) == 200
-    assert found.options[:2] == ({"entropy_threshold": 0.5, "k": 10}, {"entropy_threshold": 0.5, "k": 20})
-    for options, scores in zip(found.options, found.scores, strict=True):
-        np.testing.assert_allclose(scores, detect("surp", of_many_lengths, **options), atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("detector", "grid"),
     [
+        ("surp", DETECTORS["surp"].grid),
         ("min_k", DETECTORS["min_k"].grid),
         ("min_k++", {"k": [20, 5]}),
         ("surp", {"k": [40, 100], "entropy_threshold": [2.5, np.inf]}),  # the other way round
@@ -731,24 +618,13 @@ def test_surps_grid_is_the_detector_cell_by_cell_in_the_order_of_its_options(of_
         ("ppl", {}),
     ],
 )
-def test_any_grid_is_the_detector_point_by_point(of_many_lengths, detector, grid):
-    found = score_grid(detector, of_many_lengths, grid)
-    assert found.scores.shape == (np.prod([len(values) for values in grid.values()], dtype=int), 12)
+def test_any_grid_is_the_detector_point_by_point_in_the_order_of_its_options(detector, grid):
+    stats = random_table(0, [1, 2, 3, 5, 8, 17, 60, 33, 20, 21, 22, 23])
+    found = score_grid(detector, stats, grid)
+    assert found.options == tuple(points(grid)) and all(list(options) == list(grid) for options in found.options)
+    assert found.scores.shape == (len(found.options), 12)
     for options, scores in zip(found.options, found.scores, strict=True):
-        assert list(options) == list(grid)
-        np.testing.assert_allclose(scores, detect(detector, of_many_lengths, **options), atol=1e-12)
-
-
-def test_the_grids_are_the_papers():
-    of_papers = {name for name, known in DETECTORS.items() if known.grid} - {
-        "gap_k",
-        "max_renyi",
-        "max_renyi_half",
-        "con_recall",
-    }
-    assert of_papers == {"surp", "min_k", "min_k++"}
-    assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
-    assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]
+        np.testing.assert_allclose(scores, detect(detector, stats, **options), atol=1e-12)
 
 
 # --- of the same texts ---
@@ -782,14 +658,14 @@ def passes(tiny_model):
 )
 def test_what_is_given_is_of_the_texts_that_the_statistics_are_of(name, need, passes):
     scores = detect(name, passes["stats"], **{need: passes[need]})
-    with pytest.raises(ValueError, match=rf"{need} is of other texts"):
+    with pytest.raises(ValueError, match=f"{need} .*other texts"):
         detect(name, passes["other order"], **{need: passes[need]})
     taken = passes["other order"].take(np.arange(len(TEXTS))[::-1])  # after which it no longer names its texts
     np.testing.assert_allclose(detect(name, taken, **{need: passes[need]}), scores, atol=1e-5)
 
 
 def test_a_pass_over_the_texts_as_they_are_is_no_lowercase_pass(passes):
-    with pytest.raises(ValueError, match="lowercase is of other texts"):
+    with pytest.raises(ValueError, match=r"lowercase .*other texts"):
         detect("lowercase", passes["stats"], lowercase=passes["stats"])
 
 
@@ -799,7 +675,7 @@ def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, t
     loaded = mialib.Scorer(copy.loaded.model, copy.loaded.tokenizer)
     for name in ("ref", "wbc", "ez_mia"):
         for reference in (copy, loaded):
-            with pytest.raises(ValueError, match="reference gives the model's own log-probs"):
+            with pytest.raises(ValueError, match="reference"):
                 detect(name, passes["stats"], reference=reference.score(TEXTS, progress=False))
 
 
@@ -816,5 +692,5 @@ def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, t
 def test_what_is_of_another_kind_is_refused_by_its_name(name, given, passes):
     with pytest.raises(ValueError, match=f"{next(iter(given))}.* expected"):
         detect(name, passes["stats"], **given)
-    with pytest.raises(ValueError, match=r"TokenStats, .* are expected; got ndarray"):
+    with pytest.raises(ValueError, match=r"TokenStats.*ndarray"):
         detect(name, np.zeros((9, 3)), **given)

@@ -55,11 +55,6 @@ def test_auc_by_hand():
     assert auc([1, 0, 1], [5, 5, 5]) == 0.5
 
 
-def test_negated_scores_mirror_the_auc():
-    labels, scores = random_scores(0)
-    assert auc(labels, -scores) == pytest.approx(1 - auc(labels, scores))
-
-
 @pytest.mark.parametrize("ties", [True, False])
 def test_many_aucs_are_each_rows_auc(ties):
     labels, _ = random_scores(0)
@@ -68,23 +63,6 @@ def test_many_aucs_are_each_rows_auc(ties):
     np.testing.assert_allclose(found, [auc(labels, row) for row in scores], atol=1e-12)
     assert found[-3:].tolist() == [1, 0, 0.5]
     assert aucs(labels, scores[:1]).shape == (1,)
-
-
-@pytest.mark.parametrize(
-    ("labels", "scores", "message"),
-    [
-        ([0, 1, 1], [1, 2, 3], r"one row of scores or more is needed, got scores of shape \(3,\)"),
-        ([0, 1, 1], np.empty((0, 3)), r"one row of scores or more is needed, got scores of shape \(0, 3\)"),
-        ([0, 1], [[1, 2, 3]], r"shape \(2,\) do not fit scores of shape \(3,\)"),
-        ([0, 2, 1], [[1, 2, 3]], "label 2 is neither"),
-        ([1, 1, 1], [[1, 2, 3]], "3 members and 0 non-members"),
-        ([0, 1, 1], [[1, 2, 3], [1, np.nan, 3]], "score nan of text 1 in row 1 is not finite"),
-        ([0, 1, 1], [[1, 2, 3], [1, 2, 3], [1, 2, -np.inf]], "score -inf of text 2 in row 2 is not finite"),
-    ],
-)
-def test_wrong_rows_of_scores_are_an_error_that_says_what_is_wrong(labels, scores, message):
-    with pytest.raises(ValueError, match=message):
-        aucs(labels, scores)
 
 
 def exponential_variance(auc, m, n):
@@ -173,14 +151,6 @@ def test_worse_scores_never_get_a_surer_interval_than_separated_ones():
     assert auc_interval(labels, one_swapped).low <= auc_interval(labels, separated).low
 
 
-def test_two_separating_scores_do_not_make_their_equality_certain():
-    labels = [1, 1, 1, 0, 0, 0]
-    difference = compare_auc(labels, [5, 4, 6, 1, 0, 2], [9, 8, 7, 2, 1, 0]).difference
-    assert (difference.low, difference.high) == (pytest.approx(-(1 - 0.025 ** (1 / 3))), -difference.low)
-    same = compare_auc(labels, [5, 4, 6, 1, 0, 2], [5, 4, 6, 1, 0, 2]).difference
-    assert (same.low, same.high) == (0, 0)
-
-
 @pytest.mark.parametrize("level", [0.95, 0.8])
 @pytest.mark.parametrize(("n_members", "n_non_members"), [(3, 6), (6, 3)])
 def test_where_every_text_agrees_a_difference_has_an_interval_by_hand(n_members, n_non_members, level):
@@ -243,9 +213,7 @@ def test_the_mean_difference_of_aucs_over_seeds_by_hand():
     assert found.difference.low == pytest.approx(np.mean(differences) - half)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"), [(np.inf, "score inf of text 4 is not finite"), (np.nan, "text 4 is not judged in 2 folds")]
-)
+@pytest.mark.parametrize(("value", "message"), [(np.inf, "score inf of text 4 "), (np.nan, "text 4 .*2 folds")])
 def test_a_broken_score_in_a_fold_is_an_error_that_names_the_text(value, message):
     labels, scores = np.tile([1, 0], 5), np.arange(20.0).reshape(2, 10)
     scores[0, :2], scores[1, 2:6] = np.nan, np.nan
@@ -270,20 +238,11 @@ def test_separated_classes_get_an_interval_and_not_a_certainty():
     assert low < (1 + 0.025**0.1) / 2
 
 
-def test_equal_scores_are_no_certainty():
-    interval = auc_interval([1] * 50 + [0] * 50, np.zeros(100))
-    assert interval.low < 0.48 and interval.high == pytest.approx(1 - interval.low)
-
-
-def test_an_interval_stays_within_0_and_1():
-    labels, scores = [1, 1, 1, 0, 0, 0], [3, 4, 1.5, 1, 2, 0]
-    interval = auc_interval(labels, scores)
-    assert interval.estimate == pytest.approx(8 / 9) and 0 < interval.low < 8 / 9 < interval.high < 1
-
-
-def test_a_single_text_of_a_class_says_nothing():
+def test_a_single_text_of_a_class_or_equal_scores_say_little():
     interval = auc_interval([1, 0, 0, 0], [1.5, 2, 1, 0])
     assert (interval.low, interval.estimate, interval.high) == (0, pytest.approx(2 / 3), 1)
+    interval = auc_interval([1] * 50 + [0] * 50, np.zeros(100))
+    assert interval.low < 0.48 and interval.high == pytest.approx(1 - interval.low)
 
 
 @pytest.mark.parametrize(
@@ -355,14 +314,6 @@ def test_a_detector_does_not_differ_from_itself_or_from_a_monotone_transform():
         result = compare_auc(labels, scores, other)
         assert (result.difference.low, result.difference.estimate, result.difference.high) == (0, 0, 0)
         assert result.p_value == 1
-
-
-def test_comparing_the_other_way_round_changes_the_sign():
-    labels, a, b = two_detectors(1)
-    there, back = compare_auc(labels, a, b), compare_auc(labels, b, a)
-    assert there.difference.estimate == pytest.approx(-back.difference.estimate)
-    assert there.difference.low == pytest.approx(-back.difference.high)
-    assert there.p_value == pytest.approx(back.p_value)
 
 
 def test_equal_detectors_are_found_different_in_5_of_100_comparisons():
@@ -477,7 +428,7 @@ def test_few_non_members_leave_the_lower_end_at_0_and_too_few_are_an_error():
             lambda: tpr_at_fpr_interval(labels, scores, fpr),  # noqa: B023
             lambda: compare_tpr_at_fpr(labels, scores, -scores, fpr),  # noqa: B023
         ):
-            with pytest.raises(ValueError, match=f"needs {needed} non-members, and there are {needed - 1}"):
+            with pytest.raises(ValueError, match=f"{needed} .*{needed - 1}"):
                 measure()
         assert tpr_at_fpr_interval(np.append(labels, 0), np.append(scores, 0), fpr).estimate == 0
 
@@ -513,6 +464,7 @@ def test_the_roc_curve_runs_from_corner_to_corner_and_holds_the_auc():
 
 METRICS = {
     "auc": auc,
+    "aucs": lambda labels, scores: aucs(labels, [scores]),
     "auc_interval": auc_interval,
     "compare_auc": lambda labels, scores: compare_auc(labels, [3, 2, 1, 0][: len(labels)], scores),
     "roc": roc,
@@ -522,34 +474,39 @@ METRICS = {
 
 
 @pytest.mark.parametrize(
-    ("labels", "scores", "message"),
+    ("labels", "scores", "said"),
     [
-        ([0, 1, 2, 1], [1, 2, 3, 4], "label 2 is neither 0 nor 1"),
-        ([-1, 1, 1, -1], [1, 2, 3, 4], "label -1 is neither 0 nor 1"),
-        ([0.5, 1, 1, 0], [1, 2, 3, 4], "label 0.5 is neither 0 nor 1"),
+        ([0, 1, 2, 1], [1, 2, 3, 4], "label 2 "),
+        ([-1, 1, 1, -1], [1, 2, 3, 4], "label -1 "),
+        ([0.5, 1, 1, 0], [1, 2, 3, 4], "label 0.5 "),
         ([1, 1, 1, 1], [1, 2, 3, 4], "4 members and 0 non-members"),
         ([0, 0, 0, 0], [1, 2, 3, 4], "0 members and 4 non-members"),
-        ([0, 1, 1, 0], [1, 2, np.nan, 4], "score nan of text 2 is not finite"),
-        ([0, 1, 1, 0], [1, -np.inf, 3, 4], "score -inf of text 1 is not finite"),
-        ([0, 1, 1, 0], [1, 2, 3], r"shape \(4,\) do not fit scores of shape \(3,\)"),
-        ([[0, 1], [1, 0]], [[1, 2], [3, 4]], r"shape \(2, 2\)"),
+        ([0, 1, 1, 0], [1, 2, np.nan, 4], "score nan of text 2 "),
+        ([0, 1, 1, 0], [1, -np.inf, 3, 4], "score -inf of text 1 "),
+        ([0, 1, 1, 0], [1, 2, 3], r"shape \(4,\) .*\(3,\)"),
         ([], [], "0 members and 0 non-members"),
     ],
 )
 @pytest.mark.parametrize("metric", METRICS)
-def test_wrong_input_is_an_error_that_says_what_is_wrong(metric, labels, scores, message):
-    with pytest.raises(ValueError, match=message):
+def test_wrong_input_is_an_error_that_names_it(metric, labels, scores, said):
+    with pytest.raises(ValueError, match=said):
         METRICS[metric](labels, scores)
+
+
+def test_scores_of_another_shape_and_a_row_that_is_not_finite_are_named():
+    for scores in ([1, 2, 3], np.empty((0, 3))):
+        with pytest.raises(ValueError, match=r"shape \((0, )?3,?\)"):
+            aucs([0, 1, 1], scores)
+    with pytest.raises(ValueError, match="score -inf of text 2 in row 2 "):
+        aucs([0, 1, 1], [[1, 2, 3], [1, 2, 3], [1, 2, -np.inf]])
+    with pytest.raises(ValueError, match=r"shape \(2, 2\)"):
+        auc([[0, 1], [1, 0]], [[1, 2], [3, 4]])
 
 
 @pytest.mark.parametrize("fpr", [-0.01, 1.01, 5, np.nan])
 def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
-    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
+    with pytest.raises(ValueError, match=f"FPR .*{fpr}"):
         tpr_at_fpr([0, 1], [1, 2], fpr=fpr)
-
-
-def test_booleans_and_lists_are_labels_too():
-    assert auc([True, False], [2, 1]) == auc(np.array([1, 0], np.int8), np.array([2, 1])) == 1
 
 
 def test_a_tpr_of_0_or_1_is_no_certainty():

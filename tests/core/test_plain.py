@@ -84,15 +84,7 @@ def test_a_mask_takes_what_it_marks(mask):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ([0.7], ValueError),
-        ([True], ValueError),
-        ([[0]], ValueError),
-        (["0"], ValueError),
-        ([2], IndexError),
-        (0, ValueError),
-    ],
+    ("wrong", "error"), [([2], IndexError), *((of, ValueError) for of in ([0.7], [True], [[0]], ["0"], 0))]
 )
 def test_what_names_no_texts_is_refused(wrong, error):
     with pytest.raises(error, match="texts to take"):
@@ -101,17 +93,7 @@ def test_what_names_no_texts_is_refused(wrong, error):
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        None,
-        "ab",
-        b"ab",
-        {"a": 1},
-        {1, 2},
-        3,
-        pd.DataFrame({"a": [1]}),
-        np.ones((2, 2)),
-        np.ma.array([1, 2], mask=[0, 1]),
-    ],
+    [None, "ab", b"ab", {"a": 1}, {1, 2}, 3, pd.DataFrame({"a": [1]}), np.ones((2, 2)), np.ma.array([1], mask=[1])],
 )
 def test_what_is_no_list_is_refused_by_its_name(wrong):
     for function in (plain_list, check_texts):

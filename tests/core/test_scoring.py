@@ -1,9 +1,8 @@
 """One batched pass gives what one text at a time gives, whatever the batch, the order, the family and the padding."""
 
 import logging
-import subprocess
+import re
 import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ import mialib
 from mialib import batches, scoring
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
-from mialib.token_stats import COLUMNS, NUMBERS, StatsPart, TokenStats
+from mialib.token_stats import COLUMNS, StatsPart, TokenStats
 
 
 def score(scorer, texts=TEXTS):
@@ -44,12 +43,11 @@ def reference(model_folder):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_agree_with_one_text_at_a_time_in_float64(family, tiny_model):
     scorer = mialib.Scorer(tiny_model(family))
-    worst = assert_agree(score(scorer), naive_statistics(tiny_model(family), TEXTS, start_token_id=0))
+    assert_agree(score(scorer), naive_statistics(tiny_model(family), TEXTS, start_token_id=0))
     # Random weights far from uniform: agreement on flat distributions would show little.
     uniform = np.log(scorer.loaded.vocab_size)
     assert score(scorer).entropy.min() < 0.7 * uniform
     assert scorer._head is not None, "the head must run apart, or the memory bound is lost"
-    print(f"{family}: worst error log-prob {worst[0]:.1e}, entropy {worst[1]:.1e}, variance {worst[2]:.1e} relative")
 
 
 @pytest.mark.parametrize("family", ["gpt_neox", "llama", "gpt2"])
@@ -118,10 +116,15 @@ def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, 
 # --- batching ---
 
 
-@pytest.mark.parametrize("n_texts", [1, 2, 4])
-def test_scores_do_not_depend_on_how_many_texts_are_tokenized_ahead(n_texts, model_folder, reference, monkeypatch):
+@pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 1), (150, 2), (150, 4), (100_000, 100)])
+def test_scores_do_not_depend_on_batches_or_on_the_order_of_the_texts(
+    n_tokens, n_texts, model_folder, reference, monkeypatch
+):
+    batch_budget(monkeypatch, n_tokens)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
-    assert_agree(score(mialib.Scorer(model_folder)), reference)
+    order = [*np.random.default_rng(0).permutation(len(TEXTS)), 0]  # one of them twice
+    stats = score(mialib.Scorer(model_folder), [TEXTS[i] for i in order])
+    assert_agree(stats, [reference[i] for i in order])
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 5])
@@ -152,28 +155,30 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
 
 
 def test_what_is_saved_is_not_held_and_has_to_be_there_at_the_end(model_folder, monkeypatch):
+    saved, scorer = [], mialib.Scorer(model_folder)
+    scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
+    assert not saved, "of what takes no ten seconds nothing is written"
     monkeypatch.setattr(batches, "SECONDS_A_PART", 0)
     batch_budget(monkeypatch, 64)
-    saved, scorer = [], mialib.Scorer(model_folder)
     whole, again = score(scorer), scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
     for column in COLUMNS:
         np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
     np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, found=iter(saved)).log_prob, whole.log_prob)
-    with pytest.raises(RuntimeError, match=rf"{len(TEXTS)} texts were scored, and parts with \d of them are there"):
+    with pytest.raises(RuntimeError, match=rf"{len(TEXTS)} texts .*\d of them"):
         scorer.score(TEXTS, progress=False, found=[], save=saved.append)
     for found in (None, iter(saved)):
-        with pytest.raises(TypeError, match="`found` has to give again what `save` is given"):
+        with pytest.raises(TypeError, match=r"`found` .*`save`"):
             scorer.score(TEXTS, progress=False, found=found, save=saved.append)
     for number in (-1, len(TEXTS)):
         of_others = [StatsPart(np.array([number]), whole.take([0]))]
-        with pytest.raises(ValueError, match=f"`found` has a text {number}, and there are {len(TEXTS)}"):
+        with pytest.raises(ValueError, match=f"`found` .*{number}, .*{len(TEXTS)}"):
             scorer.score(TEXTS, progress=False, found=of_others)
 
 
 def test_a_part_that_is_there_only_the_first_time_is_an_error(model_folder):
     stats = score(mialib.Scorer(model_folder))
     parts = [StatsPart(np.array([i]), stats.take([i])) for i in range(len(stats))]
-    with pytest.raises(ValueError, match="text 0 was in a part, and is in none of them when read again"):
+    with pytest.raises(ValueError, match="text 0 "):
         TokenStats.joined(iter(parts), provenance={})
     halves = iter([parts, parts[:2] + parts[3:]])
 
@@ -181,21 +186,8 @@ def test_a_part_that_is_there_only_the_first_time_is_an_error(model_folder):
         def __iter__(self):
             return iter(next(halves))
 
-    with pytest.raises(ValueError, match="text 2 was in a part"):
+    with pytest.raises(ValueError, match="text 2 "):
         TokenStats.joined(Shrinking(), provenance={})
-
-
-def test_the_last_part_is_not_saved_apart_from_the_whole(model_folder):
-    saved = []
-    mialib.Scorer(model_folder).score(TEXTS, progress=False, found=saved, save=saved.append)
-    assert not saved, "of what takes no ten seconds nothing is written"
-
-
-def test_a_text_that_leaves_nothing_to_score_is_named_by_its_own_number(model_folder, monkeypatch):
-    monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 2)
-    scorer = mialib.Scorer(model_folder, start_token=None)
-    with pytest.raises(ValueError, match="text 3 has 1 token and no start token"):
-        scorer.score(["The mill stands", "The river runs", "In spring the river floods", "a", "She wrote the letter"])
 
 
 def limited_memory(scorer, n_tokens, error, monkeypatch):
@@ -214,36 +206,29 @@ def limited_memory(scorer, n_tokens, error, monkeypatch):
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate")])
 def test_a_batch_that_does_not_fit_is_halved_and_later_ones_are_smaller(error, model_folder, reference, monkeypatch):
-    scorer = mialib.Scorer(model_folder)
+    scorer, given = mialib.Scorer(model_folder), {"after": "The old mill.\n", "temperature": 2.0, "progress": False}
+    whole = scorer.score(TEXTS, **given)
     tried = limited_memory(scorer, 150, error, monkeypatch)
-    assert_agree(score(scorer), reference)
+    halved = scorer.score(TEXTS, **given)
+    np.testing.assert_array_equal(halved.offsets, whole.offsets)
+    np.testing.assert_allclose(halved.log_prob, whole.log_prob, atol=1e-5)
     assert max(tried) > 150 >= scorer.tokens_per_batch
     tried.clear()
     assert_agree(score(scorer), reference)
     assert max(tried) <= 150, "what did not fit is not tried again"
 
 
-def test_a_batch_that_is_halved_is_read_after_the_same_text_and_at_the_same_temperature(model_folder, monkeypatch):
-    scorer, given = mialib.Scorer(model_folder), {"after": "The old mill.\n", "temperature": 2.0, "progress": False}
-    whole = scorer.score(TEXTS, **given)
-    tried = limited_memory(scorer, 150, torch.OutOfMemoryError("CUDA"), monkeypatch)
-    halved = scorer.score(TEXTS, **given)
-    assert max(tried) > 150
-    np.testing.assert_array_equal(halved.offsets, whole.offsets)
-    np.testing.assert_allclose(halved.log_prob, whole.log_prob, atol=1e-5)
-
-
-def test_a_text_that_does_not_fit_alone_is_an_error_that_says_so(model_folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA"), MemoryError, r"\d+ tokens .*cpu"),  # a text that does not fit alone
+        (RuntimeError("shapes differ"), RuntimeError, "shapes differ"),
+    ],
+)
+def test_what_halving_does_not_help_is_an_error(error, raised, said, model_folder, monkeypatch):
     scorer = mialib.Scorer(model_folder)
-    limited_memory(scorer, 10, torch.OutOfMemoryError("CUDA"), monkeypatch)
-    with pytest.raises(MemoryError, match=r"a text of \d+ tokens does not fit into the memory of cpu"):
-        score(scorer)
-
-
-def test_another_error_of_torchs_is_raised_as_it_is(model_folder, monkeypatch):
-    scorer = mialib.Scorer(model_folder)
-    limited_memory(scorer, 10, RuntimeError("shapes differ"), monkeypatch)
-    with pytest.raises(RuntimeError, match="shapes differ"):
+    limited_memory(scorer, 10, error, monkeypatch)
+    with pytest.raises(raised, match=said):
         score(scorer)
 
 
@@ -260,19 +245,6 @@ def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch
     assert scoring.fitting_tokens(loaded) == 1
 
 
-@pytest.mark.parametrize("n_tokens", [1, 60, 150, 100_000])
-def test_scores_do_not_depend_on_the_batch_size(n_tokens, model_folder, reference, monkeypatch):
-    batch_budget(monkeypatch, n_tokens)
-    assert_agree(score(mialib.Scorer(model_folder)), reference)
-
-
-def test_scores_do_not_depend_on_the_order_of_the_texts(model_folder, reference, monkeypatch):
-    batch_budget(monkeypatch, 150)
-    order = np.random.default_rng(0).permutation(len(TEXTS))
-    stats = score(mialib.Scorer(model_folder), [TEXTS[i] for i in order])
-    assert_agree(stats, [reference[i] for i in order])
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("family", ["gpt_neox", "opt"])
 def test_scores_do_not_depend_on_the_tokenizers_padding_side(side, family, tiny_model, tmp_path):
@@ -283,11 +255,6 @@ def test_scores_do_not_depend_on_the_tokenizers_padding_side(side, family, tiny_
     scorer = mialib.Scorer(str(tmp_path))
     assert scorer.loaded.tokenizer.padding_side == side
     assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=0))
-
-
-def test_the_same_text_twice_gets_the_same_row(model_folder):
-    stats = score(mialib.Scorer(model_folder), [TEXTS[0], TEXTS[4], TEXTS[0]])
-    np.testing.assert_allclose(stats[0].log_prob, stats[2].log_prob, atol=1e-6)
 
 
 def shift_the_mask(inputs, is_real):
@@ -351,10 +318,6 @@ def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, 
     assert np.isfinite(mialib.detect("zlib", stats, texts=bench.texts)).all()
     assert mialib.surp_grid(stats, [2.0, 4.0], [10, 40, 90])[0].shape == (2, 3, 11)
     assert len(forwards) == 4
-
-
-def test_no_texts_give_an_empty_table(model_folder):
-    assert len(score(mialib.Scorer(model_folder), [])) == 0
 
 
 # --- the row statistics ---
@@ -464,7 +427,7 @@ def test_without_triton_rows_on_a_gpu_take_several_passes_and_a_warning_says_so_
     monkeypatch.delitem(sys.modules, "mialib.kernels", raising=False)
     assert one_pass_kernel() is None
     assert one_pass_kernel() is None
-    assert caplog.text.count("Triton kernel fails here (ModuleNotFoundError") == 1
+    assert caplog.text.count("ModuleNotFoundError") == 1
 
 
 def test_rows_on_a_gpu_are_the_kernels_and_rows_on_the_cpu_are_not(monkeypatch):
@@ -497,26 +460,35 @@ def test_a_target_that_the_model_rules_out_names_the_text(model_folder, monkeypa
         score(scorer, ["the mill", "week"])
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads peak memory from Linux's /proc")
-def test_memory_stays_under_a_gigabyte_at_a_vocabulary_of_152064(tmp_path):
+@pytest.fixture
+def peak_mb():
+    """A function that says how far memory has grown at its peak, since the test began."""
+    status = Path("/proc/self/status")
+
+    def peak():
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is what is taken now
+        before = peak()
+    except (OSError, TypeError):
+        pytest.skip("reads and resets peak memory in Linux's way")
+    return lambda: peak() - before
+
+
+def test_memory_stays_under_a_gigabyte_at_a_vocabulary_of_152064(tmp_path, peak_mb):
     # All logits of the 2,300 tokens at once would take 1.4 GB, and a softmax as much again.
     save_tiny_model(tmp_path, "LlamaConfig", hidden_size=8, intermediate_size=8, vocab_size=152_064)
-    program = f"""
-        import re, torch, mialib
-        torch.set_num_threads(1)
-        # Not getrusage's ru_maxrss, in which a process inherits the peak of the one that started it.
-        peak_mb = lambda: int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1024
-        scorer = mialib.Scorer({str(tmp_path)!r})
-        scorer.score(["the"], progress=False)
-        before = peak_mb()
-        stats = scorer.score([{SENTENCES[4]!r} + str(i) for i in range(40)], progress=False)
-        print(stats.n_tokens.sum(), peak_mb() - before)
-    """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
-    n_tokens, grown_mb = map(float, run.stdout.split())
-    assert n_tokens > 2300
-    assert grown_mb < 1024
-    print(f"peak memory grew by {grown_mb:.0f} MB")
+    stats = score(mialib.Scorer(tmp_path), [SENTENCES[4] + str(i) for i in range(40)])
+    assert stats.n_tokens.sum() > 2300 and peak_mb() < 1024
+
+
+def test_a_long_text_is_cut_and_counted_in_little_memory(model_folder, peak_mb):
+    """A text of 20 million characters took 4 GB, and a hundred of 200,000 as much at once."""
+    stats = score(mialib.Scorer(model_folder), ["week" * 2_000_000, *["the mill " * 10_000] * 40])
+    assert peak_mb() < 900
+    n_tokens = [len(ids) for ids in batches.encode(make_tokenizer(), ["week" * 2000, "the mill " * 10_000])]
+    assert stats.n_cut[:2].tolist() == [1000 * n_tokens[0] - CONTEXT, n_tokens[1] - CONTEXT]
 
 
 # --- the start token ---
@@ -555,56 +527,52 @@ def test_a_tokenizer_that_adds_a_start_token_itself_gets_no_second_one(model_fol
     assert_agree(score(mialib.Scorer(str(tmp_path))), naive_statistics(model_folder, TEXTS, start_token_id=0))
 
 
-def test_auto_takes_the_start_token_then_the_end_token_then_fails():
-    assert find_start_token(make_tokenizer(bos_token="<s>", eos_token="</s>"), "llama") == 0
-    assert find_start_token(make_tokenizer(eos_token="</s>"), "qwen2") == 1
-    with pytest.raises(ValueError, match="neither a start nor an end token"):
+def test_auto_takes_the_start_token_then_the_end_token_then_fails(tmp_path):
+    both = make_tokenizer(bos_token="<s>", eos_token="</s>")
+    end_alone, unknown = make_tokenizer(eos_token="</s>"), make_tokenizer(unk_token="<pad>", eos_token="</s>")
+    same = make_tokenizer(bos_token="</s>", eos_token="</s>")
+    assert (find_start_token(both, "llama"), find_start_token(end_alone, "qwen2")) == (0, 1)
+    assert (find_start_token(same, "opt"), find_start_token(same, "llama")) == (0, 1), "OPT's paper's own token"
+    assert find_start_token(unknown, "llama", "<pad>") == 2
+    with pytest.raises(ValueError, match=r"neither .*start .*end"):
         find_start_token(make_tokenizer(pad_token="<pad>"), "qwen2")
-
-
-def test_a_model_without_start_token_is_scored_from_its_end_token(tmp_path):
-    tokenizer = make_tokenizer(eos_token="</s>")
-    folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="'<nowhere>'"):  # which is not taken for the unknown token
+        find_start_token(unknown, "llama", "<nowhere>")
+    folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=end_alone)
     scorer = mialib.Scorer(folder)
     assert scorer.loaded.start_token_id == 1
     assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=1))
 
 
-def test_opts_papers_token_wins_over_the_tokenizers_own():
-    tokenizer = make_tokenizer(bos_token="</s>", eos_token="</s>")
-    assert (find_start_token(tokenizer, "opt"), find_start_token(tokenizer, "llama")) == (0, 1)
-
-
-def test_an_unknown_start_token_is_not_taken_for_the_unknown_token():
-    tokenizer = make_tokenizer(unk_token="<pad>", eos_token="</s>")
-    with pytest.raises(ValueError, match="'<nowhere>' is not in"):
-        find_start_token(tokenizer, "llama", "<nowhere>")
-    assert find_start_token(tokenizer, "llama", "<pad>") == 2
-
-
 # --- short, empty and long texts ---
 
 
-def test_a_text_of_one_token_is_scored(model_folder):
-    stats = score(mialib.Scorer(model_folder), ["e", TEXTS[0]])
+def test_a_text_of_one_token_is_scored_and_no_texts_are_an_empty_table(model_folder):
+    scorer = mialib.Scorer(model_folder)
+    stats = score(scorer, ["e", TEXTS[0]])
     assert stats.n_tokens.tolist() == [1, 42]
     assert_agree(stats, naive_statistics(model_folder, ["e", TEXTS[0]], start_token_id=0))
+    assert len(score(scorer, [])) == 0
 
 
-def test_without_start_token_a_text_of_one_token_is_an_error_that_names_it(model_folder):
-    with pytest.raises(ValueError, match=r"text 1 has 1 token .*'e'"):
-        score(mialib.Scorer(model_folder, start_token=None), [TEXTS[0], "e"])
-
-
-@pytest.mark.parametrize("empty", ["", "  \n"])
-def test_an_empty_text_is_an_error_that_names_it(empty, model_folder):
-    with pytest.raises(ValueError, match="text 1 is empty"):
-        score(mialib.Scorer(model_folder), ["a text", empty])
-
-
-def test_one_string_is_not_taken_for_a_list_of_letters(model_folder):
-    with pytest.raises(ValueError, match="a list is expected"):
-        score(mialib.Scorer(model_folder), "the river")
+@pytest.mark.parametrize(
+    ("texts", "given", "said"),
+    [
+        (["a text", ""], {}, "text 1 is empty"),
+        (["a text", "  \n"], {}, "text 1 is empty"),
+        ("the river", {}, "a list "),  # not of letters
+        ([TEXTS[0], "e"], {"after": "The old mill.\n"}, "text 1 .*1 token"),
+        ([*TEXTS[:3], "e", TEXTS[4]], {}, "text 3 .*1 token.*'e'"),
+        (TEXTS, {"temperature": 0}, "temperature .*0"),
+        (TEXTS, {"temperature": -1}, "temperature .*-1"),
+        (TEXTS, {"temperature": np.nan}, "temperature .*nan"),
+        (TEXTS, {"temperature": np.inf}, "temperature .*inf"),
+    ],
+)
+def test_what_cannot_be_scored_is_named(texts, given, said, model_folder, monkeypatch):
+    monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 2)
+    with pytest.raises(ValueError, match=said):
+        mialib.Scorer(model_folder, start_token=None).score(texts, progress=False, **given)
 
 
 def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder, caplog):
@@ -618,8 +586,7 @@ def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder
     n_scored = stats.n_tokens[1]
     assert n_scored == CONTEXT  # the model reads the start token and all scored tokens but the last
     assert stats.n_cut.tolist() == [0, n_tokens - n_scored, 0]
-    assert f"1 of 3 texts are longer than its context of {CONTEXT} tokens" in caplog.text
-    assert f"{n_tokens - n_scored} tokens at their ends are not scored" in caplog.text
+    assert re.search(rf"1 of 3 texts .*{CONTEXT} tokens.*{n_tokens - n_scored} tokens", caplog.text)
 
     short = naive_statistics(model_folder, [TEXTS[0], TEXTS[1]], start_token_id=0)
     ids = scorer.token_ids([long])[0][:n_scored]
@@ -629,15 +596,10 @@ def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder
     np.testing.assert_allclose(stats[1].log_prob, [float(log_p[i, t]) for i, t in enumerate(ids)], atol=1e-4)
     assert_agree([stats[0], stats[2]], short)
 
-
-def test_a_text_that_just_fits_the_context_is_not_cut(model_folder, caplog):
-    scorer = mialib.Scorer(model_folder)
-    text = "Q" * (CONTEXT - 1)  # a letter that the tokenizer's sentences lack, so it joins no other
-    assert len(scorer.token_ids([text])[0]) == CONTEXT - 1
-    stats = score(scorer, [text])
-    assert stats.n_cut.tolist() == [0]
-    assert stats.n_tokens.tolist() == [CONTEXT - 1]
-    assert "longer than" not in caplog.text
+    caplog.clear()
+    text = "Q" * CONTEXT  # a letter that the tokenizer's sentences lack, so it joins no other
+    fits = score(scorer, [text])
+    assert (fits.n_tokens.tolist(), fits.n_cut.tolist()) == ([CONTEXT], [0]) and "longer than" not in caplog.text
 
 
 # --- what a result records ---
@@ -647,17 +609,13 @@ def test_provenance_pins_model_tokenizer_texts_and_settings(model_folder, tiny_m
     scorer = mialib.Scorer(model_folder)
     recorded = score(scorer).provenance
     assert recorded == scorer.provenance(TEXTS)
-    assert recorded["model"] == model_folder
-    assert recorded["dtype"] == "float32"
-    assert recorded["start_token_id"] == 0
-    assert recorded["n_texts"] == len(TEXTS)
+    expected = {"model": model_folder, "dtype": "float32", "start_token_id": 0, "n_texts": len(TEXTS)}
+    assert {name: recorded[name] for name in expected} == expected
+    without, other = mialib.Scorer(model_folder, start_token=None), mialib.Scorer(tiny_model("llama"))
     assert recorded["texts"] != scorer.provenance(TEXTS[::-1])["texts"]
-    assert (
-        recorded["start_token_id"] != mialib.Scorer(model_folder, start_token=None).provenance(TEXTS)["start_token_id"]
-    )
-    other = mialib.Scorer(tiny_model("llama")).provenance(TEXTS)
-    assert recorded["revision"] != other["revision"]
-    assert recorded["tokenizer"] == other["tokenizer"]
+    assert recorded["start_token_id"] != without.provenance(TEXTS)["start_token_id"]
+    assert recorded["revision"] != other.provenance(TEXTS)["revision"]
+    assert recorded["tokenizer"] == other.provenance(TEXTS)["tokenizer"]
 
 
 def test_the_tokenizers_hash_does_not_change_with_use():
@@ -668,12 +626,6 @@ def test_the_tokenizers_hash_does_not_change_with_use():
     other = make_tokenizer(bos_token="<s>", pad_token="<pad>")
     other.add_tokens(["millstone"])
     assert tokenizer_hash(other) != before
-
-
-def test_columns_are_the_four_numbers_and_the_token(model_folder):
-    stats = score(mialib.Scorer(model_folder), TEXTS[:1])
-    assert list(COLUMNS) == list(stats[0]._fields) == ["token_ids", *NUMBERS]
-    assert all(getattr(stats[0], name).dtype == dtype for name, dtype in COLUMNS.items())
 
 
 def test_a_special_tokens_name_inside_a_text_is_text(model_folder):
@@ -697,12 +649,6 @@ def test_another_temperature_agrees_with_its_full_softmax(temperature, family, t
     found = scorer.score(TEXTS, temperature=temperature, progress=False)
     assert_agree(found, naive_statistics(tiny_model(family), TEXTS, start_token_id=0, temperature=temperature))
     assert found.provenance == score(scorer).provenance | {"temperature": temperature}
-
-
-@pytest.mark.parametrize("temperature", [0, -1, np.nan, np.inf])
-def test_a_temperature_is_a_positive_number(temperature, model_folder):
-    with pytest.raises(ValueError, match=f"a temperature is a positive number, got {temperature}"):
-        mialib.Scorer(model_folder).score(TEXTS, temperature=temperature)
 
 
 def test_what_a_tempered_pass_is_for_agrees_with_the_whole_distribution(model_folder):
@@ -746,15 +692,8 @@ def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
     n_tokens = np.array([len(ids) for ids in scorer.token_ids([" ".join(words[:n]) for n in range(96)])])
     [most, *_] = [n for n in range(95) if n_tokens[n] <= 48 < n_tokens[n + 1]]
     scorer.score(TEXTS[:2], after=" ".join(words[:most]), progress=False)
-    with pytest.raises(ValueError, match=r"\d+ tokens before each text leave it less than half of .* context of 96"):
+    with pytest.raises(ValueError, match=r"\d+ tokens .*96"):
         scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
-
-
-def test_a_text_that_leaves_nothing_to_score_after_another_is_named(model_folder):
-    scorer = mialib.Scorer(model_folder, start_token=None)
-    assert len(scorer.token_ids(["a"])[0]) == 1
-    with pytest.raises(ValueError, match="text 1 has 1 token and no start token"):
-        scorer.score([TEXTS[0], "a"], after="The old mill.\n", progress=False)
 
 
 # --- what else could change a text's scores ---
@@ -809,19 +748,3 @@ def test_a_text_that_is_tokenized_in_pieces_has_the_tokens_of_the_whole(kind, te
         monkeypatch.setattr(batches, "PIECE_CHARACTERS", n_characters)
         monkeypatch.setattr(batches, "SEAM_CHARACTERS", 30)
         assert batches.encode_beginning(tokenizer, text, 20) == (whole[:20], len(whole))
-
-
-def test_a_long_text_is_cut_and_counted_in_little_memory(model_folder):
-    """A text of 20 million characters took 4 GB, and a hundred of 200,000 as much at once."""
-    script = f"""
-        import logging, resource, mialib
-        scorer = mialib.Scorer({str(model_folder)!r})
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        stats = scorer.score(["week" * 2_000_000, *["the mill " * 10_000] * 40], progress=False)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, stats.n_cut[0], stats.n_cut[1])
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    grown_kb, n_cut, n_cut_of_others = map(int, done.stdout.split())
-    assert grown_kb < 900_000
-    n_tokens = [len(ids) for ids in batches.encode(make_tokenizer(), ["week" * 2000, "the mill " * 10_000])]
-    assert n_cut == 1000 * n_tokens[0] - CONTEXT and n_cut_of_others == n_tokens[1] - CONTEXT

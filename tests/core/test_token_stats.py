@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import SENTENCES, TEXTS
+from conftest import TEXTS
 from transformers import AutoTokenizer
 
 import mialib
@@ -51,52 +51,29 @@ def test_rows_come_out_as_they_went_in(stats):
     assert_same(stats, rows())
     assert stats.n_tokens.tolist() == LENGTHS
     assert stats.offsets.tolist() == [0, 3, 4, 9, 11]
-
-
-def test_a_row_has_its_columns_by_name(stats):
-    expected = rows()[2]
     for name, dtype in COLUMNS.items():
-        np.testing.assert_array_equal(getattr(stats[2], name), getattr(expected, name))
+        np.testing.assert_array_equal(getattr(stats[2], name), getattr(rows()[2], name))
         assert getattr(stats[2], name).dtype == dtype
-
-
-def test_a_negative_index_counts_from_the_end(stats):
     for i in range(1, 5):
         np.testing.assert_array_equal(stats[-i].log_prob, rows()[4 - i].log_prob)
-    np.testing.assert_array_equal(stats[np.int64(-1)].log_prob, rows()[3].log_prob)
-
-
-@pytest.mark.parametrize("index", [4, -5, 100])
-def test_an_index_out_of_range_is_an_error_with_both_numbers(index, stats):
-    with pytest.raises(IndexError, match=f"text {index} of 4"):
-        stats[index]
-
-
-def test_iterating_gives_each_text_once(stats):
-    assert [len(row.log_prob) for row in stats] == LENGTHS
     assert [len(row.log_prob) for row in reversed(stats)] == LENGTHS[::-1]
-
-
-def test_without_n_cut_nothing_was_cut():
     assert TokenStats.from_rows(rows(), provenance={}).n_cut.tolist() == [0, 0, 0, 0]
+    for index in (4, -5, 100):
+        with pytest.raises(IndexError, match=f"text {index} of 4"):
+            stats[index]
 
 
-def test_no_rows_are_an_empty_table():
-    empty = TokenStats.from_rows([], provenance={})
-    assert len(empty) == 0
-    assert list(empty) == []
-    with pytest.raises(IndexError):
-        empty[0]
+def test_no_rows_are_an_empty_table(tmp_path):
+    TokenStats.from_rows([], provenance={"n_texts": 0}).save(tmp_path / "stats.parquet")
+    empty = TokenStats.load(tmp_path / "stats.parquet")
+    assert len(empty) == 0 and list(empty) == []
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
-    with pytest.raises(ValueError, match=f"column {name} has 10 entries, the offsets say 11"):
+    with pytest.raises(ValueError, match=f"{name} .*10 .*11"):
         dataclasses.replace(stats, **{name: getattr(stats, name)[:-1]})
-
-
-def test_an_n_cut_for_other_texts_is_an_error():
-    with pytest.raises(ValueError, match="n_cut has 3 entries for 4 texts"):
+    with pytest.raises(ValueError, match=r"n_cut .*3 .*4"):
         TokenStats.from_rows(rows(), n_cut=[0, 0, 0], provenance={})
 
 
@@ -140,40 +117,31 @@ def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):
             np.testing.assert_allclose(getattr(from_whole[i], name), getattr(rescored[i], name), rtol=1e-5, atol=1e-5)
 
 
-def test_a_prefix_longer_than_its_text_is_an_error_that_names_it(stats):
-    with pytest.raises(ValueError, match="text 1 has 1 scored tokens, 2 were asked for"):
-        stats.prefix([2, 2, 2, 2])
-
-
-@pytest.mark.parametrize("n", [0, -1])
-def test_a_prefix_of_no_tokens_is_an_error_that_names_its_text(n, stats):
-    with pytest.raises(ValueError, match=f"text 2 .* {n} were asked for"):
-        stats.prefix([1, 1, n, 1])
-
-
-@pytest.mark.parametrize("n_tokens", [[1, 1, 1], [1], [1, 1, 1, 1, 1]])
-def test_prefix_lengths_for_another_number_of_texts_are_an_error(n_tokens, stats):
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize(
+    ("n_tokens", "said"),
+    [
+        ([2, 2, 2, 2], "text 1 has 1 .* 2 "),
+        ([1, 1, 0, 1], "text 2 .* 0 "),
+        ([1, 1, -1, 1], "text 2 .* -1 "),
+        *([[1] * n, None] for n in (1, 3, 5)),  # of another number of texts
+    ],
+)
+def test_a_prefix_that_cannot_be_is_an_error_that_names_its_text(n_tokens, said, stats):
+    with pytest.raises(ValueError, match=said):
         stats.prefix(n_tokens)
 
 
 # --- finite or not ---
 
 
-def test_finite_statistics_pass(stats):
-    assert stats.check_finite() is None
-
-
-@pytest.mark.parametrize(("entry", "place"), [(0, "text 0, token 0"), (3, "text 1, token 0"), (10, "text 3, token 1")])
 @pytest.mark.parametrize("column", NUMBERS)
-def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, entry, place, stats):
-    getattr(stats, column)[entry] = np.nan
-    with pytest.raises(ValueError, match=f"{place}: {column} is nan"):
-        stats.check_finite()
-
-
-def test_a_text_without_tokens_is_named():
-    with pytest.raises(ValueError, match="text 2 has no scored token"):
+def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, stats):
+    assert stats.check_finite() is None
+    for entry, place in ((10, "text 3, token 1"), (3, "text 1, token 0"), (0, "text 0, token 0")):
+        getattr(stats, column)[entry] = np.nan
+        with pytest.raises(ValueError, match=f"{place}: {column} .*nan"):
+            stats.check_finite()
+    with pytest.raises(ValueError, match="text 2 "):
         TokenStats.from_rows(rows([1, 2, 0]), provenance={}).check_finite()
 
 
@@ -191,17 +159,7 @@ def test_saving_and_loading_keeps_everything(stats, tmp_path):
     for name in ("offsets", "n_cut", *COLUMNS):
         assert getattr(loaded, name).dtype == getattr(stats, name).dtype
     assert [file.name for file in path.parent.iterdir()] == ["stats.parquet"], "no temporary file may be left"
-
-
-def test_scored_statistics_survive_the_disk(model_folder, tmp_path):
-    scorer = mialib.Scorer(model_folder)
-    stats = scorer.score([*TEXTS, " ".join(SENTENCES)], progress=False)
-    assert stats.n_cut[-1] > 0
-    stats.save(tmp_path / "stats.parquet")
-    loaded = TokenStats.load(tmp_path / "stats.parquet")
-    assert_same(loaded, stats)
-    assert loaded.n_cut.tolist() == stats.n_cut.tolist()
-    assert loaded.provenance == stats.provenance == scorer.provenance([*TEXTS, " ".join(SENTENCES)])
+    assert [len(value) for value in pd.read_parquet(path)["log_prob"]] == LENGTHS, "any reader reads a row a text"
 
 
 def test_an_older_file_is_read_and_a_detector_that_needs_what_it_lacks_says_so(stats, tmp_path):
@@ -215,20 +173,8 @@ def test_an_older_file_is_read_and_a_detector_that_needs_what_it_lacks_says_so(s
     assert np.isnan(older.top_log_prob).all()
     older.check_finite()
     assert mialib.detect("ppl", older).tolist() == mialib.detect("ppl", stats).tolist()
-    with pytest.raises(ValueError, match="'gap_k' is not applicable: its file is of an older version of mialib"):
+    with pytest.raises(ValueError, match=r"'gap_k' .*older version"):
         mialib.detect("gap_k", older)
-
-
-def test_an_empty_table_survives_the_disk(tmp_path):
-    TokenStats.from_rows([], provenance={"n_texts": 0}).save(tmp_path / "stats.parquet")
-    assert len(TokenStats.load(tmp_path / "stats.parquet")) == 0
-
-
-def test_the_file_has_one_row_a_text_that_any_parquet_reader_reads(stats, tmp_path):
-    stats.save(tmp_path / "stats.parquet")
-    frame = pd.read_parquet(tmp_path / "stats.parquet")
-    assert len(frame) == 4
-    assert [len(value) for value in frame["log_prob"]] == LENGTHS
 
 
 def test_a_save_that_breaks_off_leaves_the_old_file_and_no_other(stats, tmp_path, monkeypatch):
@@ -253,40 +199,22 @@ def test_a_mean_log_prob_far_below_guessing_is_refused():
 
     check_likely(of_mean(-49.9), "x")
     check_likely(TokenStats.from_rows([], provenance={}), "x")
-    with pytest.raises(ValueError, match=r"x gives .* -50.1, .* -13.8; its weights are broken"):
+    with pytest.raises(ValueError, match=r"x .*-50.1"):
         check_likely(of_mean(-50.1), "x")
-
-
-def test_a_foreign_parquet_is_an_error_that_names_it(tmp_path):
-    pd.DataFrame({"log_prob": [[1.0]]}).to_parquet(tmp_path / "foreign.parquet")
-    with pytest.raises(ValueError, match=r"foreign\.parquet: token statistics of format None, not 2"):
-        TokenStats.load(tmp_path / "foreign.parquet")
 
 
 def test_a_file_whose_columns_do_not_fit_is_an_error_that_names_the_column(stats, tmp_path):
     stats.save(path := tmp_path / "stats.parquet")
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["entropy"]), path)
-    with pytest.raises(ValueError, match=r"stats\.parquet: token statistics without the column entropy"):
+    with pytest.raises(ValueError, match=r"stats\.parquet: .*entropy"):
         TokenStats.load(path)
     entries = table.column("entropy").to_pylist()
     entries[0], entries[1] = entries[0] + entries[1][:1], entries[1][1:]  # as many in all
     at = table.schema.get_field_index("entropy")
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(entries, table.schema.field(at).type)), path)
-    with pytest.raises(ValueError, match=r"stats\.parquet: texts have other numbers of tokens in entropy"):
+    with pytest.raises(ValueError, match=r"stats\.parquet: .*entropy"):
         TokenStats.load(path)
-
-
-def test_a_table_of_frequencies_is_no_table_of_statistics(tmp_path):
-    TokenFrequency(counts=np.ones(5, int), name="C4").save(tmp_path / "frequency.parquet")
-    with pytest.raises(ValueError, match=r"frequency\.parquet: token statistics of format None"):
-        TokenStats.load(tmp_path / "frequency.parquet")
-
-
-def test_a_file_that_is_no_parquet_is_a_value_error(tmp_path):
-    (tmp_path / "stats.parquet").write_text("no parquet")
-    with pytest.raises(ValueError):
-        TokenStats.load(tmp_path / "stats.parquet")
 
 
 @pytest.mark.parametrize("kind", ["statistics", "frequencies"])
@@ -312,10 +240,18 @@ def test_no_flipped_bit_gives_other_numbers(kind, stats, tmp_path):
     assert n_refused > 150
 
 
-@pytest.mark.parametrize("other", [b"", b"PAR1", b"no parquet", None])
-def test_what_is_no_file_of_statistics_is_a_value_error_that_names_it(other, tmp_path):
+@pytest.mark.parametrize("other", [b"", b"PAR1", b"no parquet", "a folder", "a table", "statistics", "frequencies"])
+def test_what_is_no_file_of_statistics_is_a_value_error_that_names_it(other, stats, tmp_path):
     path = tmp_path / "other.parquet"
-    path.mkdir() if other is None else path.write_bytes(other)
-    for kind in (TokenStats, TokenFrequency):
-        with pytest.raises(ValueError, match=r"other\.parquet holds no token"):
+    if isinstance(other, bytes):
+        path.write_bytes(other)
+    elif other == "a folder":
+        path.mkdir()
+    elif other == "a table":
+        pd.DataFrame({"log_prob": [[1.0]], "count": [1]}).to_parquet(path)
+    else:
+        (stats if other == "statistics" else TokenFrequency(counts=np.ones(5, int), name="C4")).save(path)
+    kinds = {"statistics": [TokenFrequency], "frequencies": [TokenStats]}.get(other, [TokenStats, TokenFrequency])
+    for kind in kinds:
+        with pytest.raises(ValueError, match=r"other\.parquet"):
             kind.load(path)

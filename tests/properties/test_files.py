@@ -88,6 +88,7 @@ def test_jsonl_gives_back_its_texts(tmp_path, written, column, is_ascii, begins_
 
 @given(lists_of_texts, columns, st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from([0, 1]), st.booleans())
 @example(["a\r", "b"], "text", "\n", 0, False)
+@example(["long" * 100_000], "text", "\n", 0, True)  # more than the csv module reads by itself
 @example(["a\rb"], "text", "\n", 0, False)
 def test_csv_gives_back_its_texts_or_refuses_what_its_writer_did_not_quote(
     tmp_path, written, column, end_of_line, quoting, begins_with_bom
