@@ -80,6 +80,10 @@ class ApiModel:
     tokenizer_hash: str | None = None
     start_token_id: int | None = None
 
+    def spelling(self, token_ids: list[int]) -> str:
+        """The text that tokens spell."""
+        return str(self.tokenizer.decode(token_ids)) if self.tokenizer else ""
+
     def determined_by(self) -> dict[str, Any]:
         """What a text's reply depends on besides the text."""
         return {
@@ -138,7 +142,8 @@ class Api(Source):
                 was_asked.append(True)
                 return score(loaded, texts, replies)
 
-        stats = keep("token_stats", make, STATS, texts=hash_texts(texts), **versions_of("api"), **asked)
+        key = asked | {"texts": hash_texts(texts)} | versions_of("api")
+        stats = keep("token_stats", make, STATS, **key)
         if was_asked:
             with alone(replies):
                 drop_replies(replies, texts)
@@ -297,7 +302,7 @@ def _estimate(model: ApiModel, prompts: Sequence[str | list[int]]) -> str:
     """What these requests take: tokens and, at MIALIB_API_PRICE, US dollars."""
     price = price_a_million()
     if model.tokenizer is None:
-        n_tokens = sum(len(text.encode()) for text in prompts) // BYTES_A_TOKEN
+        n_tokens = sum(len(str(text).encode()) for text in prompts) // BYTES_A_TOKEN
         counted = f"about {n_tokens:,} tokens (an estimate: {BYTES_A_TOKEN} bytes each)"
     else:
         n_tokens = sum(map(len, prompts))
@@ -436,8 +441,8 @@ async def _ask(
     max_tokens: int,
 ) -> Reply:
     """One request, tried again where that may help. Errors are sentences without secrets."""
-    url = urlsplit(_url())
-    url = urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/completions"))
+    parts = urlsplit(_url())
+    url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/completions"))
     asked = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": max_tokens, "temperature": 0}
     asked["model"] = model.name.removeprefix("api:")
 
@@ -523,6 +528,8 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
     tokens, log_probs = asked_for[0].tokens, asked_for[0].token_logprobs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
+    begins: Sequence[int]
+    ends: Sequence[int]
     if isinstance(prompt, str):
         sent, begins, ends = prompt, (0, 1), range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
         advice = "set MIALIB_API_TOKENIZER, so that token ids are sent"
@@ -530,7 +537,7 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
         if not len(prompt) <= len(tokens) <= len(prompt) + max_tokens:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
         n_start = int(model.start_token_id is not None)
-        sent, begins, ends = model.tokenizer.decode(prompt[n_start:]), (n_start,), (len(prompt),)
+        sent, begins, ends = model.spelling(prompt[n_start:]), (n_start,), (len(prompt),)
         advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
     fitting = [end for end in ends if any(spell(tokens[begin:end], sent) for begin in begins)]
     if not fitting:
@@ -539,12 +546,13 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
         )
     if not isinstance(prompt, str):
         for token_id, received in zip(prompt[n_start:], tokens[n_start:], strict=False):
-            if _is_another(wanted := model.tokenizer.decode([token_id]), received):
+            if _is_another(wanted := model.spelling([token_id]), received):
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
-    found = log_probs[1 : fitting[0]]
-    for at, value in enumerate(found, start=1):
+    found = []
+    for at, value in enumerate(log_probs[1 : fitting[0]], start=1):
         if value is None or not logprobs.NO_LOG_PROB < value <= logprobs.LARGEST_LOG_PROB:
             raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
+        found.append(value)
     return found
 
 

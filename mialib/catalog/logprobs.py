@@ -102,7 +102,7 @@ def score(model: str, texts: Sequence[str]) -> TokenStats:
     path = file_of(model)
     found, asked_for = _read(path), determined_by(model)
     own = encode(load_tokenizer(model), texts) if asked_for["tokenizer"] else None
-    rows = []
+    rows: list[tuple[Sequence[int] | None, Sequence[float]]] = []
     for i, text in enumerate(texts):
         if text not in found:
             raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
@@ -139,9 +139,8 @@ def known_log_probs(
     token_rows = []
     for ids, log_probs in rows:
         unknown = np.full(len(log_probs), np.nan, np.float32)
-        ids = np.full(len(log_probs), -1) if ids is None else ids
-        log_probs = np.asarray(log_probs, np.float32)
-        token_rows.append(TokenRow(np.asarray(ids, np.int32), log_probs, unknown, unknown, unknown))
+        token_ids = np.full(len(log_probs), -1, np.int32) if ids is None else np.asarray(ids, np.int32)
+        token_rows.append(TokenRow(token_ids, np.asarray(log_probs, np.float32), unknown, unknown, unknown))
     provenance = provenance | {
         "model": model,
         "dtype": "not known",
@@ -172,12 +171,13 @@ def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
         if not isinstance(given, list) or len(given) != len(ids):
             raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
         log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
-        scored = log_probs[1:] if log_probs[:1] == [None] else log_probs
-        if not scored:
-            raise ValueError(f"{where}: no token has a log-prob")
-        for at, value in enumerate(scored, start=len(ids) - len(scored)):
+        first, scored = int(log_probs[:1] == [None]), []
+        for at, value in enumerate(log_probs[first:], start=first):
             if value is None or not NO_LOG_PROB < value <= LARGEST_LOG_PROB:
                 raise ValueError(f"{where}, token {at}: {given[at]!r} is no log-prob")
+            scored.append(value)
+        if not scored:
+            raise ValueError(f"{where}: no token has a log-prob")
         if found.setdefault(text, (number, ids, scored))[1:] != (ids, scored):
             raise ValueError(f"{where}: row {found[text][0]} has the same text and other log-probs")
     return found

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any
 
 import httpx
 from tenacity import (
-    AsyncRetrying,
     Retrying,
     retry_if_exception,
     stop_after_attempt,
@@ -20,7 +19,6 @@ from tenacity import (
 )
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T", Retrying, AsyncRetrying)
 
 MAX_ATTEMPTS = 6
 WAIT = wait_exponential_jitter(initial=1, max=60)  # seconds
@@ -59,7 +57,7 @@ def whole(stream: httpx.Response, body: bytes) -> httpx.Response:
     return httpx.Response(stream.status_code, headers=headers, content=body, request=stream.request)
 
 
-def retrying(kind: type[T] = Retrying, say: Callable[[BaseException], str] = str) -> T:
+def retrying(kind: type[Any] = Retrying, say: Callable[[BaseException], str] = str) -> Any:
     """What calls a function that asks by httpx, and raises its last error; each retry is logged as `say` puts it.
 
     A dropped connection, a time-out, a 429, a 5xx and a reply that the function raises ValueError for are tried again,

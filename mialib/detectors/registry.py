@@ -63,7 +63,7 @@ class Detector:
     @property
     def equation(self) -> str:
         """What it computes: the first paragraph of its docstring."""
-        return " ".join(inspect.getdoc(self.score_text).partition("\n\n")[0].split())
+        return " ".join((inspect.getdoc(self.score_text) or "").partition("\n\n")[0].split())
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
