@@ -5,9 +5,12 @@ The logits are whole, so this is slower than scoring.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping, Sequence
+from dis import get_instructions
 from inspect import getsource
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +19,10 @@ from mialib.batches import right_padded, token_batches
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import Format, keep
-from mialib.store import code_hash, hash_texts
+from mialib.store import hash_texts
 from mialib.text import check_texts
 from mialib.token_stats import TokenRow, TokenStats
+from mialib.versions import versions_of
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +39,14 @@ def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
         of_name.save(folder / f"{name}.parquet")
 
 
+def _source(function: Statistics) -> str:
+    read = [step.argval for step in get_instructions(function) if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF")]
+    around = function.__globals__
+    if others := [name for name in read if not isinstance(around.get(name, builtins), ModuleType)]:
+        raise ValueError(f"{function.__name__} reads {others[0]!r} from around it; write what it needs into it")
+    return getsource(function)
+
+
 def _read(folder: Path) -> dict[str, TokenStats]:
     return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
 
@@ -46,8 +58,8 @@ def other_statistics(
 
     Texts are cut to the context as there; `then` is the id of a token that is scored after each text as if it were its
     last. ValueError, naming the text, for an empty one. They may not be finite: a model that gives some tokens no
-    probability at all has no plain mean of log p. What is kept is known by the functions' source text, so they must
-    read nothing but modules from around themselves.
+    probability at all has no plain mean of log p. What is kept is known by the functions' source text: ValueError for
+    one that reads anything but modules from around itself, which might change while its text does not.
     """
     check_texts(texts, "texts to score")
     return keep(
@@ -55,9 +67,9 @@ def other_statistics(
         lambda: _run(model, texts, functions, then),
         Format("", _write, _read),
         texts=hash_texts(texts),
-        functions={name: getsource(function) for name, function in functions.items()},
+        functions={name: _source(function) for name, function in functions.items()},
         then=then,
-        code=code_hash("book.other_passes", apart=("lab",)),
+        **versions_of("scoring"),
         **pass_key(model),
     )
 

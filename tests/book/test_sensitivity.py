@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from conftest import made_inputs, made_row, page_parameters, random_rows
+from conftest import NOUNS, made_inputs, made_row, page_parameters, random_rows
 from page_code import functions_of, method_of
 from transformers import AutoModelForCausalLM
 
@@ -395,6 +395,14 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
     edited = OTHER | {"unweighted": lambda logits, targets: 3 * (logits.mean(-1),)}
     with pytest.raises(pytest.fail.Exception, match="run again"):
         other_statistics(model, texts, edited)
+
+
+def test_a_function_of_another_pass_reads_nothing_that_may_change_around_it(inputs):
+    def tripled(logits, targets):
+        return len(NOUNS) * (logits.mean(-1),)
+
+    with pytest.raises(ValueError, match="tripled reads 'NOUNS'"):
+        other_statistics(inputs.target.model, inputs.texts, {"tripled": tripled})
 
 
 def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):
