@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -27,7 +28,7 @@ from mialib.store import ROOT, write_json
 app = typer.Typer()
 SLOWEST = 10  # jobs in the table at the end
 REPORT_SECONDS = 30.0  # between two lines of progress where they don't overwrite each other
-TAIL_LINES = 30  # of what Snakemake says, where it fails and no job did
+TAIL_LINES = 60  # of what Snakemake says, where it fails and no job did
 PLANNED = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    output: ([^,\n]+)", re.M)  # of a dry run
 DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
@@ -99,13 +100,15 @@ def _snakemake(profile: str, *arguments: str) -> Iterator[str]:
     with said.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, **own)
     try:
-        has_failed = False
+        last: deque[str] = deque(maxlen=TAIL_LINES)  # a dry run gives its errors here
         for line in process.stdout:
-            has_failed |= " failed" in line
+            last.append(line.rstrip())
             yield line
         if process.wait():
-            tail = "" if has_failed else "\n".join(["", *said.read_text(encoding="utf-8").splitlines()[-TAIL_LINES:]])
-            raise ValueError(f"the build is not complete; all that Snakemake said is in {said}{tail}")
+            tail = [*said.read_text(encoding="utf-8").splitlines(), *last][-TAIL_LINES:]
+            failed = [line.partition(" failed (")[0] for line in last if " failed (" in line]
+            why = f"{failed[-1]} failed" if failed else "\n".join(["Snakemake said:", *tail])
+            raise ValueError(f"the build is not complete; {why}")
     finally:
         process.kill()
         process.wait()
