@@ -1,5 +1,6 @@
 """The stored lab: what is stored is whole and of the profile's recipes, and no text of others is in it."""
 
+import ast
 import csv
 import json
 import re
@@ -174,9 +175,9 @@ def other_version(monkeypatch):
         tree = parse(path)
         if "numpy" in path.parts:
             for node, _ in docstrings._statements(tree):
-                for value in getattr(node, "body", ())[:1]:
-                    if docstrings.ast.unparse(value).startswith(("'", '"')):
-                        value.value.value = f"Changed. {value.value.value}"
+                match getattr(node, "body", ())[:1]:
+                    case [ast.Expr(ast.Constant(str(said)) as constant)]:
+                        constant.value = f"Changed. {said}"
         return tree
 
     monkeypatch.setattr(docstrings, "_parse", parse_other)
