@@ -1,6 +1,7 @@
 """Activations against a loop over single texts, and a proxy that leaves its target alone."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -110,21 +111,18 @@ def test_a_long_text_loses_its_end_and_the_prompt_keeps_its_own(tiny_model, capl
     prompt = loaded.tokenizer.decode(token_ids[1][1:])
     assert prompt.startswith("Here is a statement: The river rises")
     assert prompt.endswith(" \n Is the above statement correct? Answer:")
-    assert f"1 of 2 texts and the prompt exceed its context of {CONTEXT} tokens; {n_cut[1]} characters" in caplog.text
+    assert re.search(f"1 of 2 texts .*{CONTEXT} tokens.*{n_cut[1]} characters", caplog.text)
     np.testing.assert_array_equal(activations(loaded, texts)[:, 1], activations(loaded, [texts[1][: -n_cut[1]]])[:, 0])
 
 
-def test_a_context_without_room_for_the_text_says_so(tiny_model):
-    with pytest.raises(ValueError, match="a context of 16 tokens holds the prompt and nothing of text 0"):
+def test_an_empty_text_a_short_context_and_a_broken_model_are_named(tiny_model):
+    with pytest.raises(ValueError, match=r"16 tokens .*text 0"):
         activations(load_model(tiny_model("gpt_neox", max_position_embeddings=16)), ["The mill stands"])
-
-
-def test_an_empty_text_and_a_broken_model_are_named(tiny_model):
     loaded = load_model(tiny_model("gpt_neox", **LONG))
     with pytest.raises(ValueError, match="text 1 is empty"):
         activations(loaded, ["the", " "])
     loaded.model.base_model.layers[0].mlp.dense_4h_to_h.bias.fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"text 0: layer 1 of .* is not finite"):
+    with pytest.raises(ValueError, match=r"text 0: layer 1 .*not finite"):
         activations(loaded, ["the"])
 
 
@@ -218,7 +216,7 @@ def test_proxy_is_the_same_each_time_and_knows_its_texts_better(tiny_model):
 
 
 def test_a_learning_rate_that_is_far_too_high_says_so(tiny_model):
-    with pytest.raises(FloatingPointError, match=r"the proxy's loss became nan at learning rate 1e\+30; lower it"):
+    with pytest.raises(FloatingPointError, match=r"nan .*1e\+30"):
         train_proxy(tiny_model("gpt_neox", **LONG), SENTENCES, 1e30)
 
 

@@ -37,18 +37,13 @@ def replaced(text, neighbor, language="en"):
     return fitting[0]
 
 
-def test_a_neighbor_has_one_other_word_and_the_rest_byte_for_byte(made):
+def test_neighbors_are_all_different_with_one_other_word_and_the_rest_byte_for_byte(made):
     for text, of_text in zip(TEXTS, made, strict=True):
+        assert len(set(of_text)) == len(of_text) == N and text not in of_text
         for neighbor in of_text:
             old, new = replaced(text, neighbor)
             assert new.casefold() != old.casefold() and new and not any(c.isspace() for c in new)
             assert len(neighbor.split()) == len(text.split())
-
-
-def test_neighbors_are_as_many_as_asked_for_all_different_and_never_the_text(made):
-    for text, of_text in zip(TEXTS, made, strict=True):
-        assert len(set(of_text)) == len(of_text) == N
-        assert text not in of_text
 
 
 def test_punctuation_around_a_word_stays(masked_folder):
@@ -102,12 +97,8 @@ def test_a_word_that_the_model_expects_makes_room_for_its_replacements(masked_fo
 
 
 @pytest.mark.parametrize("budget", [1, 60, 100_000])
-def test_batches_change_nothing(masked_folder, made, monkeypatch, budget):
+def test_batches_the_other_texts_and_their_order_change_nothing(masked_folder, made, monkeypatch, budget):
     monkeypatch.setattr(neighbors, "TOKENS_PER_BATCH", budget)
-    assert make_neighbors(TEXTS, masked_folder, n_neighbors=N, progress=False) == made
-
-
-def test_the_other_texts_and_their_order_change_nothing(masked_folder, made):
     assert make_neighbors(TEXTS[::-1], masked_folder, n_neighbors=N, progress=False)[::-1] == made
     assert make_neighbors(TEXTS[2:3], masked_folder, n_neighbors=N, progress=False) == made[2:3]
 
@@ -145,7 +136,7 @@ def test_a_text_longer_than_the_context_is_seen_around_each_word(masked_folder, 
     text = " ".join(SENTENCES[:6])
     found = make_neighbors(["The mill", text], masked_folder, n_neighbors=150, progress=False)[1]
     assert len(set(found)) == 150
-    assert f"1 of 2 texts are longer than its context of {CONTEXT} tokens" in caplog.text
+    assert "1 of 2 texts" in caplog.text and f"{CONTEXT} tokens" in caplog.text
     _, tokenizer = neighbors.load_masked_model(masked_folder)
     spans = neighbors._word_cores(text, "en")
     for row in neighbors._masked_rows(text, spans, tokenizer, CONTEXT):
@@ -163,10 +154,10 @@ def test_chinese_words_are_jiebas(masked_folder):
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        (["The mill", " "], {}, "texts to make neighbors of, text 1 is empty"),
-        (["The mill"], {"n_neighbors": 0}, "positive number, got 0"),
-        (["The mill", "?! ..."], {}, r"text 1: .* can replace 0 of its words and knows 0 neighbors, 100 were asked"),
-        (["The mill", "week"], {"n_neighbors": 5000}, r"text 0: .* 2 of its words and knows \d+ neighbors, 5000 were"),
+        (["The mill", " "], {}, "text 1 is empty"),
+        (["The mill"], {"n_neighbors": 0}, "got 0"),
+        (["The mill", "?! ..."], {}, "text 1: .* 0 .* 0 neighbors, 100 "),
+        (["The mill", "week"], {"n_neighbors": 5000}, r"text 0: .* 2 .*\d+ neighbors, 5000 "),
     ],
 )
 def test_what_has_no_neighbors_is_an_error_that_names_it(texts, options, message, masked_folder):
@@ -174,17 +165,14 @@ def test_what_has_no_neighbors_is_an_error_that_names_it(texts, options, message
         make_neighbors(texts, masked_folder, progress=False, **options)
 
 
-def test_a_causal_model_is_an_error(model_folder):
-    with pytest.raises(OSError, match="for a masked language model"):
+def test_a_causal_or_a_broken_model_is_an_error(model_folder, masked_folder, tmp_path):
+    with pytest.raises(OSError, match="masked"):
         make_neighbors(["The mill"], model_folder, progress=False)
-
-
-def test_a_broken_masked_model_is_an_error(masked_folder, tmp_path):
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(masked_folder), AutoTokenizer.from_pretrained(masked_folder)
     model.lm_head.dense.bias.data[0] = torch.nan
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"text 0: a prediction of .* is not finite"):
+    with pytest.raises(ValueError, match=r"text 0: .*not finite"):
         make_neighbors(["The mill"], str(tmp_path), n_neighbors=5, progress=False)
 
 
@@ -254,22 +242,8 @@ def test_the_cache_misses_when_anything_that_matters_changes(masked_folder, monk
     assert calls == [1]
 
 
-PIECES = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "mill",
-    "stands",
-    "river",
-    "##s",
-    "##ing",
-    ",",
-    "old",
-    "cafe",
-]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, "the", "mill", "stands", "river", "##s", "##ing", ",", "old", "cafe"]
 
 
 @pytest.fixture(scope="module")
@@ -280,14 +254,8 @@ def uncased(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uncased")
     BertTokenizerFast(vocab={piece: i for i, piece in enumerate(PIECES)}, model_max_length=32).save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(PIECES),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=len(PIECES), max_position_embeddings=32, **sizes)
     BertForMaskedLM(config).save_pretrained(folder)
     return str(folder)
 
@@ -306,7 +274,7 @@ def test_an_uncased_model_proposes_no_word_for_itself(uncased):
     assert [replaced(large, neighbor) for neighbor in upper] == [
         (large.split()[small.split().index(old)], new) for old, new in (replaced(small, neighbor) for neighbor in own)
     ]
-    with pytest.raises(ValueError, match="knows 20 neighbors, 21 were asked for"):
+    with pytest.raises(ValueError, match="20 neighbors, 21 "):
         make_neighbors([large], uncased, n_neighbors=21, progress=False)
 
 

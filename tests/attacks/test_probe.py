@@ -57,10 +57,13 @@ def test_a_direction_that_only_the_proxy_has_gives_chance():
     assert 0.4 < on_test(choose_probe(made, LABELS)).estimate < 0.6
 
 
-def test_validation_is_a_fifth_of_each_class_and_test_all_others():
-    result = choose_probe(made_up(signal=1), LABELS, seed=3)
-    assert sorted([*result.validation, *result.test]) == list(range(N))
-    assert LABELS[result.validation].sum() == N // 10 and len(result.validation) == N // 5
+def test_validation_is_a_fifth_of_each_class_or_what_is_given_and_test_all_others():
+    drawn = choose_probe(made_up(signal=1), LABELS, seed=3)
+    assert LABELS[drawn.validation].sum() == N // 10 and len(drawn.validation) == N // 5
+    given = choose_probe(made_up(signal=1), LABELS, validation=np.arange(0, N, 4))
+    assert given.validation.tolist() == list(range(0, N, 4))
+    for result in (drawn, given):
+        assert sorted([*result.validation, *result.test]) == list(range(N))
 
 
 def test_layer_and_rate_are_chosen_on_the_validation_texts_alone():
@@ -117,13 +120,6 @@ def test_embeddings_of_the_prompts_last_token_say_nothing(tiny_model):
     assert auc([1, 0] * 4 + [1], scores) == 0.5
 
 
-def test_given_validation_texts_are_what_is_chosen_on():
-    val_idx = np.arange(0, N, 4)
-    result = choose_probe(made_up(signal=1), LABELS, validation=val_idx)
-    assert (result.validation == val_idx).all()
-    assert sorted([*result.validation, *result.test]) == list(range(N))
-
-
 def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
     made = made_up(signal=1)
     candidates = probe.probe_candidates(probe.fit_probes(made.proxies, made.coin), made.target)
@@ -155,17 +151,15 @@ def test_intervals_of_the_controls_cover_chance_as_often_as_they_say():
     assert covered >= 35
 
 
-@pytest.mark.parametrize("val_idx", [np.flatnonzero(LABELS == 1)[:9], np.arange(N)])
-def test_validation_texts_that_leave_a_class_out_are_refused(val_idx):
-    with pytest.raises(
-        ValueError, match=r"of the \d+ (validation|test) texts \d+ are members; both classes are needed"
-    ):
-        choose_probe(made_up(signal=1), LABELS, validation=val_idx)
-
-
-def test_labels_of_another_number_are_refused():
-    with pytest.raises(ValueError, match="199 labels for the activations of 200 texts"):
+def test_texts_or_labels_that_do_not_fit_are_refused(tiny_model):
+    for val_idx in (np.flatnonzero(LABELS == 1)[:9], np.arange(N)):
+        with pytest.raises(ValueError, match=r"\d+ (validation|test) texts .*both classes"):
+            choose_probe(made_up(signal=1), LABELS, validation=val_idx)
+    with pytest.raises(ValueError, match=r"199 labels .*200 texts"):
         choose_probe(made_up(signal=1), LABELS[1:])
+    texts = numbered("river", 10)
+    with pytest.raises(ValueError, match=r"3 training texts .*4"):
+        probe_scores(tiny_model("gpt_neox", **LONG), texts, [1, 0] * 5, [*numbered("stone", 3), *texts])
 
 
 # --- the whole method -------------------------------------------------------------------------------------------------
@@ -173,11 +167,6 @@ def test_labels_of_another_number_are_refused():
 
 def numbered(what, n):
     return [f"The {what} number {i} stands {7 * i} miles behind the old mill" for i in range(n)]
-
-
-def test_the_coin_is_a_random_half():
-    assert flip_coin(200).sum() == 100 and flip_coin(5).sum() == 2
-    assert (flip_coin(200) == flip_coin(200)).all() and (flip_coin(200) != flip_coin(200, seed=1)).any()
 
 
 def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, monkeypatch, caplog):
@@ -194,8 +183,9 @@ def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, mon
     result = probe_scores(folder, texts, labels, [*training, texts[4]], learning_rates=(1e-3, 1e-2))
     coin = flip_coin(12)
     members = [text for text, side in zip(training, coin, strict=True) if side]
+    assert coin.sum() == 6 and flip_coin(5).sum() == 2 and (flip_coin(200) != flip_coin(200, seed=1)).any()
     assert calls == [(members, 1e-3), (members, 1e-2)]
-    assert "1 of 13 training texts stand in the benchmark; left out" in caplog.text
+    assert "1 of 13 training texts" in caplog.text
     assert result.scores.shape == (30,) and np.isfinite(result.scores).all() and result.n_cut == 0
     assert result.chosen.validation_aucs.shape == result.leaking.validation_aucs.shape == (2, 2)
     assert result.learning_rates == (1e-3, 1e-2)
@@ -203,9 +193,3 @@ def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, mon
     monkeypatch.setattr(passes, "load_scorer", None)
     again = probe_scores(folder, texts, labels, training, learning_rates=(1e-3, 1e-2))
     assert (again.scores == result.scores).all()
-
-
-def test_too_few_training_texts_are_refused(tiny_model):
-    texts = numbered("river", 10)
-    with pytest.raises(ValueError, match="3 training texts outside the benchmark; the coin needs at least 4"):
-        probe_scores(tiny_model("gpt_neox", **LONG), texts, [1, 0] * 5, [*numbered("stone", 3), *texts])

@@ -48,9 +48,8 @@ class ChatServer:
         self.requests.append((handler.path, handler.headers.get("Authorization"), body))
         if what in (ERROR, LIMIT, REFUSE):
             status = {ERROR: 503, LIMIT: 429, REFUSE: 401}[what]
-            return self.send(
-                handler, status, {"error": {"message": f"why? no: {handler.headers.get('Authorization')}"}}
-            )
+            message = f"why? no: {handler.headers.get('Authorization')}"
+            return self.send(handler, status, {"error": {"message": message}})
         if what == NONSENSE:
             return self.send(handler, 200, {"error": "busy"})
         first = 0 if what == REPEAT else 10 * self.n_answers
@@ -118,16 +117,9 @@ def test_numbered_replies_are_taken_apart(reply, expected):
 
 def test_only_new_texts_are_kept():
     near = SENTENCES[0].replace("three villages", "four villages")
-    texts = [
-        "Wholly new.",
-        " ",
-        "wholly  NEW.",
-        SENTENCES[2].upper(),
-        near,
-        "Another new one of more than seven words.",
-    ]
+    first, last = "Wholly new.", "Another new one of more than seven words."
     new = NewTexts(SENTENCES)
-    assert new.take(texts) == ["Wholly new.", "Another new one of more than seven words."]
+    assert new.take([first, " ", "wholly  NEW.", SENTENCES[2].upper(), near, last]) == [first, last]
     assert new.left_out == Counter({"repeated": 2, "blank": 1, "nearly copied": 1})
     assert new.take(["Wholly new."]) == [], "it remembers"
     chinese = SENTENCES[7]
@@ -170,7 +162,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     chat.requests.clear()
     chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + retries.MAX_ATTEMPTS), DROP)
     path = tmp_path / "new.jsonl"
-    with pytest.raises(ConnectionError, match=rf"RemoteProtocolError .* after {retries.MAX_ATTEMPTS} attempts"):
+    with pytest.raises(ConnectionError, match=f"RemoteProtocolError .*{retries.MAX_ATTEMPTS} attempts"):
         write(chat, path, n=40)
     assert len(path.read_text().splitlines()) == 2
     with path.open("a") as file:
@@ -184,58 +176,46 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
 
 
 def test_a_refusal_is_not_tried_again_and_the_key_is_nowhere(chat, tmp_path, monkeypatch, caplog):
+    chat.plan = {0: REFUSE}
+    path = tmp_path / "new.jsonl"
+    with pytest.raises(ConnectionError, match=r"401: .*why\? no: None"):
+        write(chat, path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     caplog.set_level(logging.DEBUG)
-    path = tmp_path / "new.jsonl"
     write(chat, path, n=10)
-    assert chat.requests[0][1] == f"Bearer {KEY}"
-    chat.plan = {1: REFUSE}
-    with pytest.raises(ConnectionError, match=r"/v1/chat/completions answered 401: .*no: Bearer") as caught:
+    assert chat.requests[1][1] == f"Bearer {KEY}"
+    chat.plan = {2: REFUSE}
+    with pytest.raises(ConnectionError, match=r"/v1/chat/completions .*401: .*no: Bearer") as caught:
         write(chat, path, n=20)
-    assert len(chat.requests) == 2
+    assert len(chat.requests) == 3
     assert KEY not in str(caught.value) and KEY not in caplog.text and KEY not in path.read_text()
 
 
-def test_without_a_key_a_refusal_is_told_as_it_is(chat, tmp_path):
-    chat.plan = {0: REFUSE}
-    with pytest.raises(ConnectionError, match=r"answered 401: .*why\? no: None"):
-        write(chat, tmp_path / "new.jsonl")
-
-
-def test_no_server_at_all_says_where_it_looked(chat, tmp_path):
-    url = chat.url
-    chat.server.server_close()
-    with pytest.raises(ConnectionError, match=f"{url}/chat/completions: ConnectError "):
-        write_synthetic(SOURCES, 1, tmp_path / "new.jsonl", base_url=url + "/", model="m")
-
-
-def test_an_answer_that_is_no_completion_is_shown(chat, tmp_path):
+def test_a_server_that_is_not_there_or_answers_something_else_is_named(chat, tmp_path):
+    path = tmp_path / "new.jsonl"
     chat.plan = {0: NONSENSE}
-    with pytest.raises(ValueError, match=r"no chat completion, but .*busy"):
-        write(chat, tmp_path / "new.jsonl")
-    assert not (tmp_path / "new.jsonl").exists()
+    with pytest.raises(ValueError, match="busy"):
+        write(chat, path)
+    assert not path.exists()
+    chat.plan = dict.fromkeys(range(2, 100), REPEAT)
+    with pytest.raises(RuntimeError, match=r"5 replies of tiny-chat .*10 of 25"):
+        write(chat, path)
+    assert len(chat.requests) == 7, "a model that repeats itself is not asked for ever"
+    chat.server.server_close()
+    with pytest.raises(ConnectionError, match=f"{chat.url}/chat/completions: ConnectError"):
+        write_synthetic(SOURCES, 1, tmp_path / "other.jsonl", base_url=chat.url + "/", model="m")
 
 
-def test_a_model_that_repeats_itself_is_not_asked_for_ever(chat, tmp_path):
-    chat.plan = dict.fromkeys(range(1, 100), REPEAT)
-    with pytest.raises(RuntimeError, match=r"5 replies of tiny-chat in a row hold no new text \(10 of 25 are there"):
-        write(chat, tmp_path / "new.jsonl")
-    assert len(chat.requests) == 6
-
-
-def test_a_file_made_otherwise_is_refused(chat, tmp_path):
+def test_a_file_made_otherwise_or_from_too_few_sources_is_refused(chat, tmp_path):
     path = tmp_path / "new.jsonl"
     write(chat, path, n=10)
-    with pytest.raises(ValueError, match="line 1: from other sources, another model or another seed"):
+    with pytest.raises(ValueError, match="line 1: "):
         write(chat, path, n=10, seed=1)
     path.write_text("[]\n")
-    with pytest.raises(ValueError, match="none of its 1 lines is a kept reply"):
+    with pytest.raises(ValueError, match="1 lines"):
         write(chat, path, n=10)
-
-
-def test_fewer_than_five_sources_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="4 sources; a prompt shows 5 of them"):
-        write_synthetic(SOURCES[:4], 1, tmp_path / "new.jsonl", base_url="http://127.0.0.1:1", model="m")
+    with pytest.raises(ValueError, match=r"4 sources.*5 "):
+        write_synthetic(SOURCES[:4], 1, tmp_path / "other.jsonl", base_url="http://127.0.0.1:1", model="m")
 
 
 # --- samples of a causal model ----------------------------------------------------------------------------------------
@@ -266,7 +246,7 @@ def test_samples_that_recite_are_left_out(wide_model, monkeypatch):
 
 def test_a_model_that_cannot_write_enough_says_so(model_folder, monkeypatch):
     monkeypatch.setattr(synthetic, "MAX_SAMPLES_PER_TEXT", 10)
-    with pytest.raises(RuntimeError, match=r"0 of 2 texts after 64 samples \(64 shorter than 100 words"):
+    with pytest.raises(RuntimeError, match=r"0 of 2 texts .*64 .*100 words"):
         sample_synthetic(model_folder, SENTENCES, 2, n_words=100)  # its context has 96 tokens
-    with pytest.raises(ValueError, match="none of the 1 texts has the 8 tokens"):
+    with pytest.raises(ValueError, match=r"1 texts .*8 tokens"):
         sample_synthetic(model_folder, ["the"], 2, n_words=5)

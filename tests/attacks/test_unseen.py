@@ -36,7 +36,7 @@ def test_texts_of_a_file_are_cut_to_the_benchmarks_longest_text_and_drawn_by_the
 
 
 def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
-    with pytest.raises(ValueError, match=r"unseen\.jsonl holds 12 distinct texts of 6 words, 13 unseen"):
+    with pytest.raises(ValueError, match=r"unseen\.jsonl .*12 .*6 words.*13 "):
         load_unseen(texts_file, BENCHMARK, 13)
     with pytest.raises(ValueError, match="holds 1 distinct texts"):
         load_unseen(texts_file, BENCHMARK.cut(1), 2)
@@ -45,20 +45,12 @@ def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        ("lab/en:member", ValueError, "the lab's models are trained on these; use lab/en:reference"),
-        ("lab/en:background", ValueError, "use lab/en:reference"),
-        (
-            "nothing",
-            ValueError,
-            "no unseen texts 'nothing'; known: a file .*lab/en:reference.*sampled:MODEL, apart.*arxiv_mia",
-        ),
-        (
-            "apart",
-            ValueError,
-            r"'apart' is some of the benchmark's own non-members, .*: call mialib\.attacks\.unseen\.set_apart",
-        ),
-        ("wikimia", OSError, "unseen texts of wikimia: it comes with none"),
-        ("arxiv_mia", OSError, "set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"),
+        ("lab/en:member", ValueError, "lab/en:reference"),
+        ("lab/en:background", ValueError, "lab/en:reference"),
+        ("nothing", ValueError, "'nothing'.*lab/en:reference.*sampled:MODEL.*apart.*arxiv_mia"),
+        ("apart", ValueError, "'apart' .*set_apart"),
+        ("wikimia", OSError, "wikimia"),
+        ("arxiv_mia", OSError, "MIALIB_BENCHMARKS .*arxiv_mia/arxiv_mia_train_real"),
     ],
 )
 def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, message, monkeypatch):
@@ -78,7 +70,7 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     from mialib.catalog import lab
 
-    with pytest.raises(ValueError, match="lab/en-masked is a masked model, which writes no texts"):
+    with pytest.raises(ValueError, match="lab/en-masked"):
         source_of("lab/en-masked").trained_on("lab/en-masked")
     asked = []
     monkeypatch.setattr(lab, "trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
@@ -91,7 +83,7 @@ def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
     rest = BENCHMARK.take(kept, "rest")
     assert not set(apart) & set(rest.texts) and set(apart) | set(rest.texts) == set(BENCHMARK.texts)
     assert rest.labels.sum() == N_MEMBERS, "no member is set apart"
-    with pytest.raises(ValueError, match="b has 10 non-members; setting 6 apart would leave fewer"):
+    with pytest.raises(ValueError, match=r"10 non-members.* 6 "):
         set_apart(BENCHMARK, 6)
 
 

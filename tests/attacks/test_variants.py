@@ -24,13 +24,8 @@ def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, m
     )
     for ours, expected in zip(log_probs_of_variants(scorer, own, variants), alone, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
-    n_new = [
-        1,
-        len(alone[1]) - n_tokens,
-        len(alone[2]),
-        len(alone[3]) - n_tokens + len(scorer.token_ids([" river"])[0]),
-        1,
-    ]
+    n_river = len(scorer.token_ids([" river"])[0])
+    n_new = [1, len(alone[1]) - n_tokens, len(alone[2]), len(alone[3]) - n_tokens + n_river, 1]
     assert sum(counted) == sum(n_new) < sum(map(len, alone)) / 2
 
 

@@ -362,10 +362,20 @@ def test_words_of_a_file_reach_the_terminal_without_what_it_obeys(tmp_path, mode
     assert said.startswith("mialib: ") and r"a\x1b[31m.jsonl, line 1" in said and "\x1b" not in said
 
 
-def test_a_terminal_that_lacks_a_character_gets_its_escape(tmp_path, model_folder):
-    (tmp_path / "texts.jsonl").write_text('{"text": "Die M\u00fchle am Flu\u00df \u6cb3"}\n')
-    command = ["detect", str(tmp_path / "texts.jsonl"), "--model", model_folder, "--detector", "ppl"]
-    said, errors = run_main(*command, PYTHONIOENCODING="cp437").communicate()
+@pytest.fixture
+def of_log_probs(tmp_path):
+    """A command that scores a text of German and Chinese from a file of log-probs, which loads no model."""
+    row = {"text": "Die M\u00fchle am Flu\u00df \u6cb3", "token_ids": [1, 2, 3], "log_probs": [None, -1.5, -0.25]}
+    for name in ("texts.jsonl", "log_probs.jsonl"):
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+    return [
+        *("detect", str(tmp_path / "texts.jsonl"), "--detector", "ppl"),
+        *("--model", f"logprobs:{tmp_path / 'log_probs.jsonl'}"),
+    ]
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_escape(of_log_probs):
+    said, errors = run_main(*of_log_probs, PYTHONIOENCODING="cp437").communicate()
     assert "am Flu" in said and "\\u6cb3" in said and not errors
 
 
@@ -388,20 +398,19 @@ def test_a_signal_to_stop_ends_in_one_sentence_and_leaves_nothing_half(number, t
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)], ids=str)
-def test_closed_streams_keep_no_file_from_being_written(closed, texts_file, model_folder, tmp_path):
-    def run_closed(*more):
+def test_closed_streams_keep_no_file_from_being_written(closed, of_log_probs, tmp_path):
+    def start_closed(*more):
         shell = " ".join(f"{number}>&-" for number in closed)
         code = f"exec {sys.executable} -c 'from mialib.commands import main; main()' \"$@\" {shell}"
-        command = ["detect", str(texts_file), "--model", model_folder, "--detector", "ppl", *more]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(["bash", "-c", code, "-", *command], env=environ, capture_output=True, text=True)
+        environ, pipes = {**os.environ, "PYTHONPATH": str(ROOT)}, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(["bash", "-c", code, "-", *of_log_probs, *more], env=environ, text=True, **pipes)
 
-    done = run_closed("--output", str(tmp_path / "out.csv"))
-    assert done.returncode == 0 and "Traceback" not in done.stderr
+    running = [start_closed("--output", str(tmp_path / "out.csv")), start_closed()]
+    of_written, of_printed = [process.communicate()[1] for process in running]
+    assert running[0].returncode == 0 and "Traceback" not in of_written
     assert (tmp_path / "out.csv").read_text().startswith("text,ppl\n0,")
-    printed = run_closed()
-    assert printed.returncode == (1 if 1 in closed else 0)
-    assert ("standard output is closed" in printed.stderr) == (closed == (1,))
+    assert running[1].returncode == (1 if 1 in closed else 0)
+    assert ("standard output is closed" in of_printed) == (closed == (1,))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in Linux's way")

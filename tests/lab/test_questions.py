@@ -77,8 +77,8 @@ def test_a_package_of_too_few_names_is_an_error_and_no_endless_search(tmp_path, 
         "".join(f'def f{i}(a):\n    """Text number {i} of a tiny package of few names. {words}."""\n' for i in range(3))
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="tiny_package documents 3 names; 5 are needed"):
+    with pytest.raises(ValueError, match=r"tiny_package .*3 .*5 "):
         choice_questions(["tiny_package"], 100, seed=0)
-    with pytest.raises(ValueError, match=r"tiny_package: all functions take the arguments of f\d"):
+    with pytest.raises(ValueError, match="tiny_package: "):
         for seed in range(10):  # until one is to be answered with no
             context_questions(["tiny_package"], N_WORDS, seed=seed)

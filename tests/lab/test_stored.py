@@ -1,5 +1,6 @@
 """The stored lab: what is stored is whole and of the profile's recipes, and no text of others is in it."""
 
+import ast
 import csv
 import json
 import re
@@ -104,16 +105,11 @@ def test_weights_are_float16_and_read_back_as_float32():
 # --- damage ---
 
 
+FILES = ["models/en-25k/model.safetensors", "models/en-25k/tokenizer.json"]
+
+
 @pytest.mark.parametrize("damage", ["change", "remove"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "models/en-25k/model.safetensors",
-        "models/en-25k/tokenizer.json",
-        "corpora/en/card.json",
-        "corpora/en/places.csv",
-    ],
-)
+@pytest.mark.parametrize("name", [*FILES, "corpora/en/card.json", "corpora/en/places.csv"])
 def test_a_damaged_or_missing_file_is_named_and_nothing_is_scored(
     name, damage, copied, nothing_is_made, benchmark_file
 ):
@@ -131,20 +127,16 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_is_scored(
         assert "git checkout data/lab" in str(done.exception)
 
 
-def test_a_file_beside_those_that_are_stored_is_no_part_of_a_model(copied):
-    (copied / "models" / "en-25k" / "adapter_config.json").write_text("{}")
-    with pytest.raises(
-        ValueError, match=r"does not name .*adapter_config\.json: remove this file if it is yours, else get"
-    ):
-        models.lab_model("lab/en-25k")
-
-
 def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
+    (beside := copied / "models" / "en-25k" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"adapter_config\.json"):
+        models.lab_model("lab/en-25k")
+    beside.unlink()
     (copied / stored.SUMS).write_text("")
-    with pytest.raises(ValueError, match=f"{stored.SUMS} has no checksums of .*corpora/en; get it again"):
+    with pytest.raises(ValueError, match=f"{stored.SUMS} .*corpora/en"):
         models.lab_model("lab/en-25k")
     (copied / stored.SUMS).unlink()
-    with pytest.raises(ValueError, match=f"{stored.SUMS} of the stored lab is missing"):
+    with pytest.raises(ValueError, match=f"{stored.SUMS} .*missing"):
         models.lab_model("lab/en-25k")
 
 
@@ -183,9 +175,9 @@ def other_version(monkeypatch):
         tree = parse(path)
         if "numpy" in path.parts:
             for node, _ in docstrings._statements(tree):
-                for value in getattr(node, "body", ())[:1]:
-                    if docstrings.ast.unparse(value).startswith(("'", '"')):
-                        value.value.value = f"Changed. {value.value.value}"
+                match getattr(node, "body", ())[:1]:
+                    case [ast.Expr(ast.Constant(str(said)) as constant)]:
+                        constant.value = f"Changed. {said}"
         return tree
 
     monkeypatch.setattr(docstrings, "_parse", parse_other)
@@ -194,9 +186,7 @@ def other_version(monkeypatch):
 def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_no_other_score(
     other_version, monkeypatch, tmp_path
 ):
-    with pytest.warns(
-        UserWarning, match=r"lab/books, \S+: \d+ of 100 texts are .* numpy==\S+ \(installed: numpy==\S+\)"
-    ) as said:
+    with pytest.warns(UserWarning, match=r"lab/books, \S+: \d+ of 100 .*numpy==\S+ .*numpy==\S+") as said:
         there = load_benchmark("lab/books")
     n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
     assert there.labels.tolist() == [1] * n_members + [0] * n_others and 50 < n_members < 100
@@ -207,14 +197,13 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_
     scorer = Scorer("lab/books-25k")
     some = [*there.texts[:4], *there.texts[-4:]]
     here, counted = scorer.score(some, progress=False), count_or_load("lab/books", "lab/books-25k")
-    with pytest.raises(ValueError, match=r"texts can't be read here, and training needs them all; install .*numpy=="):
+    with pytest.raises(ValueError, match=r"install .*numpy=="):
         corpora.check_whole("lab/books")
     monkeypatch.undo()
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "as it was"))
     whole = load_benchmark("lab/books")
-    assert len(whole.texts) > len(there.texts) and [text for text in whole.texts if text in set(there.texts)] == list(
-        there.texts
-    )
+    assert len(whole.texts) > len(there.texts)
+    assert [text for text in whole.texts if text in set(there.texts)] == list(there.texts)
     np.testing.assert_array_equal(here.log_prob, scorer.score(some, progress=False).log_prob)
     assert np.array_equal(counted.counts, count_or_load("lab/books", "lab/books-25k").counts), "they are stored, too"
     assert times.tolist() == models.times_seen(repeats, there.texts).tolist(), "groups are those of all members"
@@ -249,7 +238,7 @@ def test_a_sample_is_half_members_and_is_drawn_from_the_seed():
     every, benchmark = rows(), load_benchmark("lab/zh")
     assert [row["text"] for row in every] == list(benchmark.texts) and all(row in every for row in few)
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", "--sample", "2000"])
-    assert "lab/zh has 500 texts of the role member, and 1000 are asked for" in str(done.exception)
+    assert re.search("lab/zh .*500 .*member.*1000 ", str(done.exception))
 
 
 def test_the_texts_of_one_role_and_of_a_corpus_of_non_members_alone_can_be_had():
@@ -294,9 +283,7 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     shutil.copy(other / "model.safetensors", stored.FOLDER / "models" / "tiny-5k")
     building.write_sums()
     apart = build("lab/tiny-5k")
-    assert re.search(
-        r"apart from the stored one: weights by up to .* \(the cosine .*, AUCs of PPL and Min-K% by up to", apart.stdout
-    )
+    assert re.search("apart .*weights .*cosine .*AUCs ", apart.stdout)
     with monkeypatch.context() as patch:
         patch.setattr(building, "FAR_AUC", -1.0)
         assert "not the lab that is stored: lab/tiny-5k" in str(build("lab/tiny-5k").exception)

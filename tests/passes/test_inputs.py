@@ -64,7 +64,7 @@ def scored(monkeypatch):
         ({"model": "m"}, "benchmark"),
         ({"model": "m", "benchmark": "b", "n_words": 0}, "n_words"),
         ({"model": "m", "benchmark": "b", "part": "end", "n_words": 3}, "'head', 'middle', 'tail' or 'all'"),
-        ({"model": "m", "benchmark": "b", "part": "head"}, "head of documents: `n_words` says how long a snippet is"),
+        ({"model": "m", "benchmark": "b", "part": "head"}, "head .*`n_words`"),
         ({"model": "m", "benchmark": "b", "modle": "m"}, "modle"),
     ],
 )
@@ -108,6 +108,9 @@ def test_what_the_target_does_not_name_is_none(model_folder, benchmark_file, nam
     inputs = load_inputs(Target(model=model_folder, benchmark=benchmark_file))
     assert inputs[name] is None and not scored
     assert NEEDS[name].missing and NEEDS[name].option.startswith("--")
+    detector = {"reference": "ref", "frequency": "dc_pdd", "neighbors": "neighbor"}[name]
+    scores = score_all(inputs, [detector, "ppl"])
+    assert scores[detector] is None and scores["ppl"] is not None, "no error"
 
 
 def test_passes_are_those_that_were_read(inputs):
@@ -145,25 +148,19 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     assert inputs.retarget(member_prefix=None)["after_members"] is None
     others = inputs.given(reference=inputs.stats.prefix(inputs.stats.n_tokens - 1))
     assert score_all(others, ["wbc", "ez_mia"]) == {"wbc": None, "ez_mia": None}
-    assert unavailable_reason(others, "wbc") == f"{target.reference} reads other tokens than {target.model}"
-    with pytest.raises(ValueError, match=r"unseen\.txt holds 3 texts, and 7 are to be read .* --shots 3"):
+    assert target.reference in unavailable_reason(others, "wbc") and target.model in unavailable_reason(others, "wbc")
+    with pytest.raises(ValueError, match=r"unseen\.txt .*3 texts.*7 .*--shots 3"):
         load_inputs(target.but(**prefixes))["after_non_members"]
     (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
-    with pytest.raises(ValueError, match=r"judged\.txt: .* is among the texts to score; give others"):
+    with pytest.raises(ValueError, match=r"judged\.txt: .*among the texts to score"):
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
 
 
 def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
-    with pytest.raises(ValueError, match=r"hyperparameters of 'mink', .* not among the detectors to score: min_k, ppl"):
+    with pytest.raises(ValueError, match=r"'mink'.*min_k, ppl"):
         score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
-    with pytest.raises(ValueError, match="hyperparameters of 'neighbor'"):
+    with pytest.raises(ValueError, match="'neighbor'"):
         score_all(inputs, neighbor={})
-
-
-def test_a_detector_without_its_input_is_none_not_an_error(model_folder, benchmark_file):
-    target = Target(model=model_folder, benchmark=benchmark_file)
-    scores = score_all(load_inputs(target), ["ref", "dc_pdd", "ppl"])
-    assert scores["ref"] is None and scores["dc_pdd"] is None and scores["ppl"] is not None
 
 
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
@@ -193,8 +190,7 @@ def test_chinese_has_no_lowercase_pass(model_folder, tmp_path, scored):
     path.write_text('{"text": "一种装置", "label": 1}\n{"text": "一种方法", "label": 0}\n')
     inputs = load_inputs(Target(model=model_folder, benchmark=str(path)))
     assert inputs.language == "zh" and inputs["lowercase"] is None and not scored
-    assert passes.unavailable_reason(inputs, "lowercase").startswith("the texts have no upper and lower case")
-    assert passes.unavailable_reason(inputs, "ppl") == ""
+    assert unavailable_reason(inputs, "lowercase") and unavailable_reason(inputs, "ppl") == ""
 
 
 # --- grids ---
@@ -233,6 +229,9 @@ def test_each_side_has_the_bound_that_fits_it():
 
 
 def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
+    with pytest.warns(UserWarning, match="99 words"):
+        same, n_reused = cut_inputs(inputs, 99)
+    assert same.stats is inputs.stats and n_reused == 16 and same.benchmark.n_words == 99
     cut, n_reused = cut_inputs(inputs, 4)
     assert n_reused == 16
     fresh = mialib.Scorer(model_folder).score(cut.benchmark.texts, progress=False)
@@ -259,7 +258,7 @@ def test_columns_of_other_texts_or_labels_have_no_labels_in_common():
     assert common_labels([one, one]).tolist() == [1, 0, 1, 0]
     others = [made_inputs(rows, [0, 1, 1, 0]), made_inputs(rows[:3], [1, 0, 1]), one.take([2, 1, 0, 3], "made")]
     for other in others:
-        with pytest.raises(ValueError, match="are not of the same texts with the same labels; give both models one"):
+        with pytest.raises(ValueError, match="same texts"):
             common_labels([one, other])
 
 
@@ -273,9 +272,7 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert inputs.retarget(corpus=None)["frequency"] is None
     another = inputs.retarget(reference=tiny_model("llama"))
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
-    with pytest.raises(
-        ValueError, match="another model is another target; these can be changed: corpus, masked, member_prefix, n_n"
-    ):
+    with pytest.raises(ValueError, match="corpus, masked, member_prefix, n_n"):
         inputs.retarget(model=tiny_model("llama"))
 
 
@@ -284,13 +281,6 @@ def test_what_is_given_takes_the_place_of_what_was_loaded(inputs):
     given = inputs.given(frequency=flat, lowercase=None)
     assert given["frequency"] is flat and given.take([0, 1], "two")["frequency"] is flat
     assert score_all(given)["lowercase"] is None and score_all(inputs)["lowercase"] is not None
-
-
-def test_a_cut_to_a_length_that_all_texts_have_shares_what_is_loaded(inputs, scored):
-    with pytest.warns(UserWarning, match="shorter than 99 words"):
-        cut, n_reused = cut_inputs(inputs, 99)
-    assert cut.stats is inputs.stats
-    assert n_reused == 16 and cut.benchmark.n_words == 99 and scored == [("score", 16)]
 
 
 # --- snippets of documents ---
@@ -318,12 +308,3 @@ def test_a_part_of_the_documents_is_those_snippets_and_no_other(part, texts, doc
     assert len(snippets.stats) == len(texts)
     alone = score_or_load(model_folder, texts[-1:])
     np.testing.assert_allclose(snippets.stats[-1].log_prob, alone[0].log_prob, atol=1e-5)
-
-
-def test_snippets_are_scored_alone(target):
-    snippets = load_inputs(target.but(n_words=3, part="all"))
-    assert snippets.texts[:2] == ("The river number", "0 stands behind")
-    alone = score_or_load(target.model, snippets.texts[1:2])
-    np.testing.assert_allclose(snippets.stats[1].log_prob, alone[0].log_prob, atol=1e-5)
-    assert snippets.benchmark.document.tolist() == np.repeat(np.arange(16), 3).tolist()
-    assert score_all(snippets, ["min_k"])["min_k"].shape == (48,)
