@@ -12,18 +12,18 @@ import pytest
 from mialib.store import PACKAGE, ROOT
 
 LINES = {  # of Python, by wing; "core" are the files of mialib itself and the detectors
-    "core": 3200,
-    "attacks": 1350,
-    "book": 8200,
-    "builders": 810,
-    "catalog": 2700,
-    "commands": 1960,
-    "lab": 1950,
-    "passes": 600,
-    "shared": 810,
+    "core": 3400,
+    "attacks": 1250,
+    "book": 8100,
+    "builders": 800,
+    "catalog": 2750,
+    "commands": 2000,
+    "lab": 1860,
+    "passes": 610,
+    "shared": 820,
 }
-TEST_LINES = 27_300
-NAMES_BOUND_TWICE = 91  # on the way to none
+TEST_LINES = 24_100
+NAMES_BOUND_TWICE = 67  # on the way to none
 NO_IDEA_OF_THEIR_OWN = {"logger", "app"}
 
 
