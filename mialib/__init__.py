@@ -2,7 +2,8 @@
 
 To read it, take the files of this folder in this order; they import nothing of its folders.
 
-    store, plain              files, all or nothing, and the hashes in their names; what callers give, as arrays
+    store, plain, versions    files, all or nothing, and the hashes in their names; what callers give, as arrays; what
+                              is raised by hand when numbers change
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to four numbers a token
