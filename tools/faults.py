@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests"))  # whose tiny models and endpoint serve here too
 HANG_SECONDS = 30.0  # no command here takes longer
 REPLY_SECONDS = 2.0  # that a hostile endpoint may take for one reply
 STOPPED = "mialib: stopped; what was kept so far"

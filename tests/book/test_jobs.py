@@ -58,24 +58,29 @@ def test_jobs_take_one_thread_each_and_share_what_is_imported(tmp_path):
     assert method == ("forkserver" if sys.platform == "linux" else "spawn")
 
 
-def page(folder, *sources):
+def page(folder, *sources, kernel=None):
     cells = [new_code_cell("x = 1  # a number", metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
     nbformat.write(new_notebook(cells=cells, metadata=KERNEL), folder / "page.ipynb")
     profile = Profile(name="t", landing={"notebook": "page", "parameters": {"x": 7}}, book=[])
     output = folder / "out.ipynb"
-    with forked_kernel() as kernel:
-        run_notebook("page", profile, output=output, failed=folder / "failed.ipynb", folder=folder, kernel=kernel)
+    run_notebook("page", profile, output=output, failed=folder / "failed.ipynb", folder=folder, kernel=kernel)
     return nbformat.read(output, as_version=4).cells
 
 
 def shown_by_a_fork(folder):
     """A page's cells and the number of the process that forked to run it: a fresh one, which has drawn nothing yet."""
     sys.modules["loaded_here"] = Profile  # no other process has it
-    return os.getpid(), page(
+    with forked_kernel() as kernel:
+        return os.getpid(), run_in(kernel, folder)
+
+
+def run_in(kernel, folder):
+    return page(
         folder,
         "import os, sys\nprint(os.getppid(), 'loaded_here' in sys.modules)\nprint('aside', file=sys.stderr)",
         "import matplotlib.pyplot as plt\nplt.subplots()[1].plot([1, 2]);",
         "from IPython.display import Markdown, display\ndisplay(Markdown('shown'))\nos.getpid()",
+        kernel=kernel,
     )
 
 
@@ -97,8 +102,8 @@ def test_a_page_shows_the_parameters_that_it_ran_with_in_one_cell(tmp_path):
 
 
 def dies(folder):
-    with pytest.raises(DeadKernelError):
-        page(folder, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    with forked_kernel() as kernel, pytest.raises(DeadKernelError):
+        page(folder, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", kernel=kernel)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux alone")

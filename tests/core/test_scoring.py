@@ -284,9 +284,7 @@ def test_the_agreement_check_fails_when_padding_leaks(broken, family, tiny_model
     whole = scoring.Scorer._statistics
     assert_agree(score(mialib.Scorer(tiny_model(family))), reference)  # it passes while nothing is broken
     monkeypatch.setattr(
-        scoring.Scorer,
-        "_statistics",
-        lambda self, inputs, is_real, *of: whole(self, *broken(inputs, is_real), *of),
+        scoring.Scorer, "_statistics", lambda self, inputs, is_real, *of: whole(self, *broken(inputs, is_real), *of)
     )
     with pytest.raises(AssertionError):
         assert_agree(score(mialib.Scorer(tiny_model(family))), reference)

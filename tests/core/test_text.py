@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mialib.text import (
-    chinese_share,
-    cut_to_words,
-    language_of,
-    printable,
-    split_into_snippets,
-    words,
-)
+from mialib.text import chinese_share, cut_to_words, language_of, printable, split_into_snippets, words
 
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
 

@@ -159,6 +159,7 @@ def test_saving_and_loading_keeps_everything(stats, tmp_path):
     for name in ("offsets", "n_cut", *COLUMNS):
         assert getattr(loaded, name).dtype == getattr(stats, name).dtype
     assert [file.name for file in path.parent.iterdir()] == ["stats.parquet"], "no temporary file may be left"
+    assert json.loads(pq.read_schema(path).metadata[b"mialib"])["format"] == 2, "files that are there are of this one"
     assert [len(value) for value in pd.read_parquet(path)["log_prob"]] == LENGTHS, "any reader reads a row a text"
 
 
