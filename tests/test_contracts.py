@@ -35,6 +35,12 @@ def copy(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
+def test_the_types_are_right():
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_every_arrow_points_downward():
     code, said = check_contracts(ROOT)
     assert code == 0 and "1 kept, 0 broken" in said, said
