@@ -514,7 +514,7 @@ def describe(timings: Timings) -> str:
     return (
         f"{p['n_texts']} texts of {p['shortest_tokens']} to {p['longest_tokens']} tokens, {timings.n_tokens:,} in all "
         f"(seed {p['seed']}, hash {p['texts']}), {len(timings.rows[0].seconds)} rounds. {p['device']}{on_threads}, "
-        f"{p['dtype']}, torch {p['torch']}, transformers {p['transformers']}, mialib {p['mialib']}. Timings rates: "
+        f"{p['dtype']}, torch {p['torch']}, transformers {p['transformers']}, mialib {p['mialib']}. Measured rates: "
         f"matrix product {timings.flops_per_second / 1e12:.3g} TFLOP/s, copy {timings.bytes_per_second / 1e9:.3g} "
         f"GB/s. Memory is beside the model's: {memory}. The seven detectors are {'; '.join(SEVEN)}. "
         "All ways gave the same numbers: log-probs within "

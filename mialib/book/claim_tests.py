@@ -4,8 +4,7 @@
     score_claim   the scores of all sides of a claim in a setting, under models of one training seed
     scores_of     the same, kept, so that it is computed once
 
-Recorded scores hold a hash of this module's code and of all that it imports, so verdicts and tables stand elsewhere: an
-edit to those makes no recorded seed stale.
+Recorded scores hold the versions of what makes them (`versions_behind_test`), "claims" for this module's own part.
 """
 
 from __future__ import annotations

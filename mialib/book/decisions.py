@@ -53,8 +53,13 @@ def draw_sets(
     """How many known non-members lie below each text of a random set, (n_draws, size).
 
     Each draw divides the texts anew: `n_known` of the non-members are the known ones, the set is drawn from `others`
-    or, where there are none, from the rest of the non-members: there must be as many.
+    or, where there are none, from the rest of the non-members. ValueError where there are too few texts.
     """
+    pool = len(non_members) - n_known if others is None else len(others)
+    if not 0 < n_known <= len(non_members) or size > pool:
+        raise ValueError(
+            f"{n_known} known non-members of {len(non_members)} and a set of {size} of {pool} other texts: too few"
+        )
     n_below = np.empty((n_draws, size), np.int64)
     for draw in range(n_draws):
         order = rng.permutation(len(non_members))

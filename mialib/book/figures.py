@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -274,7 +275,7 @@ def heatmaps(
         len(grids), 2, lambda columns, rows: (columns * width + 0.9, rows * height + 0.3), sharey=True
     )
     every = np.stack(list(grids.values()))
-    digits = np.vectorize(lambda x: f"{x:{fmt}}".removeprefix("0"))(every)
+    digits = np.vectorize(lambda x: re.sub(r"^0\.", ".", f"{x:{fmt}}"))(every)
     at_paper = [
         np.flatnonzero(np.isclose(ticks, at))
         for ticks, at in zip((xticks, yticks), paper_cell or (np.nan, np.nan), strict=True)

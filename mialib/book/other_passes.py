@@ -5,12 +5,11 @@ The logits are whole, so this is slower than scoring.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Mapping, Sequence
 from dis import get_instructions
 from inspect import getsource
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,12 +38,17 @@ def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
         of_name.save(folder / f"{name}.parquet")
 
 
-def _source(function: Statistics) -> str:
-    read = [step.argval for step in get_instructions(function) if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF")]
+def _source(function: FunctionType) -> list[str]:
+    codes, read = [function.__code__], []
+    while codes:  # of functions inside it, too
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        read += [step.argval for step in get_instructions(code) if step.opname == "LOAD_GLOBAL"]
     around = function.__globals__
-    if others := [name for name in read if not isinstance(around.get(name, builtins), ModuleType)]:
+    changing = [name for name in read if name in around and not isinstance(around[name], ModuleType)]
+    if others := [*function.__code__.co_freevars, *changing]:
         raise ValueError(f"{function.__name__} reads {others[0]!r} from around it; write what it needs into it")
-    return getsource(function)
+    return [getsource(function), repr(function.__defaults__), repr(function.__kwdefaults__)]
 
 
 def _read(folder: Path) -> dict[str, TokenStats]:

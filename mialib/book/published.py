@@ -53,8 +53,12 @@ def load_published(paper: str | None = None, item: str | None = None) -> pd.Data
         na_values={"value": [""]},
     )
     for name, wanted in (("paper", paper), ("item", item)):
-        if wanted is not None:
-            published = published[published[name] == wanted]
+        if wanted is None:
+            continue
+        known = sorted(published[name].unique())
+        if wanted not in known:
+            raise ValueError(f"unknown {name} {wanted!r}; known: {', '.join(known)}")
+        published = published[published[name] == wanted]
     return published.reset_index(drop=True)
 
 

@@ -126,7 +126,8 @@ class Api(Source):
         start_token: str | None = "auto",
         after: str = "",
         temperature: float = 1.0,
-        **_: Any,
+        device: str = "auto",
+        dtype: str = "auto",
     ) -> TokenStats:
         """Log-probs of the texts; each reply is kept. ValueError for texts after others or at another temperature."""
         if after or temperature != 1:
@@ -227,7 +228,10 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     prompts = _prompts(model, texts)
     names = [hash_texts([text]) for text in texts]
     kept = read_replies(replies, model)
-    missing = {name: i for i, name in enumerate(names) if name not in kept}
+    missing: dict[str, int] = {}  # of equal texts the first
+    for i, name in enumerate(names):
+        if name not in kept:
+            missing.setdefault(name, i)
     if missing:
         if not api_key():
             raise Unavailable(
@@ -382,10 +386,10 @@ async def _ask_all(
 
     asked, left, failures, wait = hash_of(model.determined_by()), deque(missing), [], _pacer()
 
-    async def ask(name: str, max_tokens: int) -> None:
+    async def ask(name: str, max_tokens: int, is_first: bool = False) -> None:
         i = missing[name]
         try:
-            reply = await _ask(client, wait, model, prompts[i], max_tokens)
+            reply = await _ask(client, wait, model, prompts[i], max_tokens, is_first)
             log_prob = prompt_log_probs(reply, model, prompts[i], max_tokens)
         except ValueError as error:
             raise type(error)(f"text {i} ({excerpt(texts[i])}): {_without_secrets(str(error))}") from None
@@ -410,7 +414,7 @@ async def _ask_all(
         async with httpx.AsyncClient(headers=headers, timeout=timeout) as client:
             first, max_tokens = left.popleft(), 0
             try:
-                await ask(first, max_tokens)
+                await ask(first, max_tokens, is_first=True)
             except RefusedError:
                 max_tokens = 1  # which some servers write at least; a prompt that is bad in itself is refused again
                 await ask(first, max_tokens)
@@ -439,8 +443,12 @@ async def _ask(
     model: ApiModel,
     prompt: str | list[int],
     max_tokens: int,
+    is_first: bool,
 ) -> Reply:
-    """One request, tried again where that may help. Errors are sentences without secrets."""
+    """One request, tried again where that may help. Errors are sentences without secrets.
+
+    Where no one answers the first one the address is wrong; later on a server may be starting anew.
+    """
     parts = urlsplit(_url())
     url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/completions"))
     asked = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": max_tokens, "temperature": 0}
@@ -448,9 +456,14 @@ async def _ask(
 
     async def once() -> bytes:
         await wait()
-        async with asyncio.timeout(retries.REPLY_SECONDS), client.stream("POST", url, json=asked) as stream:
-            count = retries.counter(model.endpoint)
-            body = b"".join([count(chunk) async for chunk in stream.aiter_bytes()])
+        try:
+            async with asyncio.timeout(retries.REPLY_SECONDS), client.stream("POST", url, json=asked) as stream:
+                count = retries.counter(model.endpoint)
+                body = b"".join([count(chunk) async for chunk in stream.aiter_bytes()])
+        except httpx.ConnectError as error:
+            if is_first:
+                raise Unavailable(f"{_said(error)}; check OPENAI_BASE_URL and the network") from None
+            raise
         return retries.whole(stream, body).raise_for_status().content
 
     try:

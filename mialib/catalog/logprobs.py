@@ -67,7 +67,8 @@ class Logprobs(Source):
         start_token: str | None = "auto",
         after: str = "",
         temperature: float = 1.0,
-        **_: Any,
+        device: str = "auto",
+        dtype: str = "auto",
     ) -> TokenStats:
         """What the file holds of the texts; ValueError for another pass."""
         if start_token != "auto":

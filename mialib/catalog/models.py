@@ -465,6 +465,8 @@ def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
 def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
     """Unavailable where a model from elsewhere, told by its config before its weights are downloaded, needs more memory
     than is free."""
+    if not source_of(name).is_fetched:
+        return
     needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
     free = free_bytes(device)
     if needed > free:

@@ -65,7 +65,8 @@ class Recorded(Source):
         start_token: str | None = "auto",
         after: str = "",
         temperature: float = 1.0,
-        **_: Any,
+        device: str = "auto",
+        dtype: str = "auto",
     ) -> TokenStats:
         """What is recorded of the texts; ValueError for another pass than the recorded one."""
         if after or temperature != 1 or start_token != "auto":

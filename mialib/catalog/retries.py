@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -60,8 +61,8 @@ def whole(stream: httpx.Response, body: bytes) -> httpx.Response:
 def retrying(kind: type[Any] = Retrying, say: Callable[[BaseException], str] = str) -> Any:
     """What calls a function that asks by httpx, and raises its last error; each retry is logged as `say` puts it.
 
-    A dropped connection, a time-out, a 429, a 5xx and a reply that the function raises ValueError for are tried again,
-    not before Retry-After says. An address where no one answers is not.
+    A refused or dropped connection, httpx's own time-outs, a 429, a 5xx and a reply that the function raises ValueError
+    for are tried again, not before Retry-After says. A name that leads nowhere is not.
     """
     return kind(
         retry=retry_if_exception(_may_help),
@@ -90,5 +91,14 @@ def _may_help(error: BaseException) -> bool:
         passes = error.response.status_code == 429 or error.response.status_code >= 500
         return passes and retry_after(error) <= MAX_RETRY_AFTER_SECONDS
     if isinstance(error, httpx.TransportError):
-        return not isinstance(error, (httpx.UnsupportedProtocol, httpx.ConnectError))
+        return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
     return isinstance(error, ValueError)
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether a name led nowhere, as without a network: asking again would not help."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

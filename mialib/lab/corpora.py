@@ -78,7 +78,7 @@ def deal_again(name: str) -> Path:
 
 
 def _made_by(corpus: Corpus) -> dict[str, Any]:
-    """What else determines a corpus: the versions of the packages that its texts are from, or its file; the code."""
+    """What else determines a corpus: versions of its sources, or its file, and of what deals it out."""
     made_by = {
         "sources": sources_of(corpus),
         "tokenizers": version("tokenizers"),

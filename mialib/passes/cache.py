@@ -46,7 +46,7 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
-    if counted := source_of(corpus).frequency(corpus):
+    if not source_of(model).has_texts and (counted := source_of(corpus).frequency(corpus)):
         return counted
     tokenizer, size = load_tokenizer(model), source_of(model).vocabulary_size(model)
     if (counted := own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (

@@ -401,8 +401,15 @@ def test_a_function_of_another_pass_reads_nothing_that_may_change_around_it(inpu
     def tripled(logits, targets):
         return len(NOUNS) * (logits.mean(-1),)
 
-    with pytest.raises(ValueError, match="tripled reads 'NOUNS'"):
-        other_statistics(inputs.target.model, inputs.texts, {"tripled": tripled})
+    def nested(logits, targets):
+        return [(lambda: logits.mean(-1) * len(NOUNS))() for _ in range(3)]
+
+    def times(n):
+        return lambda logits, targets: n * (logits.mean(-1),)
+
+    for function, name in ((tripled, "NOUNS"), (nested, "NOUNS"), (times(3), "n")):
+        with pytest.raises(ValueError, match=f"reads '{name}'"):
+            other_statistics(inputs.target.model, inputs.texts, {"other": function})
 
 
 def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):
