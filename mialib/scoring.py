@@ -209,11 +209,11 @@ class Scorer:
     ) -> TokenStats:
         """Token statistics of each of N texts, in the order given.
 
-            after          is read before each text and not scored itself; a pass takes longer by its tokens
-            temperature    t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t)
-            progress       shows a bar in a terminal
-            save, found    for long passes: `save` is given each part once it is scored, `found` gives again all that
-                           was saved, also by an earlier run of the same texts, which is then not scored again
+        - `after` is read before each text and not scored itself; a pass takes longer by its tokens.
+        - `temperature` t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
+        - `progress` shows a bar in a terminal.
+        - `save` and `found` are for long passes: `save` is given each part once it is scored, `found` gives again all
+          that was saved, also by an earlier run of the same texts, which is then not scored again.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not

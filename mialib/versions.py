@@ -16,12 +16,14 @@ VERSIONS = {
     "activations": 1,  # of the probe, its proxies' training included
     "probe": 1,  # activations to scores
     "sampling": 1,  # unseen texts that a model writes for the probe
+    "unseen": 1,  # which unseen texts the probe is given, drawn and cut
     "blind": 1,  # baselines that see no model
-    "intervals": 1,  # of metrics and of their differences
+    "intervals": 1,  # of metrics and of their differences, and p-values
     "choosing": 1,  # of hyperparameters: the folds, and the best candidate by its AUC
     "gathering": 1,  # docstrings and code of installed packages
     "dealing": 1,  # a corpus: which text gets which role, its tokenizer
     "training": 1,  # of the lab's models
+    "claims": 1,  # what a claim's test makes of scores: parts of documents, cuts, folds
 }
 
 

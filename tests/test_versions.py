@@ -14,16 +14,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from mialib import blind, metrics, model_selection
-from mialib.attacks import activations, neighbors, probe, synthetic
+from mialib import blind, calibration, metrics, model_selection
+from mialib.attacks import activations, neighbors, probe, synthetic, unseen
+from mialib.benchmarks import Benchmark
+from mialib.book import claim_tests
+from mialib.book import intervals as intervals_of_pages
+from mialib.catalog import api, logprobs
 from mialib.catalog.models import load_scorer, load_tokenizer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import count_tokens
 from mialib.lab import dealing, docstrings, training
-from mialib.lab.recipes import Corpus, Training
+from mialib.lab.patents import generate_patents
+from mialib.lab.recipes import Corpus, Masked, Training, Unlearning
 from mialib.passes.cache import score_or_load
 from mialib.store import version
+from mialib.text import cut_to_words
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import VERSIONS
 
@@ -34,6 +41,7 @@ TEXTS = [
     "Return the mean of the values along an axis, ignoring those that are missing.",
     "Draw a line between two points of the figure, and label its end with the given text.",
 ]
+CHINESE = "本实用新型公开了一种水泵，包括电机、壳体和两根轴，所述电机设于壳体内。"
 
 
 def numbers_of(array):
@@ -44,10 +52,25 @@ def numbers_of(array):
 
 
 def scoring():
-    return [numbers_of(row) for row in load_scorer(MODEL).score(TEXTS, progress=False)]
+    """All that a pass can be asked for, and a text that is longer than the context."""
+    scorer, long = load_scorer(MODEL), [" ".join(TEXTS * 40)]
+    passes = [scorer.score(TEXTS, progress=False, **given) for given in ({}, {"after": TEXTS[1]}, {"temperature": 2.0})]
+    passes.append(load_scorer(MODEL, start_token=None).score(TEXTS, progress=False))
+    cut = scorer.score(long, progress=False)
+    every = [numbers_of(row) for of_pass in passes for row in of_pass]
+    return [*every, numbers_of(cut.n_cut), numbers_of([column[-3:] for column in cut[0]])]
 
 
-def logprobs():
+def api_replies():
+    """What is read of a reply, with a surplus token and with a server's own start token."""
+    model = api.ApiModel("api:a", "http://a")
+    given = {"tokens": ["<s>", "a", " b", "!"], "token_logprobs": [None, -1.5, -0.25, -3.0]}
+    reply = api.Reply.model_validate({"model": "a", "choices": [{"index": 0, "logprobs": given}]})
+    stats = logprobs.known_log_probs("api:a", ["a b"], [(None, [-1.5, -0.25])], {})
+    return [numbers_of(api.prompt_log_probs(reply, model, "a b", 1)), numbers_of(stats.log_prob)]
+
+
+def of_file():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.jsonl"
         path.write_text(json.dumps({"text": "a b", "token_ids": [1, 2, 3], "log_probs": [None, -1.5, -0.25]}) + "\n")
@@ -88,7 +111,14 @@ def sampling():
 def of_blind():
     texts = [f"In {1990 + i} the mill number {i} ground {'rye' if i % 3 else 'wheat'} for a week" for i in range(30)]
     labels = np.arange(30) // 15
-    return {kind: numbers_of(blind.blind_scores(texts, labels, kind)) for kind in blind.BLIND}
+    chinese = [f"{i}号机器包括一个{'电机' if i % 3 else '水泵'}和{'两根' if i < 15 else '三根'}轴" for i in range(30)]
+    found = {kind: numbers_of(blind.blind_scores(texts, labels, kind)) for kind in blind.BLIND}
+    groups = np.repeat(np.arange(28), [2, *[1] * 13, 2, *[1] * 13])
+    found["in groups"] = numbers_of(blind.blind_scores(texts, labels, "tfidf", groups=groups))
+        blind.blind_scores(texts, labels, "tfidf", groups=np.repeat(np.arange(28), [2, *[1] * 13, 2, *[1] * 13]))
+    )
+    found["Chinese"] = numbers_of(blind.blind_scores(chinese, labels, "tfidf", language="zh"))
+    return found | {"words": cut_to_words(CHINESE, 7, "zh")}
 
 
 def two_detectors():
@@ -106,14 +136,54 @@ def intervals():
         metrics.compare_auc_over_seeds(labels, [first, second], [second, second]),
     ]
     found += [comparison.difference for comparison in compared]
-    return [numbers_of([of.estimate, of.low, of.high]) for of in found]
+    found.append(intervals_of_pages.document_auc_interval(labels, first, np.arange(60) // 3))
+    tests = (calibration.p_values(first[:5], second), calibration.set_p_value(first, second))
+    tests += (calibration.non_use_p_value(second, first),)
+    return [numbers_of([of.estimate, of.low, of.high]) for of in found] + [numbers_of(of) for of in tests]
 
 
 def choosing():
     labels, first, second = two_detectors()
     candidates = model_selection.Candidates(({"k": 1}, {"k": 2}), np.stack([second, first]))
     chosen_on = [val_idx for val_idx, _ in model_selection.folds(labels)]
-    return [numbers_of(of) for of in chosen_on] + [numbers_of([candidates.best(labels, of) for of in chosen_on])]
+    splits = [of for seed in (0, 1) for of in model_selection.stratified_split(labels, 0.2, seed=seed)]
+    best = [candidates.best(labels, of) for of in chosen_on]
+    return [numbers_of(of) for of in (*chosen_on, *splits, best)]
+
+
+def of_unseen():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "unseen.txt"
+        path.write_text("".join(f"The stone number {i} stands {7 * i} miles behind the mill\n" for i in range(12)))
+        like = Benchmark("a", tuple(TEXTS * 6), np.arange(12, dtype=np.int8) % 2, "none", "en", n_words=6)
+        kept, apart = unseen.set_apart(like, 2, seed=1)
+        return [*unseen.load_unseen(str(path), like, 4, seed=2), *apart, numbers_of(kept)]
+
+
+def of_claims():
+    """A claim with a detector on all snippets of cut documents, one that is chosen, and the probe."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts, unseen_texts = Path(folder) / "texts.jsonl", Path(folder) / "unseen.txt"
+        rows = [{"text": f"{i} {TEXTS[i % 2]} {i * 7} {TEXTS[1 - i % 2]}", "label": i % 2} for i in range(12)]
+        texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        unseen_texts.write_text("".join(f"The stone number {i} stands {7 * i} miles behind it\n" for i in range(8)))
+        claim = {
+            "id": "a",
+            "paper": "min_k",
+            "claim": "a",
+            "published": "-",
+            "fixed": "before",
+            "where": ["here"],
+            "a": {"detector": "ppl", "n_words": {"here": 6}, "part": "all"},
+            "against": [
+                {"detector": "min_k", "options": "grid"},
+                {"detector": "probe", "training": str(unseen_texts), "n_training": 4},
+            ],
+            "expect": "greater",
+        }
+        stated = {"settings": {"here": {"model": MODEL, "benchmark": str(texts)}}, "claims": [claim]}
+        claims = claim_tests.Claims.model_validate(stated)
+        return numbers_of(np.nan_to_num(claim_tests.score_claim(claims, claims.claims[0], "here", 0).scores))
 
 
 def gathering():
@@ -122,7 +192,9 @@ def gathering():
         path = Path(folder) / "a.py"
         path.write_text(source)
         of_kind = {kind: [*read("package", "a.py", docstrings._parse(path))] for kind, read in docstrings.KINDS.items()}
-    return {kind: [[found.text, found.name, found.path] for found in of] for kind, of in of_kind.items()}
+    found = {kind: [[one.text, one.name, one.path] for one in of] for kind, of in of_kind.items()}
+    found["patents"] = generate_patents(2, seed=3)
+    return found
 
 
 def dealing_out():
@@ -142,6 +214,15 @@ def trained():
     with tempfile.TemporaryDirectory() as folder:
         card = training.train("lab/a", recipe, load_tokenizer(MODEL), TEXTS, [3, 2], Path(folder))
         weights = load_scorer(folder).loaded.model.state_dict()
+        base, forgotten = Path(folder), Path(folder) / "unlearned"
+        forgetting = Unlearning(base="lab/a", texts=1, learning_rate=0.01, max_epochs=2)
+        training.unlearn("lab/b", forgetting, base, TEXTS[:1], TEXTS[1:], ["A mill."], forgotten)
+        weights |= {f"unlearned {k}": v for k, v in load_scorer(str(forgotten)).loaded.model.state_dict().items()}
+        of_masked = Masked(
+            corpus="lab/a", layers=1, hidden_size=16, heads=2, epochs=1, learning_rate=0.01, context_tokens=16
+        )
+        training.train_masked("lab/m", of_masked, load_tokenizer(MASKED), TEXTS, Path(folder) / "masked")
+        weights |= {f"masked {k}": v for k, v in load_file(Path(folder) / "masked" / "model.safetensors").items()}
     return [numbers_of(weight.flatten()[:4]) for _, weight in sorted(weights.items())] + [card["parameters"]]
 
 
@@ -166,12 +247,24 @@ def of_detector(name):
         "frequency": count_tokens(TEXTS, tokenizer, len(tokenizer), name="texts", tokenizer_hash=""),
         "neighbors": rng.normal(-4, 1, size=(3, 6)),
     }
-    return numbers_of(detect(name, stats, **{need: given[need] for need in DETECTORS[name].needs}))
+    known = DETECTORS[name]
+    needed = {need: given[need] for need in known.needs}
+    points = [
+        {},
+        *({option: another(default, known.grid.get(option))} for option, default in known.hyperparameters.items()),
+    ]
+    return [numbers_of(detect(name, stats, **needed, **point)) for point in points]
+
+
+def another(default, grid):
+    """Another value of a hyperparameter than its default."""
+    return not default if isinstance(default, bool) else grid[0] if grid else 2 * default
 
 
 COMPUTED = {
     "scoring": scoring,
-    "logprobs": logprobs,
+    "api": api_replies,
+    "logprobs": of_file,
     "counting": counting,
     "neighbors": replaced_words,
     "activations": of_activations,
@@ -180,6 +273,8 @@ COMPUTED = {
     "blind": of_blind,
     "intervals": intervals,
     "choosing": choosing,
+    "unseen": of_unseen,
+    "claims": of_claims,
     "gathering": gathering,
     "dealing": dealing_out,
     "training": trained,
@@ -230,7 +325,7 @@ def test_changed_numbers_raise_the_version(name):
 
 
 def test_all_that_has_a_version_is_held():
-    assert COMPUTED.keys() == VERSIONS.keys() - {"api"}, "a server's numbers are its own"
+    assert COMPUTED.keys() == VERSIONS.keys()
 
 
 def main():

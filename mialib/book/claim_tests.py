@@ -341,10 +341,10 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
 
 def versions_behind_test(claim: Claim) -> dict[str, int]:
     """The versions of all that makes a test's scores: of its detectors and what they need, of training and choosing."""
-    found = versions_of("training", *(["choosing"] if any(side.is_chosen for side in claim.scored) else []))
+    found = versions_of("claims", "training", *(["choosing"] if any(side.is_chosen for side in claim.scored) else []))
     for side in claim.scored:
         if side.detector == PROBE:
-            found |= versions_of("activations", "probe", *(["sampling"] if side.is_sampled else []))
+            found |= versions_of("activations", "probe", "unseen", *(["sampling"] if side.is_sampled else []))
         else:
             found |= versions_behind(side.detector)
     return dict(sorted(found.items()))

@@ -124,11 +124,11 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
 
     `stats` are the model's token statistics. `given` are hyperparameters, and what the detector needs besides:
 
-        texts                               the N texts
-        lowercase, reference, tempered      TokenStats of lowercased texts, of a reference model, at TEMPERATURE
-        after_non_members, after_members    TokenStats of the texts, each read after known texts
-        frequency                           TokenFrequency of a reference corpus
-        neighbors                           mean log p of each text's neighbors, (N, M) in nats
+    - `texts`: the N texts
+    - `lowercase`, `reference`, `tempered`: TokenStats of lowercased texts, of a reference model, at TEMPERATURE
+    - `after_non_members`, `after_members`: TokenStats of the texts, each read after known texts
+    - `frequency`: TokenFrequency of a reference corpus
+    - `neighbors`: mean log p of each text's neighbors, (N, M) in nats
 
     What it does not need is not looked at. ValueError for an unknown detector or hyperparameter, a missing input, a
     column that the model does not give, inputs of other texts or another tokenizer than the statistics (as far as both
