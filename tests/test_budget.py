@@ -12,17 +12,17 @@ import pytest
 from mialib.store import PACKAGE, ROOT
 
 LINES = {  # of Python, by wing; "core" are the files of mialib itself and the detectors
-    "core": 3400,
+    "core": 3405,
     "attacks": 1250,
     "book": 8100,
     "builders": 800,
-    "catalog": 2750,
+    "catalog": 2780,
     "commands": 2000,
     "lab": 1860,
     "passes": 610,
     "shared": 820,
 }
-TEST_LINES = 24_100
+TEST_LINES = 24_120
 NAMES_BOUND_TWICE = 67  # on the way to none
 NO_IDEA_OF_THEIR_OWN = {"logger", "app"}
 

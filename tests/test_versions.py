@@ -115,8 +115,6 @@ def of_blind():
     found = {kind: numbers_of(blind.blind_scores(texts, labels, kind)) for kind in blind.BLIND}
     groups = np.repeat(np.arange(28), [2, *[1] * 13, 2, *[1] * 13])
     found["in groups"] = numbers_of(blind.blind_scores(texts, labels, "tfidf", groups=groups))
-        blind.blind_scores(texts, labels, "tfidf", groups=np.repeat(np.arange(28), [2, *[1] * 13, 2, *[1] * 13]))
-    )
     found["Chinese"] = numbers_of(blind.blind_scores(chinese, labels, "tfidf", language="zh"))
     return found | {"words": cut_to_words(CHINESE, 7, "zh")}
 

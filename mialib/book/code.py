@@ -12,7 +12,7 @@ from pathlib import Path
 from mialib.catalog.sources import KINDS
 from mialib.store import PACKAGE, hash_of
 
-SOURCES = "catalog.sources"
+REGISTRY = "catalog.sources"
 BESIDE = (".yml", ".html", ".css", ".md")  # data of a module, in a file of its name
 
 
@@ -33,7 +33,7 @@ def import_closure(module: str) -> frozenset[str]:
     while left:
         found.add(name := left.pop())
         left += imported_modules(_source(name).read_text(encoding="utf-8")) - found
-        if name == SOURCES:  # which imports the kinds of names when it meets one
+        if name == REGISTRY:  # which imports the kinds of names when it meets one
             left += {kind.partition(":")[0].removeprefix("mialib.") for kind in KINDS.values()} - found
     return frozenset(found)
 
