@@ -32,7 +32,7 @@ def log_plainly() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(Printable("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for noisy in ("httpx", "filelock", "papermill", "jupyter_client"):
+    for noisy in ("httpx", "httpx2", "filelock", "papermill", "jupyter_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
