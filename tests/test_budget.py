@@ -12,7 +12,7 @@ import pytest
 from mialib.store import PACKAGE, ROOT
 
 LINES = {  # of Python, by wing; "core" are the files of mialib itself and the detectors
-    "core": 3405,
+    "core": 3420,
     "attacks": 1250,
     "book": 8100,
     "builders": 800,
@@ -38,7 +38,8 @@ def lines_of(paths):
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_wing_keeps_to_its_budget(name):
-    assert lines_of(path for path in PACKAGE.rglob("*.py") if wing(path) == name) <= LINES[name]
+    n = lines_of(path for path in PACKAGE.rglob("*.py") if wing(path) == name)
+    assert n <= LINES[name], f"{name} has {n} lines: make room, or raise LINES here and say why in the commit"
 
 
 def test_every_wing_has_a_budget():

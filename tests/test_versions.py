@@ -317,7 +317,9 @@ def stored_lab(monkeypatch):
 def test_changed_numbers_raise_the_version(name):
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     now, then = computed(name), recorded["of"].get(name)
-    assert then and then["version"] == now["version"], f"record version {now['version']} of {name}: see above"
+    assert then and then["version"] == now["version"], (
+        f"record version {now['version']} of {name}: run `python tests/test_versions.py`"
+    )
     same = now == then if recorded["machine"] == machine() else is_close(now["gives"], then["gives"])
     assert same, f"{name} gives other numbers than its version {now['version']} did; raise it, then record"
 
