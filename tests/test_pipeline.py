@@ -167,9 +167,10 @@ def test_a_comment_is_no_reason_to_run_anything(built):
     [
         ("mialib/book/figures.py", "\nCOLOR = 'red'\n", {"notebook drawn", "book"}),
         ("mialib/book/probe_tables.py", "\nk = 1\n", set()),  # the code of other pages
+        ("mialib/scoring.py", "\nk = 1\n", {"notebook drawn", "notebook told", "book"}),  # its version is the same
         (
-            "mialib/scoring.py",
-            "\nk = 1\n",
+            "mialib/versions.py",
+            "\nVERSIONS['scoring'] = 2\n",
             {"score lab/small on lab/zh", "score lab/large on lab/zh", "notebook drawn", "notebook told", "book"},
         ),
         ("book/start.md", "\nMore.\n", {"book"}),
