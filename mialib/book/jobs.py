@@ -47,7 +47,7 @@ class Printable(logging.Formatter):
 def run(name: str, job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
     """Run a job of this module in a process of its own; what it prints goes to `log`.
 
-    Two lines on standard output, of which `mialib build` makes its progress: that it begins, and that it is done.
+    It prints two lines, one when it begins and one when it is done; `mialib build` shows its progress by them.
     Where it fails, the second gives the log's last lines, and RuntimeError is raised.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)

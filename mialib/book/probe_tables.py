@@ -75,8 +75,8 @@ class ProbeColumn:
     ) -> list[Result]:
         """Each method's metrics on the test texts, or on those of them that are of one domain.
 
-        `items` says which item of the paper prints each metric; `published` is its column that stands beside ours.
-        ValueError for a domain of which there are no texts.
+        `items` says which item of the paper prints each metric; `published` is the printed column to show next to ours.
+        ValueError for a domain without texts.
         """
         judged = self.test_idx
         if domain is not None:

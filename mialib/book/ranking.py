@@ -50,7 +50,7 @@ from mialib.store import DATA, hash_of, hash_texts
 from mialib.versions import versions_of
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
-BLOCK = ("model", "benchmark", "n_words", "seed")  # what says of which block a recorded row is
+BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
 DEAR = {"neighbors", "tempered"}  # what would cost a pass or more of every model for one detector or two
 OWN, SHIFTED = "without a shift", "with a shift"

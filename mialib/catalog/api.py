@@ -40,9 +40,8 @@ from mialib.batches import encode
 from mialib.catalog import logprobs, retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
-from mialib.catalog.registry import log_probs_alone, tokenizer_of_api
 from mialib.catalog.replies import append_line, line_of, read_lines
-from mialib.catalog.sources import Source
+from mialib.catalog.sources import PassOptions
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.shared.kept import STATS, alone, keep, kept_path
 from mialib.shared.schema import Positive
@@ -94,10 +93,14 @@ class ApiModel:
         }
 
 
-class Api(Source):
+class Api(logprobs.LogProbsAlone):
     """`api:NAME`: it gives the log-prob of each of a text's tokens, and nothing else."""
 
     is_fetched = True
+
+    def place(self, model: str) -> str:
+        """The API."""
+        return f"the API of {model}"
 
     def no_weights(self, model: str) -> NoReturn:
         """ValueError: the weights are elsewhere."""
@@ -106,33 +109,11 @@ class Api(Source):
             "`mialib detect` and `mialib score`"
         )
 
-    def tokenizer(self, model: str) -> str | None:
-        """What MIALIB_API_TOKENIZER or the registry names."""
-        return tokenizer_of_api(model)
-
-    def vocabulary_size(self, model: str) -> int:
-        """|V|, as far as the tokenizer says."""
-        return vocabulary_size(load_tokenizer(model))
-
-    def lacks(self, model: str) -> dict[str, str]:
-        """All but the actual tokens' log-probs."""
-        return log_probs_alone(model, f"the API of {model}")
-
-    def score(
-        self,
-        model: str,
-        texts: Sequence[str],
-        *,
-        start_token: str | None = "auto",
-        after: str = "",
-        temperature: float = 1.0,
-        device: str = "auto",
-        dtype: str = "auto",
-    ) -> TokenStats:
+    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """Log-probs of the texts; each reply is kept. ValueError for texts after others or at another temperature."""
-        if after or temperature != 1:
+        if not options.is_of_texts_alone:
             raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
-        loaded = load_api_model(model, start_token)
+        loaded = load_api_model(model, options.start_token)
         asked = loaded.determined_by()
         # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
         replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
@@ -203,18 +184,13 @@ def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
     `start_token` as for `mialib.catalog.models.load_model`, of no family. ValueError for a start token without a
     tokenizer.
     """
-    if tokenizer_of_api(model) is None:
+    if Api().tokenizer(model) is None:
         if start_token not in ("auto", None):
             raise ValueError(f"start token {start_token!r} can't be sent: {Api().lacks(model)['token_ids']}")
         return ApiModel(model, endpoint())
     tokenizer = load_tokenizer(model)
     start_token_id = find_start_token(tokenizer, "", start_token_of(model, start_token))
     return ApiModel(model, endpoint(), tokenizer, tokenizer_hash(tokenizer), start_token_id)
-
-
-def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
-    """|V| of a model of which only the tokenizer is known."""
-    return max(tokenizer.get_vocab().values()) + 1
 
 
 def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:

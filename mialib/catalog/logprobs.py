@@ -11,6 +11,7 @@ text that is not in the file included, is an error that names file and row, or t
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,8 +20,8 @@ import numpy as np
 
 from mialib.batches import encode
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.registry import log_probs_alone, tokenizer_of_api
-from mialib.catalog.sources import Source, source_of
+from mialib.catalog.registry import find_model
+from mialib.catalog.sources import PassOptions, Source, source_of
 from mialib.models import tokenizer_hash
 from mialib.shared.files import read_rows
 from mialib.shared.kept import STATS, keep
@@ -35,10 +36,43 @@ NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
 COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "prompt_logprobs"))
 
 
-class Logprobs(Source):
+class LogProbsAlone(Source):
+    """A model that gives the log-probs of the actual tokens and nothing else."""
+
+    def place(self, model: str) -> str:
+        """Where they are from, in words."""
+        raise NotImplementedError
+
+    def tokenizer(self, model: str) -> str | None:
+        """What MIALIB_API_TOKENIZER or the registry names."""
+        known = find_model(model)
+        return os.environ.get("MIALIB_API_TOKENIZER") or (known.tokenizer if known else None)
+
+    def vocabulary_size(self, model: str) -> int:
+        """|V|, as far as the tokenizer says."""
+        return max(load_tokenizer(model).get_vocab().values()) + 1
+
+    def lacks(self, model: str) -> dict[str, str]:
+        """All columns but log_prob and, where no tokenizer is known, the token ids."""
+        of = self.place(model)
+        reasons = {
+            "entropy": f"{of} gives no entropy",
+            "log_prob_var": f"{of} gives no variance",
+            "top_log_prob": f"{of} gives the actual tokens' log-probs alone",
+        }
+        if self.tokenizer(model) is None:
+            reasons["token_ids"] = f"{of} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+        return reasons
+
+
+class Logprobs(LogProbsAlone):
     """`logprobs:FILE.jsonl`, a file as a model."""
 
     scores_any_text = False
+
+    def place(self, model: str) -> str:
+        """The file."""
+        return f"the file {file_of(model)}"
 
     def no_weights(self, model: str) -> NoReturn:
         """ValueError: there is a file alone."""
@@ -47,33 +81,11 @@ class Logprobs(Source):
             "`audit` and `score`"
         )
 
-    def tokenizer(self, model: str) -> str | None:
-        """What MIALIB_API_TOKENIZER names."""
-        return tokenizer_of_api(model)
-
-    def vocabulary_size(self, model: str) -> int:
-        """|V|, as far as the tokenizer says."""
-        return max(load_tokenizer(model).get_vocab().values()) + 1
-
-    def lacks(self, model: str) -> dict[str, str]:
-        """All but the actual tokens' log-probs."""
-        return log_probs_alone(model, f"the file {file_of(model)}")
-
-    def score(
-        self,
-        model: str,
-        texts: Sequence[str],
-        *,
-        start_token: str | None = "auto",
-        after: str = "",
-        temperature: float = 1.0,
-        device: str = "auto",
-        dtype: str = "auto",
-    ) -> TokenStats:
+    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """What the file holds of the texts; ValueError for another pass."""
-        if start_token != "auto":
+        if options.start_token != "auto":
             raise ValueError(f"{model}: its log-probs are as they were computed; leave --start-token out")
-        if after or temperature != 1:
+        if not options.is_of_texts_alone:
             raise ValueError(f"{model}: a file holds log-probs of texts alone, at one temperature")
         key = determined_by(model) | {"texts": hash_texts(texts)} | versions_of("logprobs")
         return keep("token_stats", lambda: score(model, texts), STATS, **key)
@@ -89,7 +101,7 @@ def determined_by(model: str) -> dict[str, Any]:
     path = file_of(model)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    tokenizer = tokenizer_hash(load_tokenizer(model)) if tokenizer_of_api(model) else None
+    tokenizer = tokenizer_hash(load_tokenizer(model)) if source_of(model).tokenizer(model) else None
     return {"file": hash_files([path]), "tokenizer": tokenizer}
 
 
@@ -114,9 +126,8 @@ def score(model: str, texts: Sequence[str]) -> TokenStats:
             log_probs = log_probs[-len(own[i]) :]
             rows.append((ids[-len(log_probs) :], log_probs))
         else:
-            raise ValueError(
-                f"{path}, row {row}: its token ids are not those of {tokenizer_of_api(model)}: {excerpt(text)}"
-            )
+            tokenizer = source_of(model).tokenizer(model)
+            raise ValueError(f"{path}, row {row}: its token ids are not those of {tokenizer}: {excerpt(text)}")
     provenance = {
         "revision": f"{asked_for['file'][:10]} (a file of log-probs)",
         "tokenizer": asked_for["tokenizer"],
@@ -133,7 +144,7 @@ def known_log_probs(
     rows: Sequence[tuple[Sequence[int] | None, Sequence[float]]],
     provenance: dict[str, Any],
 ) -> TokenStats:
-    """The token statistics of a model of which each text's log-probs and, maybe, token ids are all that is known.
+    """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
 
     ValueError for log-probs far below guessing.
     """

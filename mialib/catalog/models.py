@@ -19,7 +19,7 @@ from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
-from mialib.catalog.sources import Source, source_of
+from mialib.catalog.sources import PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
 from mialib.store import hash_files, hash_of, hash_texts, version
@@ -117,27 +117,18 @@ class Weights(Source):
         tables = {id(m.weight): m.weight.numel() for m in (empty.get_input_embeddings(), empty.get_output_embeddings())}
         return empty.num_parameters() - sum(tables.values())
 
-    def score(
-        self,
-        model: str,
-        texts: Sequence[str],
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        start_token: str | None = "auto",
-        after: str = "",
-        temperature: float = 1.0,
-    ) -> TokenStats:
+    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """A pass over the texts, kept; arguments as for `Scorer` and its `score`."""
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "start_token": start_token}
-        key = pass_key(model, **options)
+        loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
+        key = pass_key(model, **loading)
 
         def make(parts: Parts) -> TokenStats:
-            scorer = load_scorer(model, **options, revision=key["model"])  # this may have waited for another process
-            return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
+            scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
+            given: dict[str, Any] = {"after": options.after, "temperature": options.temperature}
+            return scorer.score(texts, **given, found=parts, save=parts.add)
 
-        key |= {"after": hash_texts([after])} if after else {}
-        key |= {"temperature": temperature} if temperature != 1 else {}
+        key |= {"after": hash_texts([options.after])} if options.after else {}
+        key |= {"temperature": options.temperature} if options.temperature != 1 else {}
         return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), **versions_of("scoring"), **key)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from mialib.catalog.sources import Source
+from mialib.catalog.sources import PassOptions, Source
 from mialib.frequency import TokenFrequency
 from mialib.store import DATA, atomic_path, hash_files
 from mialib.text import excerpt
@@ -57,19 +57,9 @@ class Recorded(Source):
         """As its provenance says."""
         return recorded_provenance(model)["parameters" if embeddings else "non_embedding_parameters"]
 
-    def score(
-        self,
-        model: str,
-        texts: Sequence[str],
-        *,
-        start_token: str | None = "auto",
-        after: str = "",
-        temperature: float = 1.0,
-        device: str = "auto",
-        dtype: str = "auto",
-    ) -> TokenStats:
+    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """What is recorded of the texts; ValueError for another pass than the recorded one."""
-        if after or temperature != 1 or start_token != "auto":
+        if not options.is_of_texts_alone or options.start_token != "auto":
             raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
         return recorded_stats(model, texts)
 

@@ -6,7 +6,6 @@ and how one gets at it. It holds no commit hashes: those are the hub's to tell (
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -98,25 +97,6 @@ def known_benchmarks() -> dict[str, KnownBenchmark]:
 def find_model(name: str) -> KnownModel | None:
     """What is known of a model, at whichever revision; None for one that no paper uses."""
     return known_models().get(split_name(name)[0])
-
-
-def tokenizer_of_api(model: str) -> str | None:
-    """The hub name or folder of the tokenizer of a model whose weights are not here: what MIALIB_API_TOKENIZER or the
-    registry says; None if not known."""
-    known = find_model(model)
-    return os.environ.get("MIALIB_API_TOKENIZER") or (known.tokenizer if known else None)
-
-
-def log_probs_alone(model: str, of: str) -> dict[str, str]:
-    """Which columns of token statistics whoever gives the actual tokens' log-probs alone lacks, each with why."""
-    reasons = {
-        "entropy": f"{of} gives no entropy",
-        "log_prob_var": f"{of} gives no variance",
-        "top_log_prob": f"{of} gives the actual tokens' log-probs alone",
-    }
-    if tokenizer_of_api(model) is None:
-        reasons["token_ids"] = f"{of} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
-    return reasons
 
 
 def _read(path: Path, kind: type[Known]) -> dict[str, Known]:

@@ -12,6 +12,7 @@ A new kind is one file with a class that has what `Source` has, and its line in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +32,22 @@ KINDS = {  # how names begin -> a module, imported when such a name is first met
     "logprobs:": "mialib.catalog.logprobs:Logprobs",
     "": "mialib.catalog.models:Weights",
 }
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """How a model reads texts: as for `Scorer` and its `score`."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    start_token: str | None = "auto"
+    after: str = ""
+    temperature: float = 1.0
+
+    @property
+    def is_of_texts_alone(self) -> bool:
+        """Whether nothing is read before them, at temperature 1: the one pass that needs no weights."""
+        return not self.after and self.temperature == 1
 
 
 class Source:
@@ -78,18 +95,8 @@ class Source:
         """Which columns of token statistics the model does not give, and why."""
         return {}
 
-    def score(
-        self,
-        model: str,
-        texts: Sequence[str],
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        start_token: str | None = "auto",
-        after: str = "",
-        temperature: float = 1.0,
-    ) -> TokenStats:
-        """Token statistics of texts, from what is kept where they are there; options as for `score_or_load`."""
+    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
+        """Token statistics of texts, from what is kept if they are there; ValueError for a pass that can't be had."""
         raise NotImplementedError
 
     def trained_on(self, model: str) -> list[str]:

@@ -23,7 +23,7 @@ from mialib.catalog.models import (
     model_revision,
     pass_key,
 )
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import PassOptions, source_of
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep
@@ -35,13 +35,13 @@ COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 
 
 def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStats:
-    """Token statistics of `texts` under `model`, from what is kept where they are there.
+    """Token statistics of `texts` under `model`, from what is kept if they are there.
 
-    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). A model behind an API, or
-    of which a file or a recording is here, has no device and dtype. ValueError where such a one is to read something
-    `after` which the texts come, or for another temperature.
+    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). A model behind an API, a
+    file of log-probs and a recorded model have no device and dtype; ValueError where they are to read something before
+    the texts (`after`), or at another temperature. TypeError for an unknown option.
     """
-    return source_of(model).score(model, texts, **options)
+    return source_of(model).score(model, texts, PassOptions(**options))
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:

@@ -464,7 +464,7 @@ def lower(of):
 
 
 def choices(*indices):
-    """A reply with several completions, of which the one that was asked for has index 0."""
+    """A reply with several completions; the one that was asked for has index 0."""
 
     def change(reply):
         [own] = reply["choices"]

@@ -37,7 +37,7 @@ def test_no_other_file_asks_how_a_name_begins():
 class Constant(Source):
     """A kind that another package might add."""
 
-    def score(self, model, texts, **options):
+    def score(self, model, texts, options):
         return TokenStats.from_rows([], provenance={"model": model})
 
 

@@ -330,7 +330,7 @@ FIVE = {"log_prob": [-1, -2, -3, -4, -5], "entropy": [0.5, 0.5, 0.5, 3.0, 1.0]}
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # Below -3.4 are -4 and -5, of which only the last has an entropy under 2.5.
+        # Below -3.4 are -4 and -5; only the last has an entropy under 2.5.
         ({}, -5),
         ({"entropy_threshold": 3.5}, -4.5),
         ({"entropy_threshold": 9, "k": 100}, (-2 - 3 - 4 - 5) / 4),  # all but the largest
