@@ -10,8 +10,10 @@ may have any rank among theirs, and all ranks are equally likely. Nothing is ass
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -199,3 +201,26 @@ def group_means(scores: ArrayLike, groups: Sequence[Any]) -> FloatArray:
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     at = np.array([number[group] for group in groups], np.int64)
     return np.bincount(at, scores, len(number)) / np.bincount(at, minlength=len(number))
+
+
+@lru_cache(maxsize=256)
+def fewest_pairs(m: int, n: int, level: float) -> int:
+    """How many of the m x n pairs of a set's text and a known one the set must win for a rank-sum p of at most `level`.
+
+    One more than there are where even all of them are not enough.
+    """
+    return bisect_left(range(m * n + 1), -level, key=lambda n_pairs: -rank_sum_p(n_pairs, m, n))
+
+
+def rank_sum_p(n_pairs: int, m: int, n: int) -> float:
+    """P(at least so many of the m x n pairs have the set's text above the known one), all orders being equally likely.
+
+    scipy's test wants scores, so it is given m scores without ties that make this many pairs with the known 0 .. n - 1.
+    """
+    from scipy.stats import mannwhitneyu
+
+    i = np.arange(m)
+    above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
+    method = "exact" if min(m, n) <= FEW else "asymptotic"
+    scores = above - 1 + (i + 1) / (m + 1)
+    return float(mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)

@@ -20,7 +20,7 @@ from mialib import blind, calibration, metrics, model_selection
 from mialib.attacks import activations, neighbors, probe, synthetic, unseen
 from mialib.benchmarks import Benchmark
 from mialib.book import claim_tests
-from mialib.book import intervals as intervals_of_pages
+from mialib.bootstrap import document_auc_interval
 from mialib.catalog import api, logprobs
 from mialib.catalog.models import load_scorer, load_tokenizer
 from mialib.detectors import DETECTORS, detect
@@ -134,7 +134,7 @@ def intervals():
         metrics.compare_auc_over_seeds(labels, [first, second], [second, second]),
     ]
     found += [comparison.difference for comparison in compared]
-    found.append(intervals_of_pages.document_auc_interval(labels, first, np.arange(60) // 3))
+    found.append(document_auc_interval(labels, first, np.arange(60) // 3))
     tests = (calibration.p_values(first[:5], second), calibration.set_p_value(first, second))
     tests += (calibration.non_use_p_value(second, first),)
     return [numbers_of([of.estimate, of.low, of.high]) for of in found] + [numbers_of(of) for of in tests]

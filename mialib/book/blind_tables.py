@@ -7,78 +7,52 @@ that the detectors' AUC is of membership.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from mialib.benchmarks import Benchmark
-from mialib.blind import BLIND, N_FOLDS, TooFewTexts
-from mialib.book.intervals import at_level
+from mialib.blind import BLIND, N_FOLDS
 from mialib.book.published import best_printed
-from mialib.book.results import BLIND_PREFIX, BOTH, DASH, Result, interval_of, load_results, needs_more, save
+from mialib.book.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
 from mialib.book.tables import METRIC_LABELS, text_table
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.recorded import recorded_baselines
 from mialib.catalog.sources import source_of
-from mialib.metrics import Interval
-from mialib.passes.cache import blind_or_load
+from mialib.passes.leaks import by_domain, is_above_chance, measure_leaks
 from mialib.store import DATA, version
 from mialib.text import count_copies
 from mialib.versions import versions_of
 
 LEAKS = "†"
-ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
-# The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
-LEVEL = 1 - 0.05 / len(BLIND)
-AT_CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}
 RECORDED = DATA / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
-
-logger = logging.getLogger(__name__)
 
 
 def measure_blind(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
-    """Blind baselines on a benchmark, a row each; intervals allow for the folds and for snippets of one document."""
-    if not source_of(benchmark.name).has_texts:  # their AUCs were recorded with what models made of them
+    """Blind baselines on a benchmark, a row each.
+
+    Of a recorded model's benchmark, whose texts are not here, their AUCs were recorded with what the model made of them.
+    """
+    if not source_of(benchmark.name).has_texts:
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
         return [Result(**fields | {"column": column}) for fields in aucs]
-    labels, document = benchmark.labels, benchmark.document
-    given = {"language": benchmark.language, "groups": document}
-    try:
-        scores = {kind: blind_or_load(benchmark.texts, labels, kind, **given) for kind in kinds}
-    except TooFewTexts as error:
-        scores = dict.fromkeys(kinds)
-        logger.warning("%s: no blind baselines, since %s", column, error)
-    results = []
-    for metric in metrics:
-        for kind, values in scores.items():
-            interval, why = None, ""
-            if values is None:
-                why = "too few texts"
-            elif np.ptp(values) == 0:
-                why = ALL_ALIKE  # as where no text mentions a year
-            elif document is not None and metric != "auc":
-                why = "not of snippets"  # no interval of it allows for documents
-            elif not (why := needs_more(metric, labels)):
-                interval = widen(interval_of(metric, labels, values, document))
-            row = BLIND_PREFIX + BLIND[kind].label
-            results.append(Result.of(row=row, column=column, metric=metric, interval=interval, why=why))
-    return results
+    return [
+        Result.of(row=BLIND_PREFIX + of.label, column=column, metric=of.metric, interval=of.interval, why=of.why)
+        for of in measure_leaks(benchmark, metrics, kinds)
+    ]
 
 
 def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchmark]) -> list[Result]:
     """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
 
-    Marked where one's estimate is above the best detector's of its column and it is surely above chance, at `LEVEL`.
+    Marked where one's estimate is above the best detector's of its column and it is surely above chance.
     """
     detected, found = list(detected), []
     for column, benchmark in benchmarks.items():
@@ -96,7 +70,7 @@ def _beats(result: Result, detected: Iterable[Result]) -> bool:
 
 def is_sure(result: Result) -> bool:
     """Whether a baseline is surely above chance, as one of several that are looked at."""
-    return result.ours is not None and at_level(result.interval, LEVEL).low > AT_CHANCE[result.metric]
+    return result.interval is not None and is_above_chance(result.metric, result.interval)
 
 
 def highest(results: Iterable[Result]) -> Result | None:
@@ -167,16 +141,6 @@ def leak_note(names: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def explain_below(results: Iterable[Result]) -> str:
-    """What an AUC surely below 0.5 means, in a sentence, where there is one; else nothing."""
-    if not any(r.metric == "auc" and r.high is not None and r.high < AT_CHANCE["auc"] for r in results):
-        return ""
-    return (
-        "An interval below 0.5 is no leak: cross-validation pushes blind AUCs of small sets below 0.5, since the text "
-        "that is scored makes its own class rarer among those learned from.\n"
-    )
-
-
 def name_of(result: Result) -> str:
     """A blind baseline's name."""
     return result.row.removeprefix(BLIND_PREFIX)
@@ -188,11 +152,7 @@ def name_of(result: Result) -> str:
 def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
     """A benchmark by name or file, and each of its domains where it has several; and what was measured."""
     benchmark = load_benchmark(name)
-    results = measure_blind(benchmark, name)
-    if len(domains := dict.fromkeys(benchmark.domains)) > 1:
-        for domain in domains:
-            of_domain = np.flatnonzero(np.array(benchmark.domains) == domain)
-            results += measure_blind(benchmark.take(of_domain, f"{name}, {domain}"), f"{name}, {domain}")
+    results = [result for part in by_domain(benchmark) for result in measure_blind(part, part.name)]
     return results, {
         "benchmark": name,
         "revision": benchmark.revision,
@@ -251,14 +211,3 @@ def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
         if metric == "auc" and (printed := best_printed(name)):
             row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
     return text_table(rows, f"{METRIC_LABELS[metric]} of blind baselines [95% interval]").fillna(DASH)
-
-
-def widen(interval: Interval, n_folds: int = N_FOLDS) -> Interval:
-    """The interval of a metric of out-of-fold scores, given the one that takes them for independent.
-
-    They are not: the folds' classifiers share most of what they learned from. Nadeau and Bengio (2003) count that in by
-    a variance larger by 1 + K / (K - 1) for K folds: 1.45 times the width for ten. A rule of thumb; clipped to [0, 1].
-    """
-    factor = sqrt(1 + n_folds / (n_folds - 1))
-    low, high = (interval.estimate + factor * (end - interval.estimate) for end in (interval.low, interval.high))
-    return replace(interval, low=max(0.0, low), high=min(1.0, high))

@@ -16,7 +16,8 @@ from mialib.book.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts
 from mialib.book.pages import as_list
 from mialib.book.published import PAPERS
 from mialib.book.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
-from mialib.book.tables import METRIC_LABELS, cards, small, symbol
+from mialib.book.tables import METRIC_LABELS, cards, small
+from mialib.detectors import symbol
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Target

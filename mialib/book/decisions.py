@@ -6,14 +6,13 @@ text of R sets, calls (R,) whether each set is called members.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.calibration import FEW, clopper_pearson
+from mialib.calibration import clopper_pearson
 from mialib.metrics import FloatArray, Interval
 
 Test = Callable[[NDArray[np.int64], int, float], NDArray[np.bool_]]
@@ -22,29 +21,6 @@ LEVELS = (0.05, 0.01)  # a set is called members where its p-value is at most th
 DRAWS = 10_000  # random divisions of the texts behind a rate of false alarms
 POWER_DRAWS = 2000  # behind a power
 RESAMPLES, DRAWS_A_RESAMPLE = 200, 100  # of the texts, for a power's interval
-
-
-@lru_cache(maxsize=256)
-def fewest_pairs(m: int, n: int, level: float) -> int:
-    """How many of the m x n pairs of a set's text and a known one the set must win for a rank-sum p of at most `level`.
-
-    One more than there are where even all of them are not enough.
-    """
-    return bisect_left(range(m * n + 1), -level, key=lambda n_pairs: -rank_sum_p(n_pairs, m, n))
-
-
-def rank_sum_p(n_pairs: int, m: int, n: int) -> float:
-    """P(at least so many of the m x n pairs have the set's text above the known one), all orders being equally likely.
-
-    scipy's test wants scores, so it is given m scores without ties that make this many pairs with the known 0 .. n - 1.
-    """
-    from scipy.stats import mannwhitneyu
-
-    i = np.arange(m)
-    above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
-    method = "exact" if min(m, n) <= FEW else "asymptotic"
-    scores = above - 1 + (i + 1) / (m + 1)
-    return float(mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)
 
 
 def draw_sets(

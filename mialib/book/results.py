@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.book.intervals import document_auc_interval
+from mialib.bootstrap import document_auc_interval
 from mialib.detectors import DETECTORS
 from mialib.metrics import (
     Comparison,

@@ -7,13 +7,14 @@ table of the AUCs stands there instead. The HTML, style and script are in `slide
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from IPython.display import HTML
 from numpy.typing import ArrayLike
 
-from mialib.book.templates import macros
+from mialib.shared.templates import macros
 from mialib.metrics import FloatArray, auc_interval
 from mialib.store import hash_of
 
@@ -37,7 +38,7 @@ def slider(
     ]
     rows = np.array([cell["auc"] for cell in data["cells"]], object).reshape([len(of_axis) for of_axis in values])
     given = {"title": title, "unit": unit, "axes": sides, "table": rows.tolist(), "data": data}
-    return HTML(str(macros("sliders.html").slider(id=f"ms-{hash_of(given)}", **given)))
+    return HTML(str(macros(Path(__file__).with_suffix(".html")).slider(id=f"ms-{hash_of(given)}", **given)))
 
 
 def slider_data(labels: ArrayLike, scores: ArrayLike, axes: Axes) -> dict[str, Any]:

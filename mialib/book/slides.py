@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mialib.book.templates import macros
+from mialib.shared.templates import macros
 from mialib.store import ROOT
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
 
 def slides(figures: Sequence[Figure], title: str) -> str:
     """One HTML file that needs no other: a figure a slide, and the arrow keys go from one to the next."""
-    return str(macros("slides.html", with_math=with_math).slides(title, figures))
+    return str(macros(Path(__file__).with_suffix(".html"), with_math=with_math).slides(title, figures))
 
 
 def with_math(text: str) -> Markup:

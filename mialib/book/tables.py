@@ -270,13 +270,3 @@ def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
     for result in results:
         cells.setdefault(result.column, {})[result.row] = DASH if result.ours is None else f"{result.ours:,.6g}"
     return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=heading)
-
-
-def describe_options(options: Mapping[str, Any]) -> str:
-    """Hyperparameters in a few characters: "ε = 2.5, k = 40"."""
-    return ", ".join(f"{symbol(name)} = {value:g}" for name, value in options.items())
-
-
-def symbol(hyperparameter: str) -> str:
-    """A hyperparameter as the papers print it."""
-    return {"entropy_threshold": "ε"}.get(hyperparameter, hyperparameter)

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.book.published import printed, printed_column
 from mialib.book.results import Result, measure
-from mialib.book.tables import describe_options, text_table
+from mialib.book.tables import text_table
+from mialib.detectors import describe_options
 from mialib.detectors import DETECTORS
 from mialib.metrics import FloatArray, aucs
 from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split

@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 
 from mialib.benchmarks import Benchmark
-from mialib.book import blind_tables
-from mialib.book.decisions import fewest_pairs
-from mialib.calibration import decide, group_means, p_values, set_p_value
+from mialib.calibration import decide, fewest_pairs, group_means, p_values, set_p_value
 from mialib.catalog.models import check_loadable
 from mialib.commands.detection import ALL, check_fpr, check_options, check_target, load_known, pick_detectors
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
+from mialib.passes.leaks import LEVEL, explain_below, measure_leaks
 from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
 from mialib.shared.near_duplicates import ngrams
 from mialib.store import atomic_path, hash_files, hash_texts, mialib_version, write_json
@@ -277,20 +276,25 @@ def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int,
         language,
         sources=tuple(sources),
     )
-    found = blind_tables.measure_blind(both, both.name, ["auc"])
-    if not any(r.ours is not None for r in found):
-        found = blind_tables.measure_blind(replace(both, sources=()), both.name, ["auc"])
-    measured = [r for r in found if r.ours is not None]
+    found = measure_leaks(both, ["auc"])
+    if not any(of.interval for of in found):
+        found = measure_leaks(replace(both, sources=()), ["auc"])
+    intervals = {of.label: of.interval for of in found if of.interval}
     return {
         "baselines": [
-            {"name": blind_tables.name_of(r), "auc": r.ours, "low": r.low, "high": r.high, "why": r.why} for r in found
+            {"name": of.label, **dict(zip(("auc", "low", "high"), _ends(of.interval), strict=True)), "why": of.why}
+            for of in found
         ],
-        "level": blind_tables.LEVEL,
-        "told_apart_by": [f"{blind_tables.name_of(r)} {r.interval}" for r in measured if blind_tables.is_sure(r)],
-        "could_miss": max((r.high for r in measured if r.high is not None), default=None),
-        "note": blind_tables.explain_below(found),
-        "is_known": bool(measured),
+        "level": LEVEL,
+        "told_apart_by": [f"{of.label} {of.interval}" for of in found if of.is_sure],
+        "could_miss": max((interval.high for interval in intervals.values()), default=None),
+        "note": explain_below(intervals.values()),
+        "is_known": bool(intervals),
     }
+
+
+def _ends(interval: Interval | None) -> tuple[float | None, ...]:
+    return (interval.estimate, interval.low, interval.high) if interval else (None, None, None)
 
 
 def _is_alike(blind: Mapping[str, Any]) -> bool:

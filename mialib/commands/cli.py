@@ -276,26 +276,24 @@ def audit(
 @app.command()
 def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
-    keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
 ) -> None:
     """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
-    from mialib.book import blind_tables
-    from mialib.book.notebooks import clone
-    from mialib.book.tables import printed, turned
+    import pandas as pd
+
+    from mialib.catalog.benchmarks import load_benchmark
+    from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
     _check_stdout_is_open()
-    if keep:
-        clone()
-        blind_tables.record(benchmarks)
     for name in benchmarks:
-        results, [source] = blind_tables.measure_or_recorded([name])
-        if not results:
-            raise ValueError(f"{name} can't be had here, and nothing of it is recorded; give a file")
-        counts = f"{source['members']} members, {source['non_members']} non-members, {source['how']}"
-        say(f"{name}: {counts}. 0.5 is a fair benchmark's AUC, 0.05 its TPR at 5% FPR.\n")
-        for metric in ("auc", "tpr_at_5_fpr"):
-            say(f"{printed(turned(blind_tables.leak_table(results, metric)))}\n")
-        say(blind_tables.explain_below(results), nl=False)
+        benchmark = load_benchmark(name)
+        found = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
+        n_members, n_non_members = (int((benchmark.labels == label).sum()) for label in (1, 0))
+        say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
+        for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
+            cells = {part: {of.label: str(of) for of in found[part] if of.metric == metric} for part in found}
+            say(f"{title} of blind baselines [95% interval]\n{pd.DataFrame(cells).to_string()}\n")
+        aucs = [of.interval for part in found.values() for of in part if of.metric == "auc"]
+        say(explain_below(aucs), nl=False)
 
 
 @app.command()
@@ -314,7 +312,7 @@ def view(
 
     log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
     """
-    from mialib.book import token_view
+    from mialib.commands import token_view
     from mialib.catalog.models import load_tokenizer
     from mialib.catalog.sources import source_of
     from mialib.passes.inputs import Inputs

@@ -29,11 +29,13 @@ from mialib.detectors.registry import (
     FloatArray,
     Option,
     check_vocabulary,
+    describe_options,
     detect,
     detector,
     get_detector,
     lowest_indices,
     lowest_mean,
+    symbol,
 )
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Option",
     "calibrated",
     "check_vocabulary",
+    "describe_options",
     "detect",
     "detector",
     "first_occurrences",
@@ -55,4 +58,5 @@ __all__ = [
     "score_grid",
     "surp_conditions",
     "surp_grid",
+    "symbol",
 ]

@@ -277,3 +277,13 @@ def lowest_mean(values: NDArray[np.floating], k: float) -> float:
     check_k(k)
     m = max(1, int(len(values) * k / 100))
     return float(np.partition(values.astype(np.float64), m - 1)[:m].mean())
+
+
+def describe_options(options: Mapping[str, Any]) -> str:
+    """Hyperparameters in a few characters: "ε = 2.5, k = 40"."""
+    return ", ".join(f"{symbol(name)} = {value:g}" for name, value in options.items())
+
+
+def symbol(hyperparameter: str) -> str:
+    """A hyperparameter as the papers print it."""
+    return {"entropy_threshold": "ε"}.get(hyperparameter, hyperparameter)

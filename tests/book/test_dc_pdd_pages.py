@@ -11,7 +11,8 @@ from scipy.stats import rankdata
 
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
-from mialib.book import figures, results, tables, token_view
+from mialib.book import example_texts, figures, results, tables
+from mialib.commands import token_view
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc
@@ -161,7 +162,7 @@ def test_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency
 
 
 def test_ranks_begin_at_one_with_the_highest_score():
-    assert token_view.ranks([0.2, 0.9, 0.5, 0.5]).tolist() == [4, 1, 2, 2]
+    assert example_texts.ranks([0.2, 0.9, 0.5, 0.5]).tolist() == [4, 1, 2, 2]
 
 
 # --- lengths and sizes ---

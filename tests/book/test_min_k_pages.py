@@ -13,7 +13,8 @@ from conftest import random_rows
 from page_code import functions_of, method_of, page_of
 from scipy.stats import norm, rankdata, spearmanr
 
-from mialib.book import figures, profile, tables, token_view
+from mialib.book import example_texts, figures, profile, tables
+from mialib.commands import token_view
 from mialib.book.intervals import mean_interval
 from mialib.book.results import ONE_SEED, load_results, one_seed_says
 from mialib.detectors import detect
@@ -99,14 +100,14 @@ def test_the_framed_tokens_are_those_whose_mean_is_the_score(inputs, tokenizer, 
 
 def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
     scores = np.random.default_rng(3).normal(size=16) + LABELS
-    pairs = [token_view.typical_pair(LABELS, scores, quantile) for quantile in (0, 0.5, 1)]
+    pairs = [example_texts.typical_pair(LABELS, scores, quantile) for quantile in (0, 0.5, 1)]
     for place, label in enumerate((1, 0)):
         own, found = np.sort(scores[label == LABELS]), [pair[place] for pair in pairs]
         assert (LABELS[found] == label).all()
         assert scores[found[0]] == own[0] and scores[found[2]] == own[-1]
         assert (own < scores[found[1]]).sum() == (len(own) - 1) // 2
     with pytest.raises(ValueError, match="a quantile lies in"):
-        token_view.typical_pair(LABELS, scores, 50)
+        example_texts.typical_pair(LABELS, scores, 50)
 
 
 # --- books ---

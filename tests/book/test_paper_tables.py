@@ -16,7 +16,7 @@ from page_code import functions_of
 
 from mialib.blind import BLIND
 from mialib.book import paper_tables
-from mialib.book.intervals import document_auc_interval
+from mialib.bootstrap import document_auc_interval
 from mialib.book.paper_tables import Column
 from mialib.book.profile import load_profile
 from mialib.book.published import published_along

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from mialib.book import results, tables
-from mialib.book.intervals import document_auc_interval
+from mialib.bootstrap import document_auc_interval
 from mialib.book.published import printed
 from mialib.book.results import compare, measure, needs_more, save
 from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr

@@ -13,7 +13,8 @@ from conftest import TEXTS, made_inputs, made_row, make_tokenizer
 from tokenizers import processors
 from typer.testing import CliRunner
 
-from mialib.book import token_view
+from mialib.book import example_texts
+from mialib.commands import token_view
 from mialib.catalog.models import Scorer
 from mialib.commands.cli import app
 from mialib.detectors import detect
@@ -272,7 +273,7 @@ def test_numbers_that_an_api_does_not_give_are_left_out(scored, tokenizer):
 def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
     scores = detect("min_k", scored)
     views = {"log_prob": {"one": view(scored, 2, tokenizer), "two": view(scored, 0, tokenizer)}}
-    table = token_view.score_table(views, {"one": 2, "two": 0}, {"min_k": scores})
+    table = example_texts.score_table(views, {"one": 2, "two": 0}, {"min_k": scores})
     assert table.loc["one"].iloc[0] == f"{scores[2]:.4f} ({1 + int((scores > scores[2]).sum())})".replace("-", "−")
     assert table.loc["two"].iloc[1] == f"{int(len(scored[0].log_prob) * 0.2)} of {len(scored[0].log_prob)}"
 
@@ -287,14 +288,14 @@ def test_views_of_a_benchmark_are_of_its_own_texts(inputs, tokenizer):
 def test_shares_of_shades_are_means_over_texts():
     rows = [([-0.1, -3.0, -3.0, -9.0], [9.0] * 4), ([-0.1, -0.2], [9.0] * 2), ([-9.0] * 3, [9.0, 1.0, 1.0])]
     inputs = made_inputs(rows, [1, 1, 0])
-    found = {(r.row, r.column): r.interval for r in token_view.shade_shares(inputs, "log_prob")}
+    found = {(r.row, r.column): r.interval for r in example_texts.shade_shares(inputs, "log_prob")}
     names = token_view.WAYS["log_prob"].levels
     assert [found[name, "members"].estimate for name in names] == pytest.approx([0.625, 0, 0.25, 0, 0.125])
     assert [found[name, "non-members"].estimate for name in names] == pytest.approx([0, 0, 0, 0, 1])
     assert [found[name, "difference"].estimate for name in names] == pytest.approx([0.625, 0, 0.25, 0, -0.875])
     low, high = found[names[0], "members"].low, found[names[0], "members"].high
     assert (low, high) == (0.25, 1.0)  # either text drawn twice
-    unsure = {(r.row, r.column): r.ours for r in token_view.shade_shares(inputs, "surprise")}
+    unsure = {(r.row, r.column): r.ours for r in example_texts.shade_shares(inputs, "surprise")}
     assert unsure["the model was not sure", "members"] == 1
     assert unsure["the model was not sure", "non-members"] == pytest.approx(1 / 3)
 

@@ -8,9 +8,9 @@ from conftest import made_inputs, random_rows
 from page_code import functions_of, method_of
 
 from mialib.book import tuning
-from mialib.book.intervals import document_auc_interval
+from mialib.bootstrap import document_auc_interval
 from mialib.book.published import load_published, printed_column, published_along
-from mialib.book.tables import describe_options
+from mialib.detectors import describe_options
 from mialib.book.tuning import Gap, choice_table, gap, tune_once, tune_two_ways
 from mialib.detectors import DETECTORS, detect
 from mialib.metrics import auc, auc_interval

@@ -1,4 +1,4 @@
-"""The HTML templates beside this file."""
+"""HTML and Markdown from a template that lies beside the module that uses it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 
 @cache
-def macros(name: str, **names: Any) -> Any:
+def macros(path: Path, **names: Any) -> Any:
     """The macros of a template, which reads `names` from around itself."""
     from jinja2 import Environment, FileSystemLoader
 
-    here = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(path.parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     environment.globals |= names
-    return environment.get_template(name).module
+    return environment.get_template(path.name).module

@@ -14,29 +14,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.book.intervals import resamples
-from mialib.book.results import Result
-from mialib.book.tables import describe_options, text_table
-from mialib.book.templates import macros
 from mialib.detectors import (
     DETECTORS,
     SMALLEST_VARIANCE,
     FloatArray,
     calibrated,
     check_vocabulary,
+    describe_options,
     first_occurrences,
     lowest_indices,
     surp_conditions,
 )
 from mialib.frequency import TokenFrequency
-from mialib.metrics import Interval
 from mialib.passes.inputs import NEEDS, Inputs
+from mialib.shared.templates import macros
 from mialib.store import hash_of
 from mialib.text import excerpt
 from mialib.token_stats import TokenRow, TokenStats
@@ -99,7 +96,7 @@ class TokenView:
         label, of = f"{self.label} ({describe_options(self.options)}{corpus})", len(self.tokens)
         if not self.n_counted:
             return f"{label}: 0{self.way.unit}, since no token of {of} counts"
-        score = _number(self.score, self.way.digits)
+        score = number(self.score, self.way.digits)
         return f"{label}: {score}{self.way.unit}, the mean {self.way.mean_of} of {self.n_counted} framed of {of} tokens"
 
     def anchor(self, *others: str) -> str:
@@ -142,7 +139,7 @@ def _see_surprise(row: TokenRow, *, entropy_threshold: float, k: float) -> Seen:
     L^k is the k-th percentile of the text's log p. Min-K%++'s z is no part of this; it stands among the numbers.
     """
     is_sure, is_low = surp_conditions(row, entropy_threshold, k)
-    limit = _number(np.percentile(row.log_prob.astype(np.float64), k), 2)
+    limit = number(np.percentile(row.log_prob.astype(np.float64), k), 2)
     where = (f"not below the percentile {k:g}, {limit}", f"below the text's percentile {k:g}, {limit}")
     says = [
         f"the model was sure, and log p is {where[low]}" if sure else "the model was not sure"
@@ -160,7 +157,7 @@ def _see_dc_pdd(row: TokenRow, *, frequency: FloatArray, a: float) -> Seen:
     is_first[first_occurrences(row)] = True
     levels = (alpha[:, None] >= np.multiply(SHARE_STEPS, a)).sum(1).tolist()
     says = [
-        f"log p(x; D′) {_number(q, 2)} nats, α {_number(x, 4)}{f', at the bound {a:g}' if x >= a else ''}, "
+        f"log p(x; D′) {number(q, 2)} nats, α {number(x, 4)}{f', at the bound {a:g}' if x >= a else ''}, "
         + ("first occurrence" if first else "occurred before")
         for q, x, first in zip(frequency[row.token_ids], alpha, is_first, strict=True)
     ]
@@ -223,7 +220,7 @@ def view_text(
     a column that the model does not give, frequencies that lack or are of another tokenizer, a text that is not the
     scored one, and a tokenizer that does not say where its tokens stand.
     """
-    way, options, given = _resolve(stats, by, frequency, hyperparameters)
+    way, options, given = resolve(stats, by, frequency, hyperparameters)
     row = stats[i]
     score = DETECTORS[way.detector].score_text(row, **options, **given)  # also checks the hyperparameters
     first = 1 if stats.provenance.get("start_token_id", 0) is None else 0
@@ -241,15 +238,15 @@ def view_inputs(
     inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, by: str, **hyperparameters: float
 ) -> dict[str, TokenView]:
     """`view_text` of some of a benchmark's texts, by their numbers: {title: view}."""
-    given = hyperparameters | {"frequency": _frequency(inputs, by)}
+    given = hyperparameters | {"frequency": frequency_for(inputs, by)}
     return {title: view_text(inputs.stats, i, inputs.texts[i], tokenizer, by, **given) for title, i in texts.items()}
 
 
-def _frequency(inputs: Inputs, by: str) -> TokenFrequency | None:
+def frequency_for(inputs: Inputs, by: str) -> TokenFrequency | None:
     return inputs["frequency"] if by in WAYS and "frequency" in DETECTORS[WAYS[by].detector].needs else None
 
 
-def _resolve(
+def resolve(
     stats: TokenStats, by: str, frequency: TokenFrequency | None, hyperparameters: Mapping[str, float]
 ) -> tuple[Way, dict[str, float], dict[str, FloatArray]]:
     """The way, its detector's hyperparameters, and what it is given besides."""
@@ -305,77 +302,6 @@ def split_text(
     return "".join(parts[:first]), parts[first:last], "".join(parts[last:])
 
 
-def typical_pair(labels: ArrayLike, scores: ArrayLike, quantile: float = 0.5) -> tuple[int, int]:
-    """The member and the non-member whose score is at a quantile of its class, by default the median.
-
-    Between two texts it is the lower one. Chosen by a rule, so that nobody picks an example. ValueError for a quantile
-    outside [0, 1].
-    """
-    if not 0 <= quantile <= 1:
-        raise ValueError(f"a quantile lies in [0, 1], got {quantile}")
-    labels, scores = np.asarray(labels), np.asarray(scores)
-    pair = []
-    for label in (1, 0):
-        texts = np.flatnonzero(labels == label)
-        by_score = texts[np.argsort(scores[texts], kind="stable")]
-        pair.append(int(by_score[int(quantile * (len(texts) - 1))]))
-    return pair[0], pair[1]
-
-
-def ranks(scores: ArrayLike) -> NDArray[np.int64]:
-    """Each text's rank by score, 1 for the one most likely a member; ties share the better rank."""
-    from scipy.stats import rankdata
-
-    return rankdata(-np.asarray(scores), method="min").astype(np.int64)
-
-
-def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Result]:
-    """The share of a text's tokens in each shade of the legend: its mean over members, over non-members, and the
-    difference, with percentile bootstrap intervals over texts.
-
-    Rows are the legend's words, the metric names the way. What one strip seems to show, all texts are asked here.
-    """
-    way, options, given = _resolve(inputs.stats, by, _frequency(inputs, by), hyperparameters)
-    names = [*way.levels, way.unshaded] if way.unshaded else list(way.levels)
-    shares = np.zeros((len(inputs.labels), len(names)))
-    for i, row in enumerate(inputs.stats):
-        levels = [len(way.levels) if level is None else level for level in way.see(row, **options, **given)[0]]
-        shares[i] = np.bincount(levels, minlength=len(names)) / len(levels)
-    classes = {"members": shares[inputs.labels == 1], "non-members": shares[inputs.labels == 0]}
-    means = {name: of_class.mean(0) for name, of_class in classes.items()}
-    resampled = {
-        name: resamples(len(of_class), seed=int(name == "members")) @ of_class / len(of_class)
-        for name, of_class in classes.items()
-    }
-    for values in (means, resampled):
-        values["difference"] = values["members"] - values["non-members"]
-    results = []
-    for column, of_column in resampled.items():
-        ends = np.quantile(of_column, [0.025, 0.975], axis=0)
-        for name, mean, low, high in zip(names, means[column], *ends, strict=True):
-            interval = Interval(float(mean), float(low), float(high))
-            results.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
-    return results
-
-
-def score_table(
-    views: Mapping[str, Mapping[str, TokenView]], texts: Mapping[str, int], scores: Mapping[str, FloatArray]
-) -> pd.DataFrame:
-    """One row a text: its score, rank among all texts' `scores`, and how many tokens count, under each way's detector.
-
-    {way: {text: view}}, {text: its number}, {detector: (N,) scores}.
-    """
-    cells: dict[str, dict[str, str]] = {}
-    for by, of_texts in views.items():
-        detector = WAYS[by].detector
-        label, place_of = DETECTORS[detector].label, ranks(scores[detector])
-        for name, view in of_texts.items():
-            row, place = cells.setdefault(name, {}), place_of[texts[name]]
-            row[f"{label}: score (rank of {len(place_of)})"] = f"{_number(view.score, 4)} ({place})"
-            row[f"{label}: tokens that count"] = f"{view.n_counted} of {len(view.tokens)}"
-    return text_table(cells, "Both texts' scores, ranks, and how many tokens count")
-
-
 def _numbers(row: TokenRow, texts: Sequence[str]) -> list[str]:
     """Each token's numbers in words."""
     log_prob, entropy = row.log_prob.astype(np.float64), row.entropy.astype(np.float64)
@@ -386,14 +312,14 @@ def _numbers(row: TokenRow, texts: Sequence[str]) -> list[str]:
         if not text:
             shown = f"goes on with “{in_signs(before)}”" if before else "no character"
         before = text[-1:] or before
-        parts = [shown, f"log p {_number(log_prob[j], 2)} nats", f"p {np.exp(log_prob[j]):.3g}"]
+        parts = [shown, f"log p {number(log_prob[j], 2)} nats", f"p {np.exp(log_prob[j]):.3g}"]
         if np.isfinite(entropy[j]):
-            parts += [f"entropy {_number(entropy[j], 2)} nats", f"z {_number(z[j], 2)}"]
+            parts += [f"entropy {number(entropy[j], 2)} nats", f"z {number(z[j], 2)}"]
         labels.append(", ".join(parts))
     return labels
 
 
-def _number(x: float, digits: int) -> str:
+def number(x: float, digits: int) -> str:
     return f"{x:.{digits}f}".replace("-", "−")
 
 
@@ -414,7 +340,7 @@ def page(title: str, texts: Mapping[str, Sequence[TokenView]], notes: Iterable[s
 
 
 def _macros() -> Any:
-    return macros("token_view.html", show=show, long_token=LONG_TOKEN, most_left_out=LEFT_OUT)
+    return macros(Path(__file__).with_suffix(".html"), show=show, long_token=LONG_TOKEN, most_left_out=LEFT_OUT)
 
 
 def show(text: str) -> Markup:
