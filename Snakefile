@@ -1,5 +1,5 @@
 # The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
-# What the rules do is in mialib/book/jobs.py, what a page takes in mialib/book/build.py. Snakemake knows what is stale:
+# What the rules do is in book/replication/pipeline/jobs.py, what a page takes in book/replication/pipeline/needs.py. Snakemake knows what is stale:
 # inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
 from glob import glob
@@ -12,10 +12,10 @@ ONLY = (config.get("only") or "").split()  # models, benchmarks or pages of the 
 os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from mialib.book import build, jobs
-from mialib.book.profile import PAPER_TABLE, load_profile
+from replication.pipeline import needs as build, jobs
+from replication.profile import PAPER_TABLE, load_profile
 from mialib.lab.corpora import corpora_of
-from mialib.book.code import code_hash
+from replication.pipeline.code import code_hash
 from mialib.store import hash_of
 from mialib.versions import versions_of
 
@@ -25,7 +25,7 @@ STORED = "data/lab/SHA256SUMS"  # it changes with each file of the stored lab
 
 COLUMNS = {}
 if ONLY or any(page.notebook == PAPER_TABLE for page in profile.notebooks.values()):
-    from mialib.book import paper_tables
+    from replication.studies import paper_tables
 
     COLUMNS = {
         (page, paper_tables.file_name(name)): (name, column)

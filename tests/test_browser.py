@@ -23,7 +23,7 @@ import pytest
 from IPython.display import Markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from mialib.book import results, tables
+from replication import results, tables
 from mialib.store import ROOT
 
 BOOK = Path(os.environ.get("MIALIB_BOOK") or ROOT / "build" / "lab" / "book" / "_build" / "html")

@@ -20,8 +20,8 @@ from bs4 import BeautifulSoup
 from faults import answers
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from mialib.book import ranking
-from mialib.book.profile import load_profile
+from replication.studies import ranking
+from replication.profile import load_profile
 from mialib.store import ROOT
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ PROFILE = {
     ],
 }
 DRAWN = """
-from mialib.book import figures, pages, results
+from replication import figures, pages, results
 figures.use_style()
 [inputs] = pages.load_columns(models, benchmarks)
 measured = results.measure(inputs.labels, {"ppl": inputs.stats.n_tokens}, inputs.target.column, ["auc"])
@@ -158,15 +158,15 @@ def test_a_second_build_runs_nothing(built):
 
 
 def test_a_comment_is_no_reason_to_run_anything(built):
-    with built.edited("mialib/book/figures.py", "\n# a comment\n"):
+    with built.edited("book/replication/figures.py", "\n# a comment\n"):
         assert built.left() == set()
 
 
 @pytest.mark.parametrize(
     ("path", "edit", "jobs"),
     [
-        ("mialib/book/figures.py", "\nCOLOR = 'red'\n", {"notebook drawn", "book"}),
-        ("mialib/book/probe_tables.py", "\nk = 1\n", set()),  # the code of other pages
+        ("book/replication/figures.py", "\nCOLOR = 'red'\n", {"notebook drawn", "book"}),
+        ("book/replication/studies/probe_tables.py", "\nk = 1\n", set()),  # the code of other pages
         ("mialib/scoring.py", "\nk = 1\n", {"notebook drawn", "notebook told", "book"}),  # its version is the same
         (
             "mialib/versions.py",

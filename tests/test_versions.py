@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from mialib import blind, calibration, metrics, model_selection
 from mialib.attacks import activations, neighbors, probe, synthetic, unseen
 from mialib.benchmarks import Benchmark
-from mialib.book import claim_tests
+from replication import claim_tests
 from mialib.bootstrap import document_auc_interval
 from mialib.catalog import api, logprobs
 from mialib.catalog.models import load_scorer, load_tokenizer

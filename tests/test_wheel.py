@@ -10,16 +10,16 @@ from importlib.metadata import version
 
 import pytest
 
-from mialib.book.notebooks import read_notebook
+from replication.pipeline.notebooks import read_notebook
 from mialib.store import PACKAGE, ROOT
 
 pytestmark = pytest.mark.slow
 PRINT_CHOICES = """
 import json, os, torch
 from mialib import store
-from mialib.book.claim_tests import load_claims
-from mialib.book.profile import load_profile
-from mialib.book.published import load_published
+from replication.claim_tests import load_claims
+from replication.profile import load_profile
+from replication.published import load_published
 from mialib.catalog.models import pick_dtype, start_token_of
 from mialib.catalog.registry import known_benchmarks, known_models
 from mialib.lab.patents import generate_patents

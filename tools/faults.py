@@ -4,7 +4,7 @@
     python tools/faults.py disk hostile   these groups alone
 
 Each command is `mialib.commands.main` in a process of its own. It is forked from one that has imported torch and
-transformers already (as `mialib.book.jobs` does), so that a kill hits the work and not the imports; the group `start`
+transformers already (as `replication.pipeline.jobs` does), so that a kill hits the work and not the imports; the group `start`
 runs new interpreters. A row counts:
 
     survived     times that nothing below came of the fault, and nothing was lost: no hang, nothing left behind, an end
@@ -161,7 +161,7 @@ class Command:
 def forks() -> multiprocessing.context.BaseContext:
     """Processes are forked from one that has imported what a command needs."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mialib.book.preloaded", "mialib.commands.cli", "mialib.passes.cache"])
+    context.set_forkserver_preload(["replication.pipeline.preloaded", "mialib.commands.cli", "mialib.passes.cache"])
     return context
 
 

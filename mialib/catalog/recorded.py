@@ -9,7 +9,7 @@ benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from
 
 float16 moves an AUC by less than 0.002: most that of SURP, which compares log-probs with a percentile of them and
 entropies with a bound. The texts themselves are not there, so what needs them (Zlib, Lowercase, another length) is not
-applicable. `mialib.book.ladder` makes the files.
+applicable. `replication.studies.ladder` makes the files.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mialib.book import jobs
-from mialib.commands import build
+from replication.pipeline import jobs
+from replication.pipeline import command as build
 
 if TYPE_CHECKING:
     from mialib.passes.inputs import Target
@@ -387,8 +387,8 @@ def notebook(
     computed: Annotated[Path | None, typer.Option(help="a folder of a paper's columns that are computed")] = None,
 ) -> None:
     """Make a page: execute its notebook with the profile's parameters; one that it does not have is an error."""
-    from mialib.book.notebooks import run_notebook
-    from mialib.book.profile import load_profile
+    from replication.pipeline.notebooks import run_notebook
+    from replication.profile import load_profile
 
     results = results or output.with_suffix(".json")
     run_notebook(name, load_profile(), output=output, failed=failed, results=results, computed=computed)
@@ -402,9 +402,9 @@ def report(
     ),
 ) -> None:
     """Write the replication report of a finished build: scope, method, each number with tolerance and verdict."""
-    from mialib.book import report as reports
-    from mialib.book.notebooks import clone
-    from mialib.book.profile import load_profile
+    from replication.pipeline import report as reports
+    from replication.pipeline.notebooks import clone
+    from replication.profile import load_profile
     from mialib.store import atomic_path
 
     clone()
@@ -429,8 +429,8 @@ def student(
     A code cell tagged `exercise` stays as a stub, the one tagged `check` tells whether it is done, and the one tagged
     `solution` is left out, as are solutions in the text, all outputs and all metadata.
     """
-    from mialib.book.notebooks import NOTEBOOKS, clone
-    from mialib.book.student import write_builds
+    from replication.pipeline.notebooks import NOTEBOOKS, clone
+    from replication.pipeline.student import write_builds
 
     clone()
     known = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
@@ -451,9 +451,9 @@ def slides(
     ),
 ) -> None:
     """Write the figures of a finished build as slides, each with its caption: one HTML file that needs no other."""
-    from mialib.book import slides as slide_show
-    from mialib.book.notebooks import clone
-    from mialib.book.profile import load_profile
+    from replication.pipeline import slides as slide_show
+    from replication.pipeline.notebooks import clone
+    from replication.profile import load_profile
     from mialib.store import atomic_path
 
     if pages and lesson:
@@ -489,8 +489,8 @@ def plan(
     only: Annotated[list[str] | None, typer.Argument(help="models, benchmarks or pages; default: all")] = None,
 ) -> None:
     """Say what the papers' tables of the profile take before anything is fetched or run."""
-    from mialib.book.plan import describe, plan_columns, plan_downloads
-    from mialib.book.profile import load_profile
+    from replication.pipeline.plan import describe, plan_columns, plan_downloads
+    from replication.profile import load_profile
 
     _check_stdout_is_open()
     profile = load_profile()
@@ -525,9 +525,10 @@ def record(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
-    from mialib.book import judging, ranking, recorded
-    from mialib.book.claim_tests import load_claims
-    from mialib.book.notebooks import clone
+    from replication import judging, recorded_rows as recorded
+    from replication.studies import ranking
+    from replication.claim_tests import load_claims
+    from replication.pipeline.notebooks import clone
 
     clone()
     of_seeds = seeds or [0, 1, 2]
@@ -542,8 +543,8 @@ def record_lab(
     ] = None,
 ) -> None:
     """Train and score the recorded ladder, where it is not yet in data/recorded/lab/; go on where that broke off."""
-    from mialib.book import ladder
-    from mialib.book.notebooks import clone
+    from replication.studies import ladder
+    from replication.pipeline.notebooks import clone
     from mialib.catalog.recorded import FOLDER
 
     clone()
@@ -582,7 +583,7 @@ def lab_build(
     store: Annotated[bool, typer.Option("--store", help="put what was made into data/lab, for the repository")] = False,
 ) -> None:
     """Deal out the lab's texts and train its models again, and say how they compare with those in data/lab."""
-    from mialib.book import building
+    from replication.pipeline import lab as building
     from mialib.lab.models import lab_recipe
     from mialib.lab.recipes import load_recipes
 
@@ -626,9 +627,9 @@ def construct(
 
     wikimia: Wikipedia's pages about events. patentmia: Chinese patents. arxivmia: abstracts. dolmabook: old books.
     """
-    from mialib.builders import construct as builders
-    from mialib.builders.fetch import Fetcher
-    from mialib.builders.sources import Dates
+    from replication.pipelineers import construct as builders
+    from replication.pipelineers.fetch import Fetcher
+    from replication.pipelineers.sources import Dates
 
     own = {"wikimia": "length", "patentmia": "publications", "arxivmia": "category", "dolmabook": ""}
     given = {"length": length, "publications": publications, "category": category}
@@ -670,8 +671,8 @@ def bench(
     """
     from dataclasses import asdict
 
-    from mialib.book import bench as speed
-    from mialib.book.tables import printed
+    from replication.studies import bench as speed
+    from replication.tables import printed
     from mialib.models import pick_device
     from mialib.store import write_json
 
@@ -695,8 +696,8 @@ def coverage(
     keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
 ) -> None:
     """How often the intervals hold the truth, and set p-values call what they should not: by simulation."""
-    from mialib.book import coverage as simulated
-    from mialib.book.notebooks import clone
+    from replication.studies import coverage as simulated
+    from replication.pipeline.notebooks import clone
 
     if keep:
         clone()

@@ -1,7 +1,7 @@
 """The lab's recipes: how its corpora and models are made, as a profile's YAML file says.
 
 $MIALIB_PROFILE names the file; without it, it is `data/profiles/lab.yml`. The book's part of it is read by
-`mialib.book.profile`.
+`replication.profile`.
 """
 
 from __future__ import annotations

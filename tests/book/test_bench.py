@@ -11,9 +11,9 @@ from page_code import method_of, page_of
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from mialib.book import bench
-from mialib.book.bench import Geometry, forward_flops, logits_bytes, roofline
-from mialib.book.results import load_results
+from replication.studies import bench
+from replication.studies.bench import Geometry, forward_flops, logits_bytes, roofline
+from replication.results import load_results
 from mialib.commands.cli import app
 
 TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND
-from mialib.book import blind_tables, pages
+from replication import blind_tables, pages
 from mialib.bootstrap import at_level
-from mialib.book.published import best_printed, load_published
-from mialib.book.results import Result, load_results
+from replication.published import best_printed, load_published
+from replication.results import Result, load_results
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.commands.cli import app

@@ -6,11 +6,11 @@ import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from mialib.book import build
-from mialib.book.build import needs_of
-from mialib.book.code import import_closure, imported_modules
-from mialib.book.notebooks import NOTEBOOKS, read_notebook, with_values
-from mialib.book.profile import Page, Profile, load_profile
+from replication.pipeline import needs as build
+from replication.pipeline.needs import needs_of
+from replication.pipeline.code import import_closure, imported_modules
+from replication.pipeline.notebooks import NOTEBOOKS, read_notebook, with_values
+from replication.profile import Page, Profile, load_profile
 from mialib.lab import dealing
 from mialib.store import ROOT
 

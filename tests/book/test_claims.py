@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
 
-from mialib.book import claims
-from mialib.book.claim_tests import SeedScores, load_claims
-from mialib.book.judging import judge
+from replication import claims
+from replication.claim_tests import SeedScores, load_claims
+from replication.judging import judge
 from mialib.metrics import Interval, auc
 
 

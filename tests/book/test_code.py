@@ -1,9 +1,9 @@
-"""Which code a page is made by: `mialib.book.code`."""
+"""Which code a page is made by: `replication.pipeline.code`."""
 
 import grimp
 import pytest
 
-from mialib.book import code
+from replication.pipeline import code
 from mialib.catalog.sources import KINDS
 from mialib.store import PACKAGE
 

@@ -8,8 +8,8 @@ from page_code import functions_of, page_of
 from typer.testing import CliRunner
 
 from mialib import auc, auc_interval
-from mialib.book import coverage
-from mialib.book.results import load_results
+from replication.studies import coverage
+from replication.results import load_results
 from mialib.commands.cli import app
 
 

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
-from mialib.book import example_texts, figures, results, tables
+from replication import example_texts, figures, results, tables
 from mialib.commands import token_view
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency

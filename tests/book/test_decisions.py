@@ -11,7 +11,7 @@ from scipy.stats import beta, chi2, combine_pvalues, norm
 matplotlib.use("Agg")
 
 from mialib import calibration
-from mialib.book import decisions as d
+from replication.studies import decisions as d
 from mialib.calibration import decide
 from mialib.metrics import Interval
 

@@ -12,8 +12,8 @@ from page_code import functions_of, method_of, page_of
 matplotlib.use("Agg")
 
 from mialib.benchmarks import Benchmark
-from mialib.book import pages
-from mialib.book.results import load_results
+from replication import pages
+from replication.results import load_results
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import Target, inputs_of

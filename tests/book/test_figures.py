@@ -11,8 +11,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 matplotlib.use("Agg")
 
-from mialib.book import figures, tables
-from mialib.book.results import VERDICTS, Result
+from replication import figures, tables
+from replication.results import VERDICTS, Result
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT

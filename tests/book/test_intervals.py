@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from mialib import auc, auc_interval
-from mialib.book import intervals
-from mialib.book.intervals import document_means, mean_interval, rank_correlation
+from replication import intervals
+from replication.intervals import document_means, mean_interval, rank_correlation
 from mialib.bootstrap import at_level, document_auc_interval
 from mialib.metrics import Interval
 

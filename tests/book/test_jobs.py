@@ -14,9 +14,9 @@ import pytest
 from nbclient.exceptions import DeadKernelError
 from nbformat.v4 import new_code_cell, new_notebook
 
-from mialib.book import jobs
-from mialib.book.notebooks import forked_kernel, run_notebook
-from mialib.book.profile import Profile
+from replication.pipeline import jobs
+from replication.pipeline.notebooks import forked_kernel, run_notebook
+from replication.profile import Profile
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 

@@ -12,14 +12,14 @@ import yaml
 
 from mialib.attacks import probe
 from mialib.attacks.unseen import load_unseen
-from mialib.book import claim_tests, claims, judging, pages
-from mialib.book.claim_tests import Group, SeedScores, judged_texts, load_claims, score_claim
-from mialib.book.judging import judge, judge_on, load_recorded
-from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC
-from mialib.book.profile import load_profile
-from mialib.book.recorded import write_rows
-from mialib.book.results import SMALLEST, UNINFORMATIVE, label_of, verdict
-from mialib.book.tuning import METHODS
+from replication import claim_tests, claims, judging, pages
+from replication.claim_tests import Group, SeedScores, judged_texts, load_claims, score_claim
+from replication.judging import judge, judge_on, load_recorded
+from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC
+from replication.profile import load_profile
+from replication.recorded_rows import write_rows
+from replication.results import SMALLEST, UNINFORMATIVE, label_of, verdict
+from replication.studies.tuning import METHODS
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.recorded import recorded_models, recorded_times
 from mialib.catalog.sources import source_of

@@ -6,7 +6,7 @@ from conftest import random_rows
 from page_code import functions_of
 
 import mialib
-from mialib.book.leaderboard import AHEAD, Board
+from replication.studies.leaderboard import AHEAD, Board
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc_interval, compare_auc
 from mialib.model_selection import stratified_split

@@ -13,10 +13,10 @@ from conftest import random_rows
 from page_code import functions_of, method_of, page_of
 from scipy.stats import norm, rankdata, spearmanr
 
-from mialib.book import example_texts, figures, profile, tables
+from replication import example_texts, figures, profile, tables
 from mialib.commands import token_view
-from mialib.book.intervals import mean_interval
-from mialib.book.results import ONE_SEED, load_results, one_seed_says
+from replication.intervals import mean_interval
+from replication.results import ONE_SEED, load_results, one_seed_says
 from mialib.detectors import detect
 from mialib.lab.models import lab_recipe, member_times
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr

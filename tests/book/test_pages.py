@@ -10,9 +10,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from mialib.book import pages
-from mialib.book.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
-from mialib.book.tables import what_ran
+from replication import pages
+from replication.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
+from replication.tables import what_ran
 
 
 def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():

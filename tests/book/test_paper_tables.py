@@ -15,13 +15,13 @@ from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from page_code import functions_of
 
 from mialib.blind import BLIND
-from mialib.book import paper_tables
+from replication.studies import paper_tables
 from mialib.bootstrap import document_auc_interval
-from mialib.book.paper_tables import Column
-from mialib.book.profile import load_profile
-from mialib.book.published import published_along
-from mialib.book.results import BLIND_PREFIX, Result, load_results
-from mialib.book.tables import literal
+from replication.studies.paper_tables import Column
+from replication.profile import load_profile
+from replication.published import published_along
+from replication.results import BLIND_PREFIX, Result, load_results
+from replication.tables import literal
 from mialib.catalog.hub import Unavailable
 from mialib.detectors import detect
 from mialib.metrics import auc, auc_interval

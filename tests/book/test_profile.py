@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from mialib.book.profile import load_profile
+from replication.profile import load_profile
 from mialib.store import ROOT
 
 SMALL = {"name": "small", "corpora": {}, "models": {}, "landing": {"page": "index"}, "book": []}

@@ -14,8 +14,9 @@ import pytest
 from page_code import functions_of
 from scipy.stats import norm, t
 
-from mialib.book import ranking, recorded
-from mialib.book.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
+from replication.studies import ranking
+from replication import recorded_rows as recorded
+from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
 from mialib.detectors import DETECTORS, Option
 from mialib.metrics import auc, compare_auc_over_seeds
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
@@ -477,7 +478,7 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
 def test_one_command_records_both_files(monkeypatch):
     from typer.testing import CliRunner
 
-    from mialib.book import judging
+    from replication import judging
     from mialib.commands.cli import app
 
     written = []

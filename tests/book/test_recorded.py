@@ -10,10 +10,11 @@ import yaml
 from conftest import random_rows
 from typer.testing import CliRunner
 
-from mialib.book import judging, ladder
-from mialib.book.blind_tables import leak_note
-from mialib.book.claim_tests import Claims
-from mialib.book.pages import times_known
+from replication import judging
+from replication.studies import ladder
+from replication.blind_tables import leak_note
+from replication.claim_tests import Claims
+from replication.pages import times_known
 from mialib.catalog import recorded as files
 from mialib.catalog.models import count_parameters, load_model
 from mialib.commands.cli import app

@@ -5,7 +5,7 @@ from page_code import functions_of, page_of
 
 matplotlib.use("Agg")
 
-from mialib.book.results import DASH, load_results
+from replication.results import DASH, load_results
 from mialib.catalog.registry import known_benchmarks, known_models
 
 

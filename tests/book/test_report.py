@@ -5,11 +5,11 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from mialib.book import report
-from mialib.book.claim_tests import load_claims
-from mialib.book.claims import VERDICT
-from mialib.book.profile import load_profile
-from mialib.book.results import VERDICTS, Result
+from replication.pipeline import report
+from replication.claim_tests import load_claims
+from replication.claims import VERDICT
+from replication.profile import load_profile
+from replication.results import VERDICTS, Result
 from mialib.commands.cli import app
 from mialib.metrics import Interval
 from mialib.store import ROOT, write_json

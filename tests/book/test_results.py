@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mialib.book import results, tables
+from replication import results, tables
 from mialib.bootstrap import document_auc_interval
-from mialib.book.published import printed
-from mialib.book.results import compare, measure, needs_more, save
+from replication.published import printed
+from replication.results import compare, measure, needs_more, save
 from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import score_all
 from mialib.store import ROOT

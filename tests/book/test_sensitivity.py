@@ -17,9 +17,9 @@ matplotlib.use("Agg")
 from mialib import metrics
 from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.attacks.unseen import unseen_texts
-from mialib.book import sensitivity
-from mialib.book.other_passes import other_statistics
-from mialib.book.sensitivity import NotApplicable, Setup, Texts
+from replication.studies import sensitivity
+from replication.studies.other_passes import other_statistics
+from replication.studies.sensitivity import NotApplicable, Setup, Texts
 from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
@@ -390,7 +390,7 @@ def test_the_other_pass_reads_the_tokens_that_scoring_reads_and_is_kept(inputs, 
         np.testing.assert_allclose(stats["unweighted"][i].log_prob, row.log_prob, atol=1e-4)
         np.testing.assert_allclose(stats["bfloat16"][i].log_prob, row.log_prob, rtol=0.02, atol=0.1)
     assert set(stats) == set(other_statistics(model, texts[:1], OTHER)) == set(OTHER)
-    monkeypatch.setattr("mialib.book.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr("replication.studies.other_passes.load_scorer", lambda *_: pytest.fail("run again"))
     other_statistics(model, texts, OTHER)
     edited = OTHER | {"unweighted": lambda logits, targets: 3 * (logits.mean(-1),)}
     with pytest.raises(pytest.fail.Exception, match="run again"):

@@ -7,8 +7,8 @@ import pytest
 from test_browser import FLAGS
 from typer.testing import CliRunner
 
-from mialib.book import slides
-from mialib.book.profile import load_profile
+from replication.pipeline import slides
+from replication.profile import load_profile
 from mialib.commands.cli import app
 from mialib.store import ROOT, write_json
 
@@ -75,7 +75,7 @@ def test_an_unknown_lesson_or_page_is_told(monkeypatch):
 
 def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(page, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    monkeypatch.setattr("mialib.book.notebooks.clone", lambda: tmp_path)
+    monkeypatch.setattr("replication.pipeline.notebooks.clone", lambda: tmp_path)
     for name, title in (("claims", "Claims"), ("index", "Start")):
         write_json(
             tmp_path / "book" / "pages" / f"{name}.ipynb",

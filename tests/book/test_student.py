@@ -9,8 +9,8 @@ import pytest
 from page_code import compiled, functions_of
 from typer.testing import CliRunner
 
-from mialib.book.profile import load_profile
-from mialib.book.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
+from replication.profile import load_profile
+from replication.pipeline.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
 from mialib.commands.cli import app
 from mialib.store import ROOT
 

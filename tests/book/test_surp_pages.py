@@ -10,7 +10,7 @@ from page_code import functions_of, method_of, page_of
 matplotlib.use("Agg")
 
 from mialib.benchmarks import Benchmark
-from mialib.book.results import load_results, needs_more
+from replication.results import load_results, needs_more
 from mialib.detectors import detect, surp_grid
 from mialib.lab.corpora import overlaps
 from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval

@@ -10,7 +10,7 @@ import pytest
 from docutils import nodes
 from docutils.utils import new_document
 
-from mialib.book import theme
+from replication.pipeline import theme
 
 PAGE = """<html lang="en" data-content_root="./" data-theme="auto">
 <head><script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>

@@ -13,7 +13,7 @@ from conftest import TEXTS, made_inputs, made_row, make_tokenizer
 from tokenizers import processors
 from typer.testing import CliRunner
 
-from mialib.book import example_texts
+from replication import example_texts
 from mialib.commands import token_view
 from mialib.catalog.models import Scorer
 from mialib.commands.cli import app

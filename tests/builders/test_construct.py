@@ -14,9 +14,9 @@ import web
 from tenacity import wait_none
 from typer.testing import CliRunner
 
-from mialib.builders import construct, fetch, sources
-from mialib.builders.fetch import Fetcher
-from mialib.builders.sources import (
+from replication.pipelineers import construct, fetch, sources
+from replication.pipelineers.fetch import Fetcher
+from replication.pipelineers.sources import (
     Dates,
     LeftOut,
     Page,

@@ -30,8 +30,8 @@ from transformers import PreTrainedTokenizerFast
 
 import mialib
 from mialib import TokenStats
-from mialib.book.results import measure
-from mialib.book.tables import what_ran
+from replication.results import measure
+from replication.tables import what_ran
 from mialib.catalog import api, retries
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.replies import line_of, read_lines
@@ -862,8 +862,8 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
 
 @pytest.mark.slow
 def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
-    from mialib.book.notebooks import run_notebook
-    from mialib.book.profile import Profile
+    from replication.pipeline.notebooks import run_notebook
+    from replication.profile import Profile
     from mialib.store import ROOT
 
     def run(model):

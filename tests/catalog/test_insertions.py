@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mialib
-from mialib.book.pages import times_inserted
+from replication.pages import times_inserted
 from mialib.passes.inputs import Target, load_inputs
 
 ROWS = [("Never inserted", 0), ("Inserted once", 1), ("Inserted often", 64), ("Not either", 0)]

@@ -430,7 +430,7 @@ def test_reading_parquet_starts_no_thread_that_could_crash_a_command_which_ends_
 def test_a_page_made_by_hand_says_where_its_results_are(given, results, monkeypatch):
     asked = {}
     monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    monkeypatch.setattr("mialib.book.notebooks.run_notebook", lambda *_, **options: asked.update(options))
+    monkeypatch.setattr("replication.pipeline.notebooks.run_notebook", lambda *_, **options: asked.update(options))
     run = CliRunner().invoke(app, ["notebook", "claims", "out.ipynb", *given])
     assert run.stdout == f"out.ipynb; its results: {results}\n" and str(asked["results"]) == results
 

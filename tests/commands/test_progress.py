@@ -8,8 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from mialib.book import build as planning
-from mialib.commands import build
+from replication.pipeline import needs as planning
+from replication.pipeline import command as build
 
 NAMES = ["notebook registry", "notebook two_sources", "book"]
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from mialib import Scorer
-from mialib.book import building
+from replication.pipeline import lab as building
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.commands.cli import app
 from mialib.lab import corpora, dealing, docstrings, models, stored

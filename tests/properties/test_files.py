@@ -15,8 +15,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mialib.book.claim_tests import Claims
-from mialib.book.profile import Profile
+from replication.claim_tests import Claims
+from replication.profile import Profile
 from mialib.catalog import corpora
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.registry import KnownBenchmark, KnownModel

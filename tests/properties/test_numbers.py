@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mialib
 from mialib.batches import token_batches
 from mialib.calibration import rank_sum_p
-from mialib.book.pages import numbers, whole_numbers
+from replication.pages import numbers, whole_numbers
 from mialib.calibration import decide, n_needed, p_values, set_p_value
 from mialib.detectors import DETECTORS, SMALLEST_VARIANCE, lowest_indices, lowest_mean, surp_grid
 from mialib.frequency import TokenFrequency

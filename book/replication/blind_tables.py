@@ -1,0 +1,213 @@
+"""Does a benchmark leak? Blind baselines next to its detectors, marked where they separate the classes better.
+
+A blind baseline (`mialib.blind`) sees the texts and no model. Where it does better than every detector, nothing shows
+that the detectors' AUC is of membership.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mialib.benchmarks import Benchmark
+from mialib.blind import BLIND, N_FOLDS
+from replication.published import best_printed
+from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
+from replication.tables import METRIC_LABELS, text_table
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.recorded import recorded_baselines
+from mialib.catalog.sources import source_of
+from mialib.passes.leaks import by_domain, is_above_chance, measure_leaks
+from mialib.store import DATA, version
+from mialib.text import count_copies
+from mialib.versions import versions_of
+
+LEAKS = "†"
+RECORDED = DATA / "recorded" / "blind.json"
+RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
+
+
+def measure_blind(
+    benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
+) -> list[Result]:
+    """Blind baselines on a benchmark, a row each.
+
+    Of a recorded model's benchmark, whose texts are not here, their AUCs were recorded with what the model made of them.
+    """
+    if not source_of(benchmark.name).has_texts:
+        aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
+        return [Result(**fields | {"column": column}) for fields in aucs]
+    return [
+        Result.of(row=BLIND_PREFIX + of.label, column=column, metric=of.metric, interval=of.interval, why=of.why)
+        for of in measure_leaks(benchmark, metrics, kinds)
+    ]
+
+
+def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchmark]) -> list[Result]:
+    """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
+
+    Marked where one's estimate is above the best detector's of its column and it is surely above chance.
+    """
+    detected, found = list(detected), []
+    for column, benchmark in benchmarks.items():
+        metrics = [name for name in BOTH if any(r.column == column and r.metric == name for r in detected)]
+        found += measure_blind(benchmark, column, metrics) if metrics else []
+    return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in found]
+
+
+def _beats(result: Result, detected: Iterable[Result]) -> bool:
+    beside = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
+    if result.ours is None or beside is None:
+        return False
+    return result.ours > beside.ours and is_sure(result)
+
+
+def is_sure(result: Result) -> bool:
+    """Whether a baseline is surely above chance, as one of several that are looked at."""
+    return result.interval is not None and is_above_chance(result.metric, result.interval)
+
+
+def highest(results: Iterable[Result]) -> Result | None:
+    """The result of the highest estimate; None where none has one."""
+    return max((r for r in results if r.ours is not None), key=lambda r: r.ours, default=None)
+
+
+def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
+    """In how many columns a blind baseline's AUC beats the best detector's, and where one tells members without beating
+    it, in Markdown.
+    """
+    detected, baselines = ([r for r in of if r.metric == "auc"] for of in (detected, baselines))
+    columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
+    if not columns:
+        return "No blind baseline could be fitted: there are too few texts."
+    beaten, told = [], []
+    for name in columns:
+        best, of_column = highest(r for r in detected if r.column == name), [r for r in baselines if r.column == name]
+        marked = highest(r for r in of_column if r.marker == LEAKS)
+        if blind := marked or highest(filter(is_sure, of_column)):
+            of_best = f", the best detector {best.row} {best.interval}" if best else ""
+            (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
+    if beaten:
+        said = (
+            f"{LEAKS} **In {len(beaten)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
+            "detector.** What a detector measures there need not be membership (estimates are compared; the intervals "
+            "say how sure each is):\n\n" + "\n".join(beaten)
+        )
+    else:
+        blind = highest(baselines)
+        said = (
+            f"**In none of the {len(columns)} columns does a blind baseline both beat every detector and lie surely "
+            f"above chance.** The highest is {name_of(blind)} with {blind.interval} (`{blind.column}`)."
+        )
+    if told:
+        said += (
+            f"\n\n**In {len(told)} of {len(columns)} columns a blind baseline is surely above chance, though not above "
+            "every detector.** The texts alone tell members there, so an AUC says little of membership:"
+            "\n\n" + "\n".join(told)
+        )
+    return said
+
+
+def leak_note(names: Iterable[str]) -> str:
+    """Whether the members of each benchmark, by name or file, can be told without any model, in Markdown.
+
+    It is of whole texts, whatever a page cuts them to: a property of the benchmark, computed once and kept.
+    """
+    lines = []
+    for name in dict.fromkeys(names):
+        benchmark = load_benchmark(name)
+        baselines = measure_blind(benchmark, name, ["auc"])
+        if (best := highest(baselines)) is None:
+            said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
+        elif blind := highest(filter(is_sure, baselines)):
+            said = (
+                f"**`{name}` leaks**: {name_of(blind)}, which sees the texts and no model, tells its members with an "
+                f"AUC of {blind.interval}. So an AUC on it says little of membership."
+            )
+        else:
+            said = (
+                f"`{name}`: none of {len(baselines)} baselines that see the texts and no model tells its members "
+                f"surely; the highest AUC is {best.interval} ({name_of(best)})."
+            )
+        if copies := count_copies(benchmark.texts):
+            said += f" Copies of others among its {len(benchmark)} texts: {copies}, so all intervals are too narrow."
+        lines.append(f"- {said}")
+    return "\n".join(lines)
+
+
+def name_of(result: Result) -> str:
+    """A blind baseline's name."""
+    return result.row.removeprefix(BLIND_PREFIX)
+
+
+# --- the published benchmarks ---
+
+
+def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:
+    """A benchmark by name or file, and each of its domains where it has several; and what was measured."""
+    benchmark = load_benchmark(name)
+    results = [result for part in by_domain(benchmark) for result in measure_blind(part, part.name)]
+    return results, {
+        "benchmark": name,
+        "revision": benchmark.revision,
+        "members": int(benchmark.labels.sum()),
+        "non_members": int((1 - benchmark.labels).sum()),
+        "folds": N_FOLDS,
+        "versions": versions_of("blind"),
+        "scikit-learn": version("scikit-learn"),
+    }
+
+
+def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[str, Any]]]:
+    """The blind baselines of benchmarks; what was recorded of one that can't be had here, which its provenance says."""
+    recorded, provenance = _recorded(RECORDED)
+    results, sources = [], []
+    for name in names:
+        try:
+            found, source = measure_parts(name)
+            how = "measured here"
+        except Unavailable:
+            found, source = _of(name, recorded), provenance.get(name, {"benchmark": name})
+            is_older = source.get("versions") != versions_of("blind")
+            how = f"recorded{' by another version' if is_older else ''}" if found else "not to be had here"
+        results, sources = [*results, *found], [*sources, source | {"how": how}]
+    return results, sources
+
+
+def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
+    """Measure benchmarks and write what the book shows where their texts can't be had; what is recorded of others
+    stays."""
+    results, provenance = _recorded(path)
+    for name in names:
+        measured, source = measure_parts(name)
+        of_name = _of(name, results)
+        results = [*(result for result in results if result not in of_name), *measured]
+        provenance[name] = source
+    save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
+
+
+def _recorded(path: Path) -> tuple[list[Result], dict[str, dict[str, Any]]]:
+    if not path.is_file():
+        return [], {}
+    return load_results(path), {p["benchmark"]: p for p in json.loads(path.read_text())["provenance"]}
+
+
+def _of(name: str, results: Iterable[Result]) -> list[Result]:
+    return [result for result in results if result.column.split(", ")[0] == name]
+
+
+def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
+    """One row a benchmark: each blind baseline, and the best AUC that a paper prints of any detector on it."""
+    rows: dict[str, dict[str, str]] = {}
+    for result in (r for r in results if r.metric == metric):
+        rows.setdefault(result.column, {})[name_of(result)] = str(result)
+    for name, row in rows.items():
+        if metric == "auc" and (printed := best_printed(name)):
+            row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
+    return text_table(rows, f"{METRIC_LABELS[metric]} of blind baselines [95% interval]").fillna(DASH)

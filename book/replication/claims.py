@@ -1,0 +1,265 @@
+"""The papers' claims as tables: `verdicts` of a page's models, and all of them. `replication.judging` judges them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from IPython.display import Markdown
+from pandas.io.formats.style import Styler
+
+from replication.claim_tests import Change, Claim, Claims, Side
+from replication.figures import Tested
+from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
+from replication.pages import as_list
+from replication.published import PAPERS
+from replication.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
+from replication.tables import METRIC_LABELS, cards, small
+from mialib.detectors import symbol
+from mialib.detectors import DETECTORS
+from mialib.metrics import Comparison, Interval
+from mialib.passes.inputs import Target
+
+OTHERS = "Claims of others"
+LEADS = {
+    "supported": "is ahead of",
+    "not supported": "is behind",
+    NO_DIFFERENCE: "is level with",
+    "inconclusive": "is not told apart from",
+}
+VERDICT = "verdict"  # the metric of a result that is one in words
+
+
+def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
+    """The claims with these ids over all training seeds, in the settings of a page's models.
+
+    A sentence where no claim is tested on them. ValueError for an unknown id.
+    """
+    if judgements := judge_on(as_list(models), ids):
+        return claims_table(judgements)
+    return Markdown("No claim of `data/claims.yml` is tested on these models; the book's own page has the lab's.")
+
+
+def claims_table(judgements: Sequence[Judgement]) -> Styler:
+    """One row a claim and setting: published, where and what is tested, ours over the training seeds, verdict."""
+    rows, printed = [], ""
+    for j in judgements:
+        sides = [side if isinstance(side, str) else _describe(side, j.setting, j.place) for side in j.claim.against]
+        pairs = zip(j.comparisons, sides, j.claim.against, j.below_published, strict=True)
+        found = [
+            f"{three_digits(c.difference)} against {name}"
+            + (f" (below the published {side.effect:+g})" if below else "")
+            for c, name, side, below in pairs
+        ]
+        differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
+        expected = "" if j.claim.margin is None else f" (expected within ±{j.claim.margin:g})"
+        metric = "" if j.claim.metric == "auc" else f"{METRIC_LABELS[j.claim.metric]} of "
+        is_new, printed = j.claim.id != printed, j.claim.id
+        rows.append(
+            {
+                "claim": f"{_stated(j.claim)} ({j.claim.paper}; test fixed {_fixed(j.claim)})" if is_new else "",
+                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
+                "where": _describe_place(j),
+                "difference of AUC (or TPR) [95% interval]": f"{metric}{_describe(j.claim.a, j.setting, j.place)}:"
+                f"{differences}{expected}",
+                "published": j.claim.published if is_new else "",
+            }
+        )
+    return cards(
+        pd.DataFrame(rows), "Each claim's tests: verdict, difference with its interval, and what is published."
+    )
+
+
+def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
+    """The tests as they stand (no former ones) by the paper whose claim they are of, in the book's order."""
+    groups: dict[str, list[Judgement]] = {name: [] for name in (*PAPERS.values(), OTHERS)}
+    for j in judgements:
+        if not j.claim.former_of:
+            groups[PAPERS.get(j.claim.paper, OTHERS)].append(j)
+    return {name: of for name, of in groups.items() if of}
+
+
+def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:
+    """What `figures.forest` draws: {claim: {setting: its test}}.
+
+    Of a claim against several others it is the difference that speaks most against it, and the row says of how many.
+    """
+    rows: dict[str, dict[str, Tested]] = {}
+    for j in judgements:
+        if (worst := _worst(j.claim, j.comparisons)) is not None:
+            n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
+            metric = "" if j.claim.metric == "auc" else ", TPR"
+            rows.setdefault(j.claim.claim, {})[f"{j.setting}{metric}{n}"] = Tested(worst, j.verdict, j.claim.margin)
+    return rows
+
+
+def side_aucs(stated: Claims, claim_id: str, setting: str) -> dict[str, Interval]:
+    """The AUC of each side of a test over all training seeds, by what the side is: side a first, chance left out."""
+    [claim] = [claim.at(setting) for claim in stated.claims if claim.id == claim_id and setting in claim.where]
+    labels, seeds, _ = seeds_of(stated, claim, setting)
+    place = stated.settings[setting]
+    pairs = zip(claim.sides, aucs_of(labels, seeds), strict=True)
+    return {_describe(side, setting, place): auc for side, auc in pairs if not isinstance(side, str)}
+
+
+def difference_of(judgements: Sequence[Judgement], claim_id: str, setting: str) -> Interval:
+    """The difference that a test found; of several the one that speaks most against its claim."""
+    [judgement] = [j for j in judgements if (j.claim.id, j.setting) == (claim_id, setting)]
+    return _worst(judgement.claim, judgement.comparisons)
+
+
+def three_digits(interval: Interval) -> str:
+    """An interval in a sentence or a claim's row: its verdict says on which side of 0 an end lies that rounds to 0."""
+    estimate, low, high = (f"{round(x, 3) + 0.0:.3f}" for x in (interval.estimate, interval.low, interval.high))
+    return f"{estimate} [{low}, {high}]"
+
+
+def leads(difference: Interval) -> str:
+    """How one detector stands to another, in the words of a sentence: "is ahead of", by the rule of the verdicts."""
+    return LEADS[verdict(difference, matters=SMALLEST)]
+
+
+def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
+    """One row a change of a test or of the rule: when, what, why, what had been seen, and verdicts before and after.
+
+    The rule "no difference that matters" changes the verdict of every test that the last rows name.
+    """
+    said = {(j.claim.id, j.setting): j.verdict for j in judgements}
+    rows = [_changed("all claims", change) for change in stated.history]
+    for claim in stated.claims:
+        for change in claim.history:
+            replaced = [former for former in claim.former() if former.history == (change,)]
+            before = [f"{name}: {said.get((f.id, name), DASH)}" for f in replaced for name in f.where]
+            after = [f"{name}: {said.get((claim.id, name), DASH)}" for name in claim.where]
+            rows.append(_changed(claim.id, change, before, after))
+    by_rule = [j for j in judgements if j.verdict != j.plain_verdict]
+    rows += [
+        {
+            "claim": f"{j.claim.id}, {j.setting}",
+            "what changed": "its verdict, without and with the smallest difference that matters",
+            "verdict before": j.plain_verdict,
+            "verdict now": j.verdict,
+        }
+        for j in by_rule
+    ]
+    caption = "Each change of a test or of the rule, with the verdicts before and after it."
+    return small(pd.DataFrame(rows).fillna(""), caption).hide(axis="index")
+
+
+def untested_table(stated: Claims) -> Styler:
+    """The claims of the papers that no test here is of, and why."""
+    rows = [
+        {"paper": one.paper, "claim": one.claim, "published": one.published, "why": one.why} for one in stated.untested
+    ]
+    table = pd.DataFrame(rows).rename(columns={"why": "why it is not tested here"})
+    return small(table, "The papers' claims that no test of this book is of.").hide(axis="index")
+
+
+def summary(judgements: Sequence[Judgement]) -> str:
+    """How many verdicts of each kind, and which recorded seeds are left out; Markdown."""
+    now = [j for j in judgements if not j.claim.former_of]
+    counts = Counter(j.verdict for j in now)
+    of_each = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+    n_seeds = [len(j.seeds) for j in judgements]
+    seeds = " to ".join(map(str, sorted({min(n_seeds), max(n_seeds)})))
+    n_former = len(judgements) - len(now)
+    run_too = f"{n_former} former tests are" if n_former > 1 else "One former test is"
+    former = f" {run_too} run too, of claims whose test was changed." if n_former else ""
+    n_of = [len(j.comparisons) for j in now]
+    joined = f" They make {sum(n_of)} comparisons, at most {max(n_of)} each." if sum(n_of) > len(now) else ""
+    text = f"**{len(now)} tests**: {of_each}.{joined}{former} Training seeds behind each: {seeds}."
+    lines = [f"- {j.claim.id}, {j.setting}, {why}" for j in judgements for why in j.left_out]
+    return "\n".join([text, "", "Recorded seeds that are left out:", "", *lines] if lines else [text])
+
+
+def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
+    """Every comparison of every claim as a result, and the verdict of each claim in each setting as one in words."""
+    differences = [
+        Result.of(
+            row=j.claim.id,
+            column=f"{j.setting}, comparison {i}",
+            metric=f"{j.claim.metric}_difference",
+            interval=c.difference,
+        )
+        for j in judgements
+        for i, c in enumerate(j.comparisons)
+    ]
+    return differences + [
+        Result.of(row=j.claim.id, column=j.setting, metric=VERDICT, interval=None, why=j.verdict) for j in judgements
+    ]
+
+
+def _said(judgement: Judgement) -> str:
+    """The verdict, and what stands beside it."""
+    before = f" (without the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
+    return f"{judgement.verdict}{_decided_by(judgement)}{before}"
+
+
+def _decided_by(j: Judgement) -> str:
+    """Of several comparisons those that make a claim fail, by what side a is compared with."""
+    if len(j.comparisons) == 1 or j.verdict not in ("not supported", NO_DIFFERENCE):
+        return ""
+    pairs = zip(j.claim.against, verdicts_of(j.claim, j.comparisons), strict=True)
+    sides = [s if isinstance(s, str) else _describe(s, j.setting, j.place) for s, says in pairs if says == j.verdict]
+    return f" against {', '.join(sides)}"
+
+
+def _stated(claim: Claim) -> str:
+    """A claim's sentence; that of a former test says so."""
+    return f"Former test, until {claim.history[0].date}: {claim.claim}" if claim.former_of else claim.claim
+
+
+def _fixed(claim: Claim) -> str:
+    """When a test was fixed, and when it was changed."""
+    dates = ", ".join(str(change.date) for change in claim.history)
+    return claim.fixed + f"; history: {dates}" * bool(dates and not claim.former_of)
+
+
+def _changed(claim: str, change: Change, before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[str, str]:
+    return {
+        "claim": claim,
+        "date": str(change.date),
+        "what changed": change.what,
+        "why": change.why,
+        "what had been seen": change.seen,
+        "verdict before": "\n".join(before),
+        "verdict now": "\n".join(after),
+    }
+
+
+def _worst(claim: Claim, comparisons: Sequence[Comparison]) -> Interval | None:
+    """The difference farthest from what a claim expects: the lowest, or, where equality is expected, from 0."""
+    differences = [comparison.difference for comparison in comparisons]
+    far = (lambda d: -abs(d.estimate)) if claim.expect == "equivalent" else (lambda d: d.estimate)
+    return min(differences, key=far, default=None)
+
+
+def _describe_place(judgement: Judgement) -> str:
+    """A setting's name, model and benchmark, and the groups of texts where a test is not of members and non-members."""
+    claim, place = judgement.claim, judgement.place
+    model = claim.a.model.get(judgement.setting, place.model)
+    groups = [
+        f"{group.of} of part {group.group[0]} of {group.group[1]}" if group.group else group.of
+        for group in (claim.positive, claim.negative)
+    ]
+    length = f" at {place.n_words} words" if place.n_words else ""
+    of_groups = "" if groups == ["members", "non-members"] else f" ({' − '.join(groups)})"
+    return f"{judgement.setting}: {model} on {place.benchmark}{length}{of_groups}"
+
+
+def _describe(side: Side, setting: str, place: Target) -> str:
+    """What is particular to one side of a comparison, in a few words."""
+    options = side.resolved_options()
+    chosen = ", ".join(symbol(name) for name, value in options.items() if isinstance(value, list))
+    parts = [f"{symbol(name)} = {value:g}" for name, value in options.items() if not isinstance(value, list)]
+    parts += [f"{chosen} chosen on a fifth"] if chosen else []
+    parts += [side.model[setting]] if setting in side.model else []
+    parts += [{"all": "mean over snippets"}.get(side.part, side.part)] if side.part else []
+    parts += [f"{side.n_words[setting]} words"] if setting in side.n_words else []
+    parts += [f"corpus {side.corpus}"] if side.corpus else []
+    parts += [f"from {side.n_training} texts of {side.training}"] if side.training else []
+    parts += [f"{place.n_neighbors} a text"] if side.detector == "neighbor" else []
+    label = "Probe" if side.training else DETECTORS[side.detector].label
+    return label + (f" ({', '.join(parts)})" if parts else "")

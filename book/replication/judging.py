@@ -1,0 +1,211 @@
+"""What the lab says of each claim: verdicts over several training seeds. `replication.claim_tests` gives their scores.
+
+    judge        the verdict of several seeds; judge_one, of those of a test
+    judge_all    of every claim in every setting; judge_on, of those that a page runs
+    record       the scores of several seeds, into `data/recorded/claims.parquet`
+
+A verdict rests on several training seeds, which `mialib record` keeps, each with a hash of its test and of its texts
+and the versions of what scored them. Where one of these is not that of this build, the seed is left out, and the page
+says so. Of a test without a recorded seed 0, one of a file of your own, say, seed 0 is computed. Tables of judgements
+are in `replication.claims`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replication.claim_tests import (
+    CHANCE,
+    CLAIMS_FILE,
+    Claim,
+    Claims,
+    SeedScores,
+    judged_texts,
+    load_claims,
+    scores_of,
+    versions_behind_test,
+)
+from replication.recorded_rows import other_versions, read_rows, weights_of
+from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
+from mialib.catalog.recorded import recorded_models
+from mialib.catalog.sources import source_of
+from mialib.detectors import FloatArray
+from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
+from mialib.passes.inputs import Target
+from mialib.store import DATA
+
+RECORDED_FILE = DATA / "recorded" / "claims.parquet"
+COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}
+WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", "supported")
+SEEDS_OF_A_VERDICT = 3
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the lab says of one claim in one setting."""
+
+    claim: Claim
+    setting: str
+    place: Target
+    seeds: tuple[int, ...]
+    comparisons: tuple[Comparison, ...]  # with each side that a is against; covers texts and seeds
+    verdict: str
+    plain_verdict: str  # the same without a smallest difference that matters, as all were judged before there was one
+    left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
+
+    @property
+    def below_published(self) -> tuple[bool, ...]:
+        """Of each comparison, whether its interval rules out a lead as large as the smallest that the paper prints."""
+        effects = [None if side == CHANCE else side.effect for side in self.claim.against]
+        return tuple(
+            effect is not None and bool(comparison.difference.high < effect)
+            for comparison, effect in zip(self.comparisons, effects, strict=True)
+        )
+
+
+def verdicts_of(claim: Claim, comparisons: Sequence[Comparison], matters: float | None = None) -> list[str]:
+    """What each of a claim's comparisons says by itself; `matters` in place of the claim's own smallest difference."""
+    smallest = (claim.matters or SMALLEST) if matters is None else matters
+    return [verdict(c.difference, claim.margin, smallest) for c in comparisons]
+
+
+def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
+    """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
+
+    def worst(matters: float | None = None) -> str:
+        found = verdicts_of(claim, comparisons, matters)
+        enough = len(seeds) >= SEEDS_OF_A_VERDICT
+        return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
+
+    of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(1 + len(claim.against)))
+    comparisons = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
+    at_chance = _all_at_chance(claim, labels, seeds)
+    return Judgement(
+        claim=claim,
+        setting=setting,
+        place=place,
+        seeds=tuple(s.seed for s in seeds),
+        comparisons=comparisons,
+        verdict=UNINFORMATIVE if at_chance else worst(),
+        plain_verdict=UNINFORMATIVE if at_chance else worst(matters=0),
+    )
+
+
+def aucs_of(labels: Sequence[int], seeds: Sequence[SeedScores]) -> list[Interval]:
+    """Each side's AUC over the training seeds, side a first; like a verdict's, the intervals cover texts and seeds."""
+    return [auc_over_seeds(labels, [seed.scores[i] for seed in seeds]) for i in range(len(seeds[0].scores))]
+
+
+def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
+    """Mean AUC over training seeds, with an interval that covers texts and seeds, in [0, 1].
+
+    `scores` are (N,) of each seed, or (F, N) of each fold to choose on. The interval is that of the comparison with
+    chance, under which all texts tie.
+    """
+    above_chance = compare_auc_over_seeds(labels, scores, [np.zeros_like(of_seed) for of_seed in scores]).difference
+    low, high = max(0.0, 0.5 + above_chance.low), min(1.0, 0.5 + above_chance.high)
+    return Interval(0.5 + above_chance.estimate, low, high, above_chance.level)
+
+
+def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:
+    """Whether a claimed equality is one of sides that tell nothing: each AUC's interval lies in 0.5 ± the margin.
+
+    That is a test of equivalence with chance. An interval that only contains 0.5 would not do: a wide one always does.
+    """
+    if claim.expect != "equivalent" or CHANCE in claim.against:
+        return False
+    if len(seeds) < SEEDS_OF_A_VERDICT:
+        return False
+    near = 0.5 - claim.margin, 0.5 + claim.margin
+    return all(near[0] <= auc.low and auc.high <= near[1] for auc in aucs_of(labels, seeds))
+
+
+def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
+    """What all seeds say of a claim in a setting."""
+    labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
+    return replace(judge(claim, setting, claims.settings[setting], labels, seeds), left_out=tuple(left_out))
+
+
+def seeds_of(
+    claims: Claims, claim: Claim, setting: str, path: Path = RECORDED_FILE
+) -> tuple[NDArray[np.int8], list[SeedScores], list[str]]:
+    """A test's labels, its seeds' scores, and which recorded seeds are left out, each with why."""
+    texts = judged_texts(claims, claim, setting)
+    if not source_of(claims.settings[setting].model).has_texts:
+        known = recorded_models()
+        seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
+        return texts.labels, [scores_of(claims, claim, setting, seed) for seed in sorted(seeds)], []
+    fitting, left_out = [], []
+    for seed, row in load_recorded(claim.id, setting, path):
+        why = ""
+        if row["test"] != claims.test_hash(claim, setting):
+            why = "another test"
+        elif seed.texts != texts.made_of:
+            why = "other texts"
+        elif of_versions := other_versions(row, versions_behind_test(claim)):
+            why = of_versions
+        elif seed.seed == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
+            why = "other weights than those of data/lab"
+        if why:
+            left_out.append(f"seed {seed.seed}: recorded for {why}")
+        else:
+            fitting.append(seed)
+    if 0 not in {seed.seed for seed in fitting}:
+        fitting.insert(0, scores_of(claims, claim, setting))
+    return texts.labels, sorted(fitting, key=lambda seed: seed.seed), left_out
+
+
+def judge_all(claims: Claims, recorded: Path = RECORDED_FILE) -> list[Judgement]:
+    """Every claim in every setting."""
+    return [judge_one(claims, claim, setting, recorded) for claim, setting in claims.tests()]
+
+
+def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
+    """The claims with these ids in the settings of these models: what a page that ran them says over all seeds.
+
+    Empty where the models are others than the claims are tested on. ValueError for an unknown id.
+    """
+    claims = load_claims()
+    if unknown := set(ids) - {claim.id for claim in claims.claims}:
+        raise ValueError(f"{CLAIMS_FILE}: no claim {unknown.pop()!r}")
+    tests = [(claim, name) for claim, name in claims.tests() if (claim.former_of or claim.id) in ids]
+    return [judge_one(claims, *test) for test in tests if claims.settings[test[1]].model in models]
+
+
+# --- recorded seeds ---
+
+
+def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
+    """The scores of all claims' tests under models trained from these seeds: what is recorded.
+
+    Scores are kept, so that a recording that was broken off goes on where it was.
+    """
+    rows = []
+    for seed in seeds:
+        for claim, setting in claims.tests():
+            if not source_of(claims.settings[setting].model).has_texts:
+                continue  # all its seeds are in the repository already
+            logger.info("seed %d: %s, %s", seed, claim.id, setting)
+            scored = scores_of(claims, claim, setting, seed)
+            of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}
+            # A list of lists of arrays: parquet has no arrays of three dimensions.
+            scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]
+            of_test |= {"texts": scored.texts, "weights": weights_of(*claims.models(claim, setting, seed))}
+            rows.append(of_test | {"versions": json.dumps(versions_behind_test(claim)), "scores": scores})
+    return rows
+
+
+def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, dict[str, Any]]]:
+    """Recorded scores of a claim, by its id, in a setting, each with its row: what it was computed for, and by."""
+    rows = read_rows(path, claim=claim, setting=setting)
+    return [(SeedScores(row["seed"], np.array(row.pop("scores"), np.float64), row["texts"]), row) for row in rows]

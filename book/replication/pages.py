@@ -1,0 +1,215 @@
+"""What every page calls: its parameters as lists and targets, its columns as inputs, and whether a benchmark leaks."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import traceback
+from collections.abc import Sequence
+from reprlib import repr as short_repr  # of any value, however long
+from string import ascii_lowercase
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import Markdown
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from replication import blind_tables
+from replication.pipeline.notebooks import check_parameters, names_given
+from mialib.catalog.sources import source_of
+from mialib.lab.models import by_group
+from mialib.passes.inputs import Inputs, Target, load_inputs
+from mialib.shared.schema import one_line
+
+
+def begin() -> None:
+    """What a page does first: ValueError for a parameter that it lacks, and from now on a short error for a mistake of
+    its user's.
+
+    Outside IPython neither is done.
+    """
+    if shell := get_ipython():
+        shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
+        match shell.user_ns.get("In"):
+            # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
+            case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
+                check_parameters(names_given(injected), names_given(parameters), "this page")
+
+
+def _show_error(
+    shell: InteractiveShell,
+    kind: type[Exception],
+    error: Exception,
+    trace: TracebackType,
+    tb_offset: int | None = None,
+) -> None:
+    """Show an error without its traceback where mialib or the page raises it in words of their own.
+
+    A ValueError of Python's or another library's keeps it: it may be a bug.
+    """
+    *_, (frame, line) = traceback.walk_tb(trace)
+    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("mialib", "__main__")
+    is_worded = is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
+    is_short = is_worded or not isinstance(error, ValueError)
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset, exception_only=is_short)
+
+
+def as_list(value: Any) -> list[str]:
+    """A notebook parameter as a list: a YAML list from a profile, or comma-separated text from papermill's `-p`.
+
+    Papermill makes a number of a name such as 5: here it is a name again. An entry without a value is "-".
+    """
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    entries = value if isinstance(value, Sequence) else [value]
+    return ["-" if entry is None else str(entry) for entry in entries]
+
+
+def optional(value: Any) -> Any:
+    """A notebook parameter that may be none: "-" and the empty string are."""
+    return None if value in ("", "-", None) else value
+
+
+def numbers(value: Any, name: str) -> list[float]:
+    """A notebook parameter as finite numbers; ValueError, with the parameter's name, for anything else."""
+    found = []
+    for entry in as_list(value):
+        try:
+            found.append(float(entry))
+        except ValueError:
+            found.append(math.nan)
+        if not math.isfinite(found[-1]):
+            raise ValueError(f"{name}: a finite number is expected, got {short_repr(entry)}")
+    return found
+
+
+def whole_numbers(value: Any, name: str) -> list[int]:
+    """A notebook parameter as positive whole numbers; ValueError, with the parameter's name, for anything else."""
+    found = []
+    for entry in as_list(value):
+        if not entry.isdecimal() or int(entry) < 1:
+            raise ValueError(f"{name}: a positive whole number is expected, got {short_repr(entry)}")
+        found.append(int(entry))
+    return found
+
+
+def lengths_of(value: Any) -> list[int | None]:
+    """A notebook parameter as lengths in words, None for whole texts: "-"."""
+    return [None if optional(n) is None else whole_numbers(n, "lengths")[0] for n in as_list(value)] or [None]
+
+
+def one_for_each(value: Any, n: int, name: str, things: str = "columns") -> list[Any]:
+    """A notebook parameter with an entry for each of `n` things, or one for all of them; None for an empty or "-"."""
+    entries = [optional(entry) for entry in as_list(value)] or [None]
+    if len(entries) not in (1, n):
+        of_what = f"{n} {things if n > 1 else things.removesuffix('s')}"
+        raise ValueError(
+            f"{name}: {len(entries)} entries for {of_what}; give one for all, or one for each with commas between: "
+            f"-p {name} {','.join(ascii_lowercase[:n])}"
+        )
+    return entries * n if len(entries) == 1 else entries
+
+
+def targets(
+    models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, start_token: str = "auto", **others: Any
+) -> list[Target]:
+    """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is
+    empty.
+
+    An empty entry, or "-", means that there is none. `start_token` is prepended to each text, "none" for nothing, as
+    on the command line. `others` are further fields of `Target` (`published=`, `masked=`).
+    """
+    names = as_list(models)
+    if not names:
+        raise ValueError("models: at least one model is needed")
+    given = {"benchmark": benchmarks, "reference": references, "corpus": corpora} | others
+    parameters = {"benchmark": "benchmarks", "reference": "references", "corpus": "corpora"}  # where named otherwise
+    fields = {
+        field: one_for_each(value, len(names), parameters.get(field, field), "models") for field, value in given.items()
+    }
+    if None in fields["benchmark"]:
+        raise ValueError("benchmarks: each model needs one")
+    rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
+    try:
+        made = [Target(model=model, start_token=start_token, **row) for model, row in zip(names, rows, strict=True)]
+    except ValidationError as error:
+        raise ValueError(one_line(error)) from None
+    for i, target in enumerate(made):
+        if target.column in [other.column for other in made[:i]]:
+            raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")
+    return made
+
+
+def load_columns(
+    models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any
+) -> list[Inputs]:
+    """The inputs of each of `targets`; nothing is scored before a detector asks for it.
+
+    ValueError for a benchmark of fewer than two members or non-members: pages choose on some and judge on others.
+    """
+    columns = [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
+    for inputs in columns:
+        check_enough(inputs.target.benchmark, inputs.labels)
+    return columns
+
+
+def check_enough(benchmark: str, labels: NDArray[np.integer], needed: int = 2) -> None:
+    """ValueError where a benchmark has fewer than `needed` members or non-members."""
+    n_members = int(labels.sum())
+    if min(n_members, len(labels) - n_members) < needed:
+        raise ValueError(
+            f"{benchmark} has {n_members} members and {len(labels) - n_members} non-members; this page needs at least "
+            f"{needed} of each"
+        )
+
+
+def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:
+    """How often the model has seen each text in training, (N,), 0 for a non-member.
+
+    As `repeats` says of equal consecutive groups of members, else as the benchmark does, else the lab's recipe.
+    ValueError where nothing says it, or all members were seen equally often.
+    """
+    model, times = inputs.target.model, times_known(inputs)
+    if counts := whole_numbers(repeats, "repeats"):
+        times = np.zeros(len(inputs.labels), np.int64)
+        times[inputs.labels == 1] = by_group(counts, int(inputs.labels.sum()))
+    if times is None:
+        raise ValueError(
+            f"{model}: it is not known how often it has seen each member; give `repeats`, such as 1,4,16, "
+            "for equal consecutive groups of members"
+        )
+    if np.ptp(times[inputs.labels == 1]) == 0:
+        raise ValueError(f"{model}: all members were seen {times.max()} times; a model with repeats is needed")
+    return times
+
+
+def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
+    """How often the model has seen each text in training, (N,), as the benchmark, the lab's recipe or a recording says;
+    None where nothing does."""
+    model = inputs.target.model
+    if inputs.benchmark and inputs.benchmark.times:
+        return np.array(inputs.benchmark.times)
+    return source_of(model).times_seen(model, inputs.texts)
+
+
+def check_same_members(columns: Sequence[Inputs]) -> None:
+    """ValueError unless all columns have the members of the first, so that only their non-members differ."""
+    first, *others = [{c.texts[i] for i in np.flatnonzero(c.labels == 1)} for c in columns]
+    for column, members in zip(columns[1:], others, strict=True):
+        if members != first:
+            raise ValueError(
+                f"{columns[0].target.benchmark} and {column.target.benchmark} have different members "
+                f"({len(first - members)} of the first's {len(first)} are not in the second); "
+                "give the same members with other non-members"
+            )
+
+
+def leak_note(benchmarks: Any) -> Markdown:
+    """A sentence for each of a page's benchmarks: whether baselines that see no model tell its members."""
+    return Markdown(blind_tables.leak_note(as_list(benchmarks)))

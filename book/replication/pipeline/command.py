@@ -1,0 +1,206 @@
+"""`mialib build`: Snakemake's command line, with a plan before, one line of progress, and where the time went after."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from replication.pipeline import needs as planning
+from replication.pipeline.notebooks import clone
+from replication.profile import load_profile
+from mialib.store import ROOT, write_json
+
+app = typer.Typer()
+SLOWEST = 10  # jobs in the table at the end
+REPORT_SECONDS = 30.0  # between two lines of progress where they don't overwrite each other
+TAIL_LINES = 60  # of what Snakemake says, where it fails and no job did
+PLANNED = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    output: ([^,\n]+)", re.M)  # of a dry run
+DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
+
+
+@app.command()
+def build(
+    page: Annotated[str, typer.Option(help="one page alone, and only what it needs; default: the book")] = "",
+    profile: Annotated[str, typer.Option(help="lab, recorded or paper: a file of data/profiles/")] = "lab",
+    only: Annotated[str, typer.Option(help="of the papers' tables only these models, benchmarks or pages")] = "",
+    cores: Annotated[int, typer.Option(min=0, help="jobs at once; 0: as many as there are cores")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be run")] = False,
+) -> None:
+    """Build the book, or one page of it: score and run what is not there or stale, and render it."""
+    loaded = load_profile(clone() / "data" / "profiles" / f"{profile}.yml")
+    if page and page not in loaded.notebooks:
+        alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
+        raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
+    target = planning.single_page(profile, page) if page else planning.book_index(profile)
+    given = [target, "--cores", str(cores or n_cores()), "--config", f"profile={profile}", f"only={only}"]
+    with alone():
+        planned = "".join(_snakemake(profile, *given, "--dry-run"))
+        names = dict.fromkeys(planning.job_name(rule, output) for rule, output in PLANNED.findall(planned))
+        if names:
+            progress = Progress(names, planning.load_durations(profile), cores or n_cores())
+            progress.show(progress.plan())
+        if dry_run:
+            return typer.echo("".join(f"  {name}\n" for name in names), nl=False, err=True)
+        if names:
+            with progress.ticking():
+                try:
+                    for line in _snakemake(profile, *given):
+                        progress.hear(line)
+                finally:
+                    _keep_durations(profile, progress.taken)
+            progress.show(progress.table())
+    typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Of two builds in one clone the second is an error. Snakemake's own lock would outlive a build that was killed."""
+    from filelock import FileLock, Timeout
+
+    (ROOT / ".snakemake").mkdir(exist_ok=True)
+    try:
+        with FileLock(ROOT / ".snakemake" / "build.lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"another build runs in {ROOT}; wait for it, or stop it") from None
+
+
+def n_cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _snakemake(profile: str, *arguments: str) -> Iterator[str]:
+    """The lines that Snakemake prints, as they come; ValueError where it fails.
+
+    It has a session of its own, so that a terminal's Ctrl-C reaches this process alone, which then ends it at once.
+    Its jobs end when it does (see `jobs`).
+    """
+    said = ROOT / "build" / profile / "logs" / "snakemake.log"
+    said.parent.mkdir(parents=True, exist_ok=True)
+    options = ["--nolock", "--rerun-incomplete", "--force-use-threads", "--resources", "gpu=1"]
+    options += ["--scheduler", "greedy", "--max-checksum-file-size", "0"]
+    command = [sys.executable, "-m", "snakemake", *arguments, *options]
+    own = {"start_new_session": True, "preexec_fn": _end_with_the_parent if sys.platform == "linux" else None}
+    with said.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, **own)
+    try:
+        last: deque[str] = deque(maxlen=TAIL_LINES)  # a dry run gives its errors here
+        for line in process.stdout:
+            last.append(line.rstrip())
+            yield line
+        if process.wait():
+            tail = [*said.read_text(encoding="utf-8").splitlines(), *last][-TAIL_LINES:]
+            failed = [line.partition(" failed (")[0] for line in last if " failed (" in line]
+            why = f"{failed[-1]} failed" if failed else "\n".join(["Snakemake said:", *tail])
+            raise ValueError(f"the build is not complete; {why}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _end_with_the_parent() -> None:
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+class Progress:
+    """Of the jobs of a build, what is done, what runs, and about how long the others take."""
+
+    def __init__(self, names: Iterable[str], durations: dict[str, float], n_cores: int) -> None:
+        self.left = {name: planning.expected_seconds(name, durations) for name in names}
+        self.n_jobs, self.n_cores = len(self.left), n_cores
+        self.running: dict[str, float] = {}  # since when
+        self.taken: dict[str, float] = {}  # seconds
+        self.began = time.monotonic()
+
+    def hear(self, line: str) -> None:
+        """Take a line of `jobs.run`: a job begins or is done. All others are shown."""
+        what, _, name = line.strip().partition(": ")
+        if what == "begins":
+            self.running[name] = time.monotonic()
+        elif what == "done" and name in self.running:
+            self.taken[name] = time.monotonic() - self.running.pop(name)
+            self.left.pop(name, None)
+        else:
+            self.show(line)
+
+    def seconds_left(self) -> float:
+        """What is left of each job, spread over the cores, or what the longest job takes."""
+        now, left = time.monotonic(), dict(self.left)  # a job may end meanwhile
+        seconds = [max(expected - now + self.running.get(name, now), 0.0) for name, expected in left.items()]
+        return max([sum(seconds) / self.n_cores, *seconds])
+
+    def plan(self) -> str:
+        """How much there is to do."""
+        cores = f"{self.n_cores} core{'s' if self.n_cores > 1 else ''}"
+        return f"{self.n_jobs} jobs, about {in_words(self.seconds_left())} on {cores}\n"
+
+    def line(self) -> str:
+        """The line of progress."""
+        done = self.n_jobs - len(self.left)
+        return f"{done} of {self.n_jobs} jobs, about {in_words(self.seconds_left())} left: {', '.join([*self.running])}"
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Show the line of progress again and again, on a terminal in one place."""
+        on_terminal, ended = sys.stderr.isatty(), threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(1.0 if on_terminal else REPORT_SECONDS):
+                width = shutil.get_terminal_size().columns - 1
+                self.show(f"\r{self.line()[:width].ljust(width)}" if on_terminal else f"{self.line()}\n")
+
+        threading.Thread(target=tick, daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+            self.show("\n" if on_terminal else "")
+
+    def show(self, text: str) -> None:
+        """Say something to whoever waits."""
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def table(self) -> str:
+        """Where the time went: by rule, and the slowest jobs."""
+        seconds, total = time.monotonic() - self.began, sum(self.taken.values())
+        by_rule: dict[str, list[float]] = {}
+        for name, of_job in self.taken.items():
+            by_rule.setdefault(name.partition(" ")[0], []).append(of_job)
+        busy = total / (seconds * self.n_cores)
+        lines = [f"{seconds / 60:.1f} minutes on {self.n_cores} cores, which were busy {busy:.0%} of the time", ""]
+        lines.append(f"{'rule':10}{'jobs':>6}{'minutes':>10}{'share':>8}")
+        for rule, of_rule in sorted(by_rule.items(), key=lambda item: -sum(item[1])):
+            lines.append(f"{rule:10}{len(of_rule):6}{sum(of_rule) / 60:10.1f}{sum(of_rule) / total:8.0%}")
+        slowest = sorted(self.taken.items(), key=lambda item: -item[1])[:SLOWEST]
+        lines += ["", "the slowest jobs", *(f"{of_job:8.0f} s  {name}" for name, of_job in slowest), ""]
+        return "\n".join(lines) + "\n"
+
+
+def _keep_durations(profile: str, taken: dict[str, float]) -> None:
+    file = planning.durations_file(profile)
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    write_json(file, dict(sorted((kept | {name: round(seconds, 1) for name, seconds in taken.items()}).items())))
+
+
+def in_words(seconds: float) -> str:
+    """ "40 seconds", "7 minutes"."""
+    if seconds < 90:
+        return f"{max(10, round(seconds, -1)):.0f} seconds"
+    return f"{seconds / 60:.0f} minutes"

@@ -1,0 +1,160 @@
+"""What a build consists of: the files that it makes, what each page takes, and about how long each job takes.
+
+What a page takes is in its parameters: the models, benchmarks and corpora that they name. The Snakefile makes rules of
+this. Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from replication.pipeline.code import import_closure
+from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
+from replication.profile import Page, Profile, load_profile
+from mialib.lab.dealing import sources_of
+from mialib.lab.models import corpora_of_recipe
+from mialib.lab.recipes import Model
+from mialib.store import DATA, ROOT, hash_of
+
+TYPICAL = DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json
+UNKNOWN_SECONDS = 10.0  # of a job about which nothing is known
+
+
+# --- what a page takes ---
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a page takes, by name."""
+
+    models: tuple[str, ...]  # of the profile; all of them where the page shows verdicts
+    scored: tuple[tuple[str, str], ...]  # pairs of model and benchmark that the profile scores beforehand
+    corpora: tuple[str, ...]  # of the profile; all of them where the page shows verdicts
+    files: tuple[str, ...]  # of texts, as paths
+    modules: tuple[str, ...]  # of mialib that its code imports, such as "book.figures"
+
+
+def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
+    """What a page takes: what the parameters of its notebook in `folder`, as the profile sets them, name.
+
+    A page of verdicts depends on all models and corpora, since a claim may be about any of them.
+    """
+    notebook = read_notebook(folder / f"{page.notebook}.ipynb")
+    strings = set(strings_in(notebook.defaults | page.parameters))
+    named = names_in(strings)
+    models, corpora = (sorted(named & set(known)) for known in (profile.models, profile.corpora))
+    judges = any("book.judging" in import_closure(module) for module in notebook.modules)
+    return Needs(
+        models=tuple(sorted(profile.models) if judges else models),
+        scored=tuple((m, b) for m in models for b in profile.models[m].benchmarks if b in strings),
+        corpora=tuple(sorted(profile.corpora) if judges else corpora),
+        files=tuple(sorted(string for string in strings if os.path.isfile(string))),
+        modules=notebook.modules,
+    )
+
+
+def names_in(strings: Iterable[str]) -> set[str]:
+    """What strings may name: models, corpora and benchmarks, as in `lab/en-25k@1`, `lab/en:reference` and
+    `lab/en~lab/code`."""
+    return {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """All strings in a parameter's value; a comma-separated string is taken apart."""
+    if isinstance(value, str):
+        yield from (part.strip() for part in value.split(","))
+    elif isinstance(value, Mapping | list | tuple):
+        for entry in value.values() if isinstance(value, Mapping) else value:
+            yield from strings_in(entry)
+
+
+def recipes_hash(profile: Profile, models: Iterable[str], corpora: Iterable[str]) -> str:
+    """A hash of how these models, and those that they were made from, and these corpora are made.
+
+    The versions of the packages that texts are read from count, and so does the content of a corpus's file.
+    """
+    recipes = [model.recipe for name in models for model in _lineage(profile, name) if model.recipe]
+    names = {*corpora, *(corpus for recipe in recipes for corpus in corpora_of_recipe(recipe))} & set(profile.corpora)
+    names |= {other for name in names if (other := profile.corpora[name].apart_from)}
+    of_corpora = [[profile.corpora[name].model_dump(), sources_of(profile.corpora[name])] for name in sorted(names)]
+    return hash_of([[recipe.model_dump() for recipe in recipes], of_corpora])
+
+
+def _lineage(profile: Profile, name: str) -> list[Model]:
+    """A model, and the one that it was made from."""
+    model = profile.models[name]
+    return [model, *(_lineage(profile, model.unlearn.base) if model.unlearn else [])]
+
+
+# --- the files that a build makes ---
+
+
+def score_receipt(profile: str, model: str, benchmark: str) -> str:
+    """The file that says what scored a benchmark."""
+    return f"build/{profile}/scored/" + f"{model}-on-{benchmark}".replace("/", "--") + ".json"
+
+
+def page_file(name: str) -> str:
+    """The executed notebook of a page."""
+    return f"book/pages/{name}.ipynb"
+
+
+def single_page(profile: str, name: str) -> str:
+    """A page rendered by itself."""
+    return f"build/{profile}/page/{name}/_build/html/pages/{name}.html"
+
+
+def book_index(profile: str) -> str:
+    """The rendered book's first page."""
+    return f"build/{profile}/book/_build/html/index.html"
+
+
+def check_pages(html: str | Path, profile: Profile | None = None) -> None:
+    """FileNotFoundError unless a rendered book has its first page and every page of the profile, none of them empty."""
+    profile = profile or load_profile()
+    pages = [profile.landing, *(page for chapter in profile.book for page in chapter.pages)]
+    wanted = ["index.html", *(f"{page.file}.html" for page in pages)]
+    lost = [name for name in wanted if not (path := Path(html, name)).is_file() or not path.stat().st_size]
+    if lost:
+        raise FileNotFoundError(f"{len(lost)} of {len(wanted)} pages are missing or empty in {html}: {', '.join(lost)}")
+    print(f"all {len(wanted)} pages are in {html}")
+
+
+# --- how long ---
+
+
+def load_durations(profile: str) -> dict[str, float]:
+    """Seconds of jobs by name, as earlier builds of this clone took; typical ones for jobs that never ran here."""
+    found: dict[str, float] = {}
+    for path in (TYPICAL, durations_file(profile)):
+        found |= json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def durations_file(profile: str) -> Path:
+    """Where a build keeps how long its jobs took."""
+    return ROOT / "build" / profile / "durations.json"
+
+
+def job_name(rule: str, output: str) -> str:
+    """What a job is called, such as "notebook claims" and "score lab/en-25k on lab/en", from a file that it makes."""
+    path = Path(output)
+    name = "" if rule == "book" else path.stem
+    if rule == "score":
+        name = name.replace("--", "/").replace("-on-", " on ")
+    if rule == "column":
+        name = f"{path.parent.name}, {name}"
+    return f"{rule} {name}".strip()
+
+
+def expected_seconds(job: str, durations: Mapping[str, float]) -> float:
+    """What a job takes by its name, or what others of its rule do, or a guess."""
+    of_rule = [seconds for name, seconds in durations.items() if name.partition(" ")[0] == job.partition(" ")[0]]
+    return durations.get(job, median(of_rule) if of_rule else UNKNOWN_SECONDS)

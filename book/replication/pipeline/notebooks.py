@@ -1,0 +1,278 @@
+"""What a notebook's code says, and running it with parameters: with papermill, strictly."""
+
+from __future__ import annotations
+
+import ast
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import symtable
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from replication.pipeline.code import imported_modules
+from replication.profile import Page, Profile
+from mialib.store import ROOT
+
+if TYPE_CHECKING:
+    from jupyter_client.manager import AsyncKernelManager
+
+NOTEBOOKS = ROOT / "notebooks"
+QUIET = "--IPKernelApp.log_level=ERROR"  # a kernel's warnings are no part of the build's output
+
+
+def clone() -> Path:
+    """The clone of the repository; FileNotFoundError where mialib is installed without one."""
+    if not (ROOT / "Snakefile").is_file():
+        raise FileNotFoundError(
+            "pages and records are made in a clone of the repository, which holds the notebooks; mialib is installed "
+            "here without one. Clone it and run `make book`, or download a notebook from its page and run papermill"
+        )
+    return ROOT
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a notebook's code says without being run."""
+
+    defaults: dict[str, Any]  # of its parameters
+    strings: frozenset[str]  # all others in its code
+    modules: tuple[str, ...]
+
+
+def read_notebook(path: Path) -> Source:
+    """Read a notebook; ValueError where its parameters are not plain values."""
+    defaults: dict[str, Any] = {}
+    strings, modules = set(), set()
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        code = "".join(cell["source"])
+        tree = ast.parse(code, path.name)
+        if "parameters" in cell["metadata"].get("tags", []):
+            for node in tree.body:
+                if isinstance(node, ast.Assign):
+                    defaults[node.targets[0].id] = ast.literal_eval(node.value)
+            continue
+        modules |= imported_modules(code)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                strings.add(node.value)
+    return Source(defaults, frozenset(strings), tuple(sorted(modules)))
+
+
+def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:
+    """ValueError for names that are none of a page's parameters, with the one that may be meant."""
+    known = sorted(known)
+    unknown = []
+    for name in sorted(set(given) - set(known)):
+        alike = get_close_matches(name, known, n=1)
+        unknown.append(repr(name) + (f" ({alike[0]}?)" if alike else ""))
+    if unknown:
+        raise ValueError(f"{page} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}")
+
+
+def run_notebook(
+    name: str,
+    profile: Profile,
+    *,
+    output: Path,
+    failed: Path,
+    results: Path | None = None,
+    computed: Path | None = None,
+    folder: Path = NOTEBOOKS,
+    kernel: AsyncKernelManager | None = None,
+) -> None:
+    """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
+
+    It runs in `kernel`, or in one that papermill starts. Its results go to `results`; a page of the papers' tables
+    finds its columns in `computed`. ValueError for a page that the profile or a notebook that the folder lacks, and for
+    a parameter that the notebook lacks. When a cell fails, nothing is written to `output`, the partial copy goes to
+    `failed`, and the error names both.
+    """
+    clone()
+    if name not in profile.notebooks:
+        raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
+    page = profile.notebooks[name]
+    source = folder / f"{page.notebook}.ipynb"
+    if not source.is_file():
+        raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
+    given = {"out": results, "computed": computed}
+    parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
+    check_parameters(parameters, read_notebook(source).defaults, f"{source.name}, run by profile {profile.name},")
+
+    import papermill
+
+    failed.parent.mkdir(parents=True, exist_ok=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        papermill.execute_notebook(
+            str(source),
+            str(failed),
+            parameters=parameters,
+            progress_bar=False,
+            cwd=str(ROOT),
+            km=kernel,
+            extra_arguments=[QUIET],
+        )
+    except papermill.PapermillExecutionError as error:
+        raise ValueError(
+            f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
+            f"the notebook up to there is in {failed}"
+        ) from None
+    _finish(failed, page)
+    shutil.move(failed, output)
+
+
+@contextmanager
+def forked_kernel() -> Iterator[AsyncKernelManager | None]:
+    """A running kernel that is forked from this process, and so has all that it has imported: what papermill talks to
+    it through. None where forking is not safe, outside Linux."""
+    if sys.platform != "linux":
+        yield None
+        return
+
+    from jupyter_client.manager import AsyncKernelManager
+
+    class Manager(AsyncKernelManager):
+        has_kernel = True
+
+        async def is_alive(self) -> bool:
+            return process.is_alive()
+
+        _async_is_alive = is_alive  # what its clients ask
+
+        async def shutdown_kernel(self, *_: Any, **__: Any) -> None:
+            process.kill()
+
+    manager = Manager(kernel_name="python3")
+    manager.write_connection_file()
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(manager.connection_file, os.getpid()))
+    process.start()
+    try:
+        yield manager
+    finally:
+        process.kill()
+        process.join()
+        manager.cleanup_connection_file()
+
+
+def _serve(connection_file: str, parent: int) -> None:
+    from ipykernel.kernelapp import IPKernelApp
+
+    IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", QUIET])
+
+
+def _finish(path: Path, page: Page) -> None:
+    """Write the profile's parameters in the place of the notebook's defaults, where papermill has its own cell.
+
+    The paths of this build are left out: who downloads the page runs it elsewhere. A page that has a name of its own
+    gets its title, and its figures names that no other page of the notebook has. A folded cell says what it does.
+    """
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    if page.name:
+        notebook.cells[0].source = re.sub(r"^# .*", f"# {page.title}", notebook.cells[0].source)
+        for cell in notebook.cells:
+            if figure := cell.metadata.get("mystnb", {}).get("figure"):
+                figure["name"] += f"-{page.name.replace('_', '-')}"
+    for cell in notebook.cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            cell.source = with_values(cell.source, page.parameters)
+    notebook.cells = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    for named in ("input_path", "output_path", "parameters"):
+        notebook.metadata.papermill.pop(named, None)
+    for cell, label in fold_labels(notebook.cells).items():
+        own = dict(notebook.cells[cell].metadata.get("mystnb", {}))
+        notebook.cells[cell].metadata["mystnb"] = {"code_prompt_show": label, "code_prompt_hide": label} | own
+    nbformat.write(notebook, path)
+
+
+# What a folded cell ends in, and what its fold says of that; the first that its last statement holds.
+SHOWS = {
+    "what_ran(": "what ran",
+    "leak_note(": "does the benchmark leak?",
+    "verdicts(": "the verdicts",
+    "fig": "the figure",
+    "token_view.fragment": "the texts, token by token",
+    "table": "the table",
+    "DataFrame": "the table",
+    "display(": "the table",
+    "Markdown(": "the sentence",
+}
+
+
+def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """What the fold of each folded code cell says, by the cell's number: "Code: imports and data (columns, np)".
+
+    That is the cell's first line where it is a short comment, else derived from its code. In brackets stand the names
+    that a visible cell takes from it, so that no name comes from nowhere.
+    """
+    code = {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
+    folded = [i for i in code if {"hide-input", "hide-cell"} & set(cells[i]["metadata"].get("tags", []))]
+    wanted = set().union(*(names_taken(code[i]) for i in code if i not in folded))
+    labels = {}
+    for i in folded:
+        given = sorted(names_given(code[i]) & wanted, key=str.lower)
+        wanted -= set(given)  # a name is told where it comes from first
+        said = "Solution" if "solution" in cells[i]["metadata"]["tags"] else f"Code: {_what_it_does(code[i])}"
+        labels[i] = said + (f" ({', '.join(given)})" if given and said != "Solution" else "")
+    return labels
+
+
+def names_taken(code: str) -> set[str]:
+    """The names that a cell reads and does not bind."""
+    tables, names = [symtable.symtable(code, "", "exec")], set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        if table.get_type() == "module":
+            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced()}
+        else:
+            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and s.is_global()}
+    return names - names_given(code)
+
+
+def names_given(code: str) -> set[str]:
+    """The names that a cell binds for later ones."""
+    symbols = symtable.symtable(code, "", "exec").get_symbols()
+    return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+
+
+def _what_it_does(code: str) -> str:
+    """A few words on a cell: its first line where it is a short comment, else what it does and what it shows."""
+    first = code.partition("\n")[0]
+    if first.startswith("#") and len(first) <= 60:
+        return first.lstrip("# ").rstrip(".:")
+    body = ast.parse(code).body
+    does = ["imports and data"] if any(isinstance(node, ast.Import | ast.ImportFrom) for node in body) else []
+    if "results.save(" in code:
+        does.append("the numbers, measured and kept")
+    if isinstance(body[-1], ast.Expr | ast.For | ast.If) and "results.save(" not in ast.unparse(body[-1]):
+        shown = [
+            said
+            for part in (ast.unparse(body[-1]), "" if does else code)
+            for sign, said in SHOWS.items()
+            if sign in part
+        ]
+        does += shown[:1]
+    return "; ".join(does or ["functions" if isinstance(body[0], ast.FunctionDef) else "an intermediate step"])
+
+
+def with_values(code: str, values: dict[str, Any]) -> str:
+    """A parameters cell with other values assigned; comments stay."""
+    lines = code.split("\n")
+    for node in reversed(ast.parse(code).body):
+        if isinstance(node, ast.Assign) and node.targets[0].id in values:
+            name, last = node.targets[0].id, node.end_lineno - 1
+            rest = lines[last].encode()[node.end_col_offset :].decode()
+            lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {values[name]!r}{rest}"]
+    return "\n".join(lines)

@@ -1,0 +1,313 @@
+"""What a run of the papers' tables takes, said before it starts: downloads, memory, GPU hours, what is in its way.
+
+The sizes are the hub's where it can be reached and the registry's where it can't. The hours are arithmetic, not
+measurement: floating point operations of all passes at a rate that is assumed to be sustained.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mialib.attacks.probe import LEARNING_RATES
+from replication.studies.paper_tables import Column, choose_columns
+from replication.profile import Profile
+from mialib.catalog.api import price_a_million
+from mialib.catalog.benchmarks import Part, find_part, is_published
+from mialib.catalog.corpora import HUB_CORPORA, split_prefix
+from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
+from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
+from mialib.catalog.registry import find_model
+from mialib.catalog.sources import source_of
+from mialib.models import free_bytes, pick_device
+
+TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
+SUSTAINED_TERAFLOPS = 100  # of a large GPU at half precision on short texts
+TRAINING_PASSES = 6  # forward passes that two epochs cost, each backward pass as much as two forward
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """What one printed column takes."""
+
+    page: str
+    column: str
+    model: str
+    benchmark: str
+    gpu_hours: float | None  # None where the model or the benchmark is not of the registry, or behind an API
+    memory_gb: float | None
+    requests: int = 0  # to an API
+    tokens: int = 0  # that it is sent, about
+    needs: frozenset[str] = frozenset()  # models, data sets and corpora, by their names on the hub
+
+
+@dataclass(frozen=True)
+class Download:
+    """A model or data set, and what stands between it and this machine."""
+
+    name: str
+    kind: str
+    gb: float
+    is_here: bool
+    licence: str
+    obstacle: str  # "" for none
+
+
+def plan_columns(profile: Profile, only: Sequence[str] = ()) -> list[ColumnPlan]:
+    """Every column of the profile's tables that is asked for."""
+    return [
+        ColumnPlan(
+            page,
+            name,
+            column.model,
+            column.benchmark,
+            gpu_hours(column),
+            memory_gb(column),
+            *requests(column),
+            needs_of(column),
+        )
+        for page, name, column in choose_columns(profile, only)
+    ]
+
+
+def needs_of(column: Column) -> frozenset[str]:
+    """The names on the hub of all that a column takes."""
+    corpora = [split_prefix(name)[0] for name in (column.corpus, *column.corpora.values()) if name]
+    data = [find_part(column.benchmark).known.hub_id] if is_published(column.benchmark) else []
+    hub_corpora = [HUB_CORPORA[name].hub_id for name in corpora if name in HUB_CORPORA]
+    return frozenset(name for name in (*column.models, *data, *hub_corpora) if name)
+
+
+def requests(column: Column) -> tuple[int, int]:
+    """Requests and tokens that a model behind an API is sent: each text, and each in lower case where that is read."""
+    n_tokens = _tokens(column.benchmark)
+    if source_of(column.model).has_weights or n_tokens is None:
+        return 0, 0
+    n_passes = own_passes(column)
+    return n_passes * _examples(column.benchmark), round(n_passes * n_tokens)
+
+
+def own_passes(column: Column) -> int:
+    """How often the model reads the benchmark: its texts, and where all detectors are shown, in lower case too and with
+    the other convention of the start token."""
+    return (1 if column.a_values or column.corpora else 2) + column.has_other_start_token
+
+
+def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:
+    """Hours of one GPU: the operations of every pass, 2 a parameter and token, at a sustained rate."""
+    known = find_model(column.model)
+    n_tokens = _tokens(column.benchmark)
+    if known is None or known.billions is None or n_tokens is None:
+        return None
+    n_passes = float(own_passes(column) + (column.n_neighbors if column.masked else 0))
+    if column.unseen:  # activations of the model and of each proxy, and the proxies' training
+        n_training = column.n_training / _examples(column.benchmark)
+        n_passes += (1 + len(LEARNING_RATES)) * (1 + n_training) + len(LEARNING_RATES) * TRAINING_PASSES * n_training
+    operations = 2 * known.billions * 1e9 * n_tokens * n_passes
+    reference = find_model(column.reference) if column.reference else None
+    if reference:
+        operations += 2 * (reference.billions or 0) * 1e9 * n_tokens
+    return operations / (teraflops * 1e12) / 3600
+
+
+def memory_gb(column: Column) -> float | None:
+    """Memory of the largest thing that a column needs at once: the weights, or the probe's proxy in training."""
+    known = find_model(column.model)
+    if known is None or known.billions is None:
+        return None
+    bytes_a_parameter = TRAINING_BYTES if column.unseen else 4 if known.dtype == "float32" else 2
+    return known.billions * bytes_a_parameter + SPARE_BYTES / 1e9
+
+
+def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]:
+    """Every model, data set and reference corpus of the columns that are asked for, once."""
+    columns = [column for _, _, column in choose_columns(profile, only)]
+    models = dict.fromkeys(name for column in columns for name in column.models)
+    benchmarks = dict.fromkeys(column.benchmark for column in columns if is_published(column.benchmark))
+    corpora = [name for column in columns for name in (column.corpus, *column.corpora.values()) if name]
+    return [
+        *(_plan_model(name) for name in models if not Path(name).is_dir() and source_of(name).is_fetched),
+        *_plan_benchmarks([find_part(name) for name in benchmarks]),
+        *_plan_corpora(corpora),
+    ]
+
+
+def _plan_model(name: str) -> Download:
+    known = find_model(name)
+    licence = known.licence if known else "unknown"
+    if not source_of(name).has_weights:
+        lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
+        return Download(name, "model", 0.0, False, licence, lacks_key)
+    obstacle = ""
+    if known and known.remote_code and not is_allowed_remote_code(name):
+        obstacle = f"runs its authors' code: {REMOTE_CODE_VARIABLE}={name}"
+    gb, is_gated = (known.download_gb, known.access == "gated") if known else (0.0, False)
+    return _ask(
+        Download(name, "model", gb, _is_cached(name, "model"), licence, obstacle), "model", is_gated, weights_gb
+    )
+
+
+def _plan_benchmarks(parts: Sequence[Part]) -> list[Download]:
+    """The data sets of the hub once each, with the files that are read of them; those on no hub part by part."""
+    found = {}
+    for part in parts:
+        known = part.known
+        has_copy = bool(known.local) and all(local_copy(part.fill(path), "dataset") for path in known.local)
+        if known.hub_id is None:
+            where = " and ".join(part.fill(path) for path in known.local)
+            obstacle = "" if has_copy else f"on no hub: put it at {where} under $MIALIB_BENCHMARKS"
+            found[part.name] = Download(part.name, "data", 0.0, has_copy, known.licence, obstacle)
+        elif has_copy:
+            found.setdefault(known.hub_id, Download(known.hub_id, "data", 0.0, True, known.licence, ""))
+        elif known.hub_id not in found or found[known.hub_id].is_here:
+            files = {of.fill(path.file) for of in parts if of.known is known for path in known.hub if path.file}
+            here = _is_cached(known.hub_id, "dataset", files)
+            of_hub = Download(known.hub_id, "data", 0.0, here, known.licence, "")
+            found[known.hub_id] = _ask(of_hub, "dataset", known.access == "gated", partial(_all_gb, only=files))
+    return list(found.values())
+
+
+def _plan_corpora(corpora: Sequence[str]) -> list[Download]:
+    """What is read of each reference corpus on the hub: as much as the largest share that is asked for."""
+    largest: dict[str, int] = {}
+    for name, n_characters in map(split_prefix, corpora):
+        if name in HUB_CORPORA:
+            largest[name] = max(largest.get(name, 0), n_characters or 0)
+    found = []
+    for name, n_characters in largest.items():
+        corpus = HUB_CORPORA[name]
+        gb = n_characters * corpus.bytes_a_character / 1e9
+        found.append(_ask(Download(corpus.hub_id, "data", gb, False, corpus.licence, ""), "dataset", False, None))
+    return found
+
+
+def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequence[Any]], float] | None) -> Download:
+    """What the hub says of it, or what the registry does where the hub can't be reached.
+
+    `size_gb` makes the size of the hub's list of files; None keeps the size that is known.
+    """
+    from huggingface_hub import get_token
+
+    copy = local_copy(known.name, kind)
+    if known.is_here or (copy and (kind == "dataset" or (copy / "config.json").is_file())):
+        return replace(known, is_here=True)
+    if why := why_not_asked():
+        known = replace(known, obstacle=known.obstacle or f"the hub {why.partition(' (')[0]}")
+    else:
+        try:
+            info = ask_hub(known.name, kind, **({"files_metadata": True} if size_gb else {"expand": ["gated"]}))
+        except Unavailable as error:
+            return replace(known, obstacle=str(error))
+        is_gated = bool(info.gated)
+        known = replace(known, gb=size_gb(info.siblings)) if size_gb else known
+    if is_gated and get_token() is None:
+        return replace(known, obstacle="gated: ask for access on its page and set HF_TOKEN")
+    return known
+
+
+def weights_gb(files: Sequence[Any]) -> float:
+    """Size of what `from_pretrained` fetches: the safetensors where there are some, else PyTorch's own files."""
+    sizes = {file.rfilename: file.size or 0 for file in files}
+    for ending in (".safetensors", ".bin"):
+        weights = {name: size for name, size in sizes.items() if name.endswith(ending) and "/" not in name}
+        if weights:
+            return sum(weights.values()) / 1e9
+    return _all_gb(files)
+
+
+def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
+    return sum(file.size or 0 for file in files if not only or file.rfilename in only) / 1e9
+
+
+def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
+    """Whether the hub's cache holds the weights of a model, these files of a data set, or some where none are named.
+
+    A config alone, of a model that was refused, is not the model.
+    """
+    commit, _ = kept_commit(name, kind)
+    for snapshot in cached_snapshots(name, kind):
+        if kind == "dataset":
+            wanted = [snapshot / file for file in files] or [p for p in snapshot.rglob("*.*") if p.suffix != ".md"]
+        else:
+            indices = [json.loads(path.read_text())["weight_map"] for path in snapshot.glob("*.index.json")]
+            wanted = [snapshot / file for index in indices for file in index.values()]
+            wanted = wanted or [*snapshot.glob("*.safetensors"), *snapshot.glob("*.bin")]
+        if commit in (None, snapshot.name) and wanted and all(path.is_file() for path in wanted):
+            return True
+    return False
+
+
+def _tokens(benchmark: str) -> float | None:
+    """Tokens of all its texts, from the registry's counts of texts and words; None where it has none."""
+    part = find_part(benchmark) if is_published(benchmark) else None
+    if part is None or not part.known.examples:
+        return None
+    words = part.length or max(part.known.examples)
+    return part.known.examples[words] * words * TOKENS_PER_WORD
+
+
+def _examples(benchmark: str) -> int:
+    part = find_part(benchmark)
+    return part.known.examples.get(part.length or max(part.known.examples, default=0), 0)
+
+
+def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> str:
+    """The plan as text for a terminal."""
+    lines = ["What has to be here:"]
+    for d in downloads:
+        state = "here" if d.is_here else f"{d.gb:.1f} GB" if d.gb else ""
+        lines.append("  " + "  ".join([f"{d.kind:5}", f"{d.name:52}", f"{state:>8}", d.licence, d.obstacle]).rstrip())
+    lines.append("What is computed, a job each:")
+    for c in columns:
+        hours = "" if c.gpu_hours is None else "< 0.01 h" if c.gpu_hours < 0.01 else f"{c.gpu_hours:.2f} h"
+        memory = "" if c.memory_gb is None else f"{c.memory_gb:.0f} GB"
+        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{_dollars(c.tokens)}" if c.requests else ""
+        lines.append("  " + "  ".join([f"{c.page:24}", f"{c.column:42}", f"{hours:>8}", f"{memory:>7}", sent]).rstrip())
+    missing = [d for d in downloads if not d.is_here]
+    pages = dict.fromkeys(c.page for c in columns)
+    by_page = {page: sum(c.gpu_hours or 0 for c in columns if c.page == page) for page in pages}
+    of_page = {page: frozenset().union(*(c.needs for c in columns if c.page == page)) for page in pages}
+    lines.append(
+        f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
+        "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables "
+        "share is counted in each:"
+    )
+    lines += [
+        f"  {page:24}  {sum(d.gb for d in missing if d.name in of_page[page]):5.0f} GB  {hours:6.2f} h"
+        for page, hours in by_page.items()
+    ]
+    gb = sum(d.gb for d in missing)
+    lines.append(
+        f"In all {len(columns)} jobs, {sum(by_page.values()):.1f} GPU hours, {gb:.0f} GB to download and to keep; "
+        f"{sum(bool(d.obstacle) for d in downloads)} of {len(downloads)} models and data sets have something in their "
+        "way. What can't be had is left out, and its page says so."
+    )
+    return "\n".join([*lines, this_machine(gb)])
+
+
+def _dollars(n_tokens: int) -> str:
+    price = price_a_million()
+    return "" if price is None else f", about ${n_tokens * price / 1e6:.2f}"
+
+
+def this_machine(download_gb: float) -> str:
+    """Device, memory and disk of the machine at hand, and a warning where the downloads do not fit."""
+    import torch
+    from huggingface_hub import constants
+
+    device = pick_device()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    cache = Path(constants.HF_HUB_CACHE)
+    free_gb = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.exists())).free / 1e9
+    said = f"This machine: {name}, {free_bytes(device) / 1e9:.0f} GB of memory free, {free_gb:.0f} GB of disk free."
+    if free_gb < download_gb:
+        said += f" That is less than the {download_gb:.0f} GB to download: name a part, or another disk ($HF_HOME)."
+    if device.type == "cpu":
+        said += " Without a GPU, models above half a billion parameters are left out."
+    return said

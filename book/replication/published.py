@@ -1,0 +1,155 @@
+"""The numbers the replicated papers print, read from `data/published.csv`.
+
+The file has one row per printed number and is keyed by its first five columns:
+
+    paper    `dc-pdd` (Zhang et al., EMNLP 2024), `surp` (Zhang and Wu, arXiv 2407.21248), `probe` (Liu et al., arXiv
+             2406.01333) or `min-k` (Shi et al., ICLR 2024; of it, only what the text of its introduction states)
+    item     where it is printed: `table-1` ... `figure-4`, or `text` for a number given only in prose
+    row      the method, or whatever the item's rows are, in the paper's own spelling
+    column   benchmark and model (`PatentMIA / Baichuan-13B`), or whatever the item's columns are
+    metric   `auc` and `tpr_at_5_fpr` lie in [0, 1], whatever the paper prints them in (`probe`: percent); one ending in
+             `_percent` is as printed, in percent
+    value    the number; empty where the paper prints '-'
+    marker   `*` where the paper prints one, else empty
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isnan
+from typing import TYPE_CHECKING, NamedTuple
+
+from replication.results import DASH
+from replication.tables import METRIC_LABELS
+from mialib.store import DATA
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PUBLISHED_CSV = DATA / "published.csv"
+PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
+# Where the papers print AUCs of a benchmark: paper, item, and what the columns begin with.
+PRINTED_ON = {
+    "wikimia-32": (("surp", "table-1", "WikiMIA-32 /"), ("probe", "table-2", "WikiMIA /")),
+    "wikimia-128": (("surp", "table-1", "WikiMIA-128 /"), ("dc-pdd", "table-2", "WikiMIA /")),
+    "arxiv_mia": (("probe", "table-2", "ArxivMIA /"),),
+    "arxiv_mia, cs": (("probe", "table-2", "ArxivMIA-CS /"),),
+    "arxiv_mia, math": (("probe", "table-2", "ArxivMIA-Math /"),),
+}
+
+
+def load_published(paper: str | None = None, item: str | None = None) -> pd.DataFrame:
+    """All published numbers, or only those of one paper, one item, or both.
+
+    `value` is float64, NaN where the paper prints '-'; every other column is text.
+    """
+    import pandas as pd
+
+    # Only an empty `value` is missing; an empty `marker` is the empty string.
+    published = pd.read_csv(
+        PUBLISHED_CSV,
+        dtype=dict.fromkeys(["paper", "item", "row", "column", "metric", "marker"], "str") | {"value": "float64"},
+        keep_default_na=False,
+        na_values={"value": [""]},
+    )
+    for name, wanted in (("paper", paper), ("item", item)):
+        if wanted is None:
+            continue
+        known = sorted(published[name].unique())
+        if wanted not in known:
+            raise ValueError(f"unknown {name} {wanted!r}; known: {', '.join(known)}")
+        published = published[published[name] == wanted]
+    return published.reset_index(drop=True)
+
+
+def published_along(paper: str, item: str, name: str, metric: str) -> dict[str, float | None]:
+    """One column of a printed table by its rows, or one row by its columns, whichever `name` is; None for a '-'.
+
+    Raises ValueError where neither a row nor a column of that metric has the name.
+    """
+    return {key: value for key, (value, _) in _along(paper, item, name, metric).items()}
+
+
+def printed(paper: str, items: Mapping[str, str], name: str | None) -> dict[str, dict[str, tuple[float | None, str]]]:
+    """What `results.measure` takes: value and marker by metric and row, of a printed column; nothing for None.
+
+    `items` says which item of the paper prints each metric: {"auc": "table-2"}.
+    """
+    return {metric: _along(paper, item, name, metric) for metric, item in items.items() if name is not None}
+
+
+def printed_column(paper: str, item: str, column: str) -> str | None:
+    """The column `BENCHMARK / MODEL` of a paper's table; None where the table has the model and not the benchmark, or
+    the model is None: nothing then stands next to ours. ValueError for a model that it does not have."""
+    columns = set(load_published(paper, item)["column"])
+    models = sorted({name.rpartition(" / ")[2] for name in columns})
+    model = column.rpartition(" / ")[2]
+    if model not in [*models, "None"]:
+        raise ValueError(f"{paper} {item} prints nothing of {model!r}; it has: {', '.join(models)}")
+    return column if column in columns else None
+
+
+def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = None) -> pd.DataFrame:
+    """All that a paper prints in a table, as text and in its order: "–" for a dash, stars as printed, shares in [0, 1].
+
+    A benchmark with a model, which most tables print as a column, is a row here, so that every table fits a page.
+    `beside` names the rows that stand beside ours on the page; a last column then says which do and which do not.
+    """
+    cells = load_published(paper, item)
+    shown = [_as_printed(*cell) for cell in zip(cells["metric"], cells["value"], cells["marker"], strict=True)]
+    table = cells.assign(shown=shown).pivot(index="row", columns="column", values="shown")
+    table = table.loc[cells["row"].unique(), cells["column"].unique()]
+    if cells["column"].str.contains(" / ").any():
+        table = table.T
+    if beside is not None:
+        here = set(beside)
+        table["ours"] = ["above" if name in here else "published only" for name in table.index]
+    metrics = cells["metric"].unique()
+    what = f"{METRIC_LABELS[metrics[0]]} as printed" if metrics[0] in METRIC_LABELS else "As printed"
+    where = f"{item.replace('-', ' ').title()} of {PAPERS[paper]}"
+    return table.rename_axis(index=None, columns=f"{what} in {where}")
+
+
+def _as_printed(metric: str, value: float, marker: str) -> str:
+    if isnan(value):
+        return DASH
+    return format(value, {"mean_tokens": ".1f"}.get(metric, ".3f" if metric in METRIC_LABELS else ",g")) + marker
+
+
+def _along(paper: str, item: str, name: str, metric: str) -> dict[str, tuple[float | None, str]]:
+    cells = load_published(paper, item).query("metric == @metric")
+    for axis, other in (("column", "row"), ("row", "column")):
+        found = cells[cells[axis] == name]
+        if not found.empty:
+            rows = zip(found[other], found["value"], found["marker"], strict=True)
+            return {key: (None if isnan(value) else value, marker) for key, value, marker in rows}
+    known = [*cells["column"].unique(), *cells["row"].unique()]
+    raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")
+
+
+def surp_best_cell() -> tuple[float, float]:
+    """Percentile k and entropy threshold (nats) of the best cell of the SURP paper's Figure 4."""
+    values = load_published("surp", "figure-4").set_index("metric")["value"]
+    return float(values["best_k"]), float(values["best_entropy_threshold"])
+
+
+class Printed(NamedTuple):
+    """An AUC that a paper prints."""
+
+    auc: float
+    method: str
+    model: str
+    paper: str
+
+    def __str__(self) -> str:
+        return f"{self.auc:.3f} ({self.method}, {self.model}; {self.paper})"
+
+
+def best_printed(benchmark: str) -> Printed | None:
+    """The highest AUC that any of the papers prints of any detector and model on a benchmark; None where none does."""
+    found = []
+    for paper, item, beginning in PRINTED_ON.get(benchmark, ()):
+        for cell in load_published(paper, item).query("metric == 'auc'").dropna(subset="value").itertuples():
+            if cell.column.startswith(beginning):
+                found.append(Printed(cell.value, cell.row, cell.column.removeprefix(beginning).strip(), paper))
+    return max(found, key=lambda printed: printed.auc, default=None)

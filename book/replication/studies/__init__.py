@@ -1,0 +1,1 @@
+"""Benchmarks of today, built from pages before and after a date."""

@@ -1,0 +1,121 @@
+"""The recorded ladder (`mialib record-lab`): models too large for the stored lab.
+
+They are trained and scored once; `mialib.catalog.recorded` writes and reads what is kept of them.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from replication import blind_tables
+from replication.profile import load_profile
+from replication.recorded_rows import made_with
+from mialib.catalog.recorded import RECORDED, read_provenance, save_benchmark, save_training
+from mialib.lab.corpora import lab_benchmark, lab_card
+from mialib.lab.models import CARD, lab_recipe, of_seed, times_seen, train_again
+from mialib.passes.cache import count_or_load
+from mialib.store import DATA, ROOT, hash_of
+from mialib.versions import versions_of
+
+PROFILE = DATA / "profiles" / "recorded.yml"
+
+
+def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Train, score and keep what is not in the folder of the profile's models, or of those named; yields each file.
+
+    All models' first seeds come first. A training that was broken off goes on where it was. ValueError for an unknown
+    name.
+    """
+    if unknown := set(names) - set(load_profile().models):
+        raise ValueError(f"the profile has no model {unknown.pop()!r}; it has: {', '.join(load_profile().models)}")
+    for name, seed in find_left(folder):
+        if not names or name in names:
+            yield _record_one(name, seed, folder)
+
+
+def find_left(folder: Path) -> list[tuple[str, int]]:
+    """Each model of the profile that is trained and each of its seeds, but those that the folder holds a file of.
+
+    A file of another recipe or other texts does not count.
+    """
+    models = {name: model for name, model in load_profile().models.items() if model.train}
+    trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
+
+    def is_recorded(name: str, seed: int) -> bool:
+        return read_provenance(folder / _file_name(name, seed)).get("key") == _key(name, seed)
+
+    return [training for training in trainings if not is_recorded(*training)]
+
+
+def _file_name(name: str, seed: int) -> str:
+    return f"{name.removeprefix('lab/')}-seed-{seed}.parquet"
+
+
+def _key(name: str, seed: int) -> str:
+    """What a recorded file must be of: recipe, texts in their roles and tokenizer; not the code, nor the device."""
+    recipe = lab_recipe(of_seed(name, seed))
+    return hash_of([recipe.model_dump(), _dealt(recipe.corpus)])
+
+
+def _dealt(corpus: str) -> str:
+    """A hash of a corpus's texts, of who is what, and of the tokenizer."""
+    card = lab_card(corpus)
+    return hash_of([card["content_hash"], card["roles"], card["tokenizer_hash"]])
+
+
+def _record_one(name: str, seed: int, folder: Path) -> Path:
+    """Train a model, score its members and non-members, write the files."""
+    from mialib.catalog.models import Scorer
+    from mialib.models import pick_device
+
+    recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
+    model = train_again(of_seed(name, seed), device)
+    benchmark, corpus = lab_benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
+    stats = Scorer(str(model), device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
+    made_of = {
+        "benchmark": corpus,
+        "language": benchmark.language,
+        "dealt": _dealt(recipe.corpus),
+        "sources": lab_card(recipe.corpus)["sources"],
+    }
+    if read_provenance(folder / f"{corpus}.parquet").get("dealt") != made_of["dealt"]:
+        counts = count_or_load(recipe.corpus, str(model))
+        blind = [asdict(result) for result in blind_tables.measure_blind(benchmark, f"{RECORDED}{corpus}", ["auc"])]
+        save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
+    card = json.loads((model / CARD).read_text(encoding="utf-8"))
+    provenance = {
+        **stats.provenance,
+        **card,
+        **made_of,
+        "model": f"{RECORDED}{name.removeprefix('lab/')}",
+        "seed": seed,
+        "key": _key(name, seed),
+        "machine": _device_name(device),
+        **made_with(),
+        "commit": _commit(),
+        "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
+    }
+    path = folder / _file_name(name, seed)
+    save_training(path, times_seen(recipe, benchmark.texts), stats, provenance)
+    return path
+
+
+def _device_name(device: str) -> str:
+    import torch
+
+    is_cuda = torch.device(device).type == "cuda"
+    return torch.cuda.get_device_name() if is_cuda else f"one core, {platform.machine()}"
+
+
+def _commit() -> str | None:
+    """The commit that is checked out, "-dirty" where files differ from it; None where that is not known."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

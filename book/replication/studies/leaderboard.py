@@ -1,0 +1,126 @@
+"""A board that scores anyone's detector and keeps the texts' labels to itself.
+
+Every look at a result is a choice made on those texts: who tries often and keeps the best has fitted the noise. So the
+board counts submissions, and half of the texts is judged only at the end, by `Board.reveal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from reprlib import repr as short_repr
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from replication.tables import comparison_table
+from mialib.detectors import DETECTORS, FloatArray
+from mialib.metrics import Comparison, Interval, auc_interval, compare_auc
+from mialib.model_selection import stratified_split
+from mialib.token_stats import TokenRow, TokenStats
+
+BASELINE = "min_k++"
+OPEN, KEPT_BACK = "first half", "second half"
+AHEAD = f"AUC minus that of {DETECTORS[BASELINE].label} [95% interval]"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the board says of one detector on the first half of the texts."""
+
+    name: str
+    auc: Interval
+    ahead: Comparison  # minus the baseline's AUC, paired
+    n_submissions: int  # this one and all before it
+
+    def __str__(self) -> str:
+        hint = "\n    Below 0.5: is the sign right? Higher must mean member." if self.auc.high < 0.5 else ""
+        return (
+            f"{self.name} (submission {self.n_submissions})\n    AUC on the {OPEN}: {self.auc}\n"
+            f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}{hint}"
+        )
+
+
+class Board:
+    """Judges detectors on texts of known membership without handing out a label.
+
+    `stats` are the token statistics of N texts, `labels` (N,) 1 for members. Nothing here withstands someone who wants
+    to cheat: in Python every object can be taken apart, and the labels are those of a benchmark that can be loaded.
+    """
+
+    def __init__(self, stats: TokenStats, labels: ArrayLike, seed: int = 0) -> None:
+        labels = np.asarray(labels)
+        halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5, seed), strict=True))
+        # In the benchmark's order members may stand first, so a detector sees the texts in random order.
+        self._order = np.random.default_rng(seed).permutation(len(labels))
+        self._stats, self._is_open = stats, True
+        self._scores: dict[str, FloatArray] = {}
+        baseline = self._score(DETECTORS[BASELINE].score_text)
+
+        def judge(scores: FloatArray, half: str) -> tuple[Interval, Comparison]:
+            of_labels, of_scores, of_baseline = (of[halves[half]] for of in (labels, scores, baseline))
+            return auc_interval(of_labels, of_scores), compare_auc(of_labels, of_scores, of_baseline)
+
+        self._judge = judge
+
+    @property
+    def n_submissions(self) -> int:
+        """How many detectors were submitted so far."""
+        return len(self._scores)
+
+    def submit(self, score_text: Callable[[TokenRow], float], name: str | None = None) -> Submission:
+        """Judge a detector, a function of one text's statistics, on the first half. Higher = more likely a member.
+
+        ValueError for a score that is no finite number, and after `reveal`: no second half is left to judge by.
+        """
+        if not self._is_open:
+            raise ValueError(
+                "the second half has been shown, so this board is closed: what is tried now is chosen on it"
+            )
+        name = name or getattr(score_text, "__name__", "detector")
+        scores = self._score(score_text)
+        n = self.n_submissions + 1
+        name = f"{name} ({n})" if name in self._scores else name
+        self._scores[name] = scores
+        return Submission(name, *self._judge(scores, OPEN), n)
+
+    def table(self, half: str = OPEN) -> pd.DataFrame:
+        """All submissions, the highest AUC on the first half at the top: AUC and paired difference from Min-K%++."""
+        if half == KEPT_BACK and self._is_open:
+            raise ValueError("the second half is kept back until `reveal`, which closes the board")
+        by_auc = sorted(self._scores, key=lambda name: -self._judge(self._scores[name], OPEN)[0].estimate)
+        judged = {name: self._judge(self._scores[name], half) for name in by_auc}
+        table = comparison_table({name: ahead for name, (_, ahead) in judged.items()}, AHEAD)
+        table.insert(0, "AUC [95% interval]", [str(auc) for auc, _ in judged.values()])
+        return table.rename_axis(columns=f"{half}, {self.n_submissions} submissions")
+
+    def reveal(self) -> pd.DataFrame:
+        """Close the board and judge all submissions on the second half too, in the order of the first half's AUCs.
+
+        Only the first row's number is an honest one: that detector was chosen without these texts.
+        """
+        if not self._scores:
+            raise ValueError("nothing was submitted")
+        self._is_open = False
+        first, second = self.table(OPEN), self.table(KEPT_BACK)
+        columns = {
+            f"AUC, {OPEN}": first.iloc[:, 0],
+            f"AUC, {KEPT_BACK}": second.iloc[:, 0],
+            f"{AHEAD}, {KEPT_BACK}": second[AHEAD],
+        }
+        return pd.DataFrame(columns).rename_axis(columns=f"Both halves, {self.n_submissions} submissions")
+
+    def _score(self, score_text: Callable[[TokenRow], float]) -> FloatArray:
+        scores = np.empty(len(self._stats))
+        for i in self._order:
+            row = TokenRow(*(column.copy() for column in self._stats[i]))  # the caller may sort in place
+            score = score_text(row)
+            if not isinstance(score, Real) or not np.isfinite(score):
+                raise ValueError(
+                    f"a detector returns one finite number; this one gives {short_repr(score)} for a text of "
+                    f"{len(row.log_prob)} tokens"
+                )
+            scores[i] = score
+        return scores

@@ -1,0 +1,294 @@
+"""The papers' own tables, on the papers' own models and benchmarks: each printed number beside ours.
+
+A profile's page that runs the notebook `paper_table` says, for each printed column, what it was made of.
+`measure_column` computes one; the pipeline runs it once a column, as a job of its own, and the notebook collects what
+is there. A column that can't be had here keeps its printed numbers, and says "not run" beside them and why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+
+from mialib.attacks.probe import N_TRAINING
+from replication import blind_tables
+from replication.studies import probe_tables
+from replication.profile import PAPER_TABLE, Profile
+from replication.published import printed
+from replication.results import Result, measure
+from replication.studies.tuning import tune_two_ways
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.models import count_parameters
+from mialib.catalog.sources import source_of
+from mialib.models import pick_device
+from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
+from mialib.shared.schema import one_line
+from mialib.store import write_json
+
+NOT_RUN = "not run"
+OTHER_START = "auc_other_start"  # the metric of an AUC with the other convention of the start token
+BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
+SOURCES = {"the reference model": "reference", "the reference corpus": "corpus", "neighbors": "masked"}
+
+
+class Column(Target):
+    """What a printed column, or a printed row of DC-PDD's Tables 4 and 5, was made of.
+
+    `start_token` is the paper's own convention, as far as it can be known: "auto" is the registry's token, which is
+    what DC-PDD says that it prepends (Section 4). The SURP and the probe paper do not say what they do.
+    """
+
+    a: PositiveFloat = 0.01  # DC-PDD's bound
+    a_values: tuple[PositiveFloat, ...] = ()  # instead: one number for each (Table 5)
+    corpora: dict[str, str] = Field(default_factory=dict)  # instead: by printed name (Table 4)
+    unseen: str | None = None  # what the probe learns from, as in `mialib.attacks.unseen`
+    n_training: PositiveInt = N_TRAINING
+    fields: dict[str, str] = Field(default_factory=dict)  # further printed columns, of one domain each (probing)
+    note: str = ""  # what the page says of it besides
+
+    @property
+    def has_other_start_token(self) -> bool:
+        """Whether AUCs with the other convention are shown beside: not of one detector, nor where passes are paid."""
+        return not (self.a_values or self.corpora or not source_of(self.model).has_weights)
+
+    @property
+    def models(self) -> list[str]:
+        """Every model that it takes."""
+        return [name for name in (self.model, self.reference, self.masked) if name]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A printed column's numbers beside ours, what could not be run of it, and what ran."""
+
+    results: list[Result]
+    notes: list[str]
+    provenance: list[dict[str, Any]]
+    unavailable: str = ""  # why nothing was run
+
+
+def read_columns(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
+    """A page's `columns` parameter, checked; ValueError names the column and what is wrong in it."""
+    checked = {}
+    for name, column in columns.items():
+        try:
+            checked[name] = Column.model_validate(column)
+        except ValidationError as error:
+            raise ValueError(f"column {name!r}: {one_line(error)}") from None
+    return checked
+
+
+def columns_of(profile: Profile) -> Iterator[tuple[str, str, Column]]:
+    """Each page of a profile that is made of columns, each printed column and what it is made of."""
+    for name, page in profile.notebooks.items():
+        if page.notebook == PAPER_TABLE:
+            for printed, column in read_columns(page.parameters["columns"]).items():
+                yield name, printed, column
+
+
+def is_whole(path: str | Path) -> bool:
+    """Whether a kept column has all that could be had of it; if not, it may be tried again."""
+    kept = load_column(path)
+    return not kept.unavailable and not kept.notes
+
+
+def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str, Column]]:
+    """The columns whose model, benchmark or page is named in `only`; all where it is empty. ValueError for a name that
+    is none."""
+    every = list(columns_of(profile))
+    known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
+    if only and not every:
+        raise ValueError(f"profile {profile.name} has no tables of the papers' own models to choose {only[0]!r} from")
+    if unknown := sorted(set(only) - known):
+        alike = get_close_matches(unknown[0], known, n=5, cutoff=0.4) or sorted(known)
+        raise ValueError(
+            f"profile {profile.name} has no model, benchmark or page {unknown[0]!r}; it has {', '.join(alike)}"
+        )
+    return [found for found in every if not only or {found[0], found[2].model, found[2].benchmark} & set(only)]
+
+
+def file_name(column: str) -> str:
+    """A printed column's name as a file's, without suffix."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", column)
+
+
+def measure_column(paper: str, items: Mapping[str, str], name: str, column: Column) -> Measured:
+    """A column's numbers beside those that `items`, {metric: item of the paper}, print under `name`.
+
+    Without its reference model, corpus, masked model or unseen texts it is measured all the same, and a note says what
+    is lacking. Unavailable where its model or benchmark can't be had.
+    """
+    inputs, notes = _load(column)
+    measured = MEASURE[paper](inputs, items, name, column)
+    of_cell = {(result.row, result.column, result.metric): result for result in measured.results}
+    for result in printed_alone(paper, items, name, column):
+        of_cell.setdefault((result.row, result.column, result.metric), result)
+    results = [result if result.ours is not None else _not_run(result) for result in of_cell.values()]
+    others, why_not = _other_start_token(inputs, paper, items, name, column)
+    results, notes = results + others, notes + why_not
+    domains, judged = np.array(inputs.benchmark.domains), {name: inputs.benchmark}
+    for field, domain in column.fields.items():
+        judged[field] = inputs.benchmark.take(np.flatnonzero(domains == domain), field)
+    results += blind_tables.baseline_results(results, judged)
+    return Measured(results, notes + measured.notes, measured.provenance)
+
+
+def _other_start_token(
+    inputs: Inputs, paper: str, items: Mapping[str, str], name: str, column: Column
+) -> tuple[list[Result], list[str]]:
+    """AUCs where nothing is prepended, or a start token where the column has none, and a note where there are none.
+
+    Of the detectors that take one pass of the model over the texts, which is the one pass more that this costs.
+    """
+    if not column.has_other_start_token:
+        return [], []
+    other = column.but(start_token=None if column.start_token else "auto", **dict.fromkeys(SOURCES.values()))
+    measure_other = MEASURE | {"probe": partial(_probe, score=probe_tables.baseline_column)}
+    try:
+        again = load_inputs(other).given(frequency=inputs["frequency"], lowercase=None)
+        results = measure_other[paper](again, {"auc": items["auc"]}, name, other).results
+    except ValueError as error:  # a text of one token, say, of which nothing would be scored
+        return [], [f"without the other start token: {error}"]
+    measured = [of for of in results if (of.column, of.metric) == (name, "auc") and of.ours is not None]
+    return [replace(of, metric=OTHER_START, published=None, published_column=None) for of in measured], []
+
+
+def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
+    """The printed numbers of a column, and the AUCs of its fields, with none of ours."""
+    cells = {name: printed(paper, items, name)}
+    cells |= {field: printed(paper, {"auc": items["auc"]}, field) for field in column.fields}
+    return [
+        _not_run(Result.of(row=row, column=of, metric=metric, interval=None, published=value, published_column=of))
+        for of, metrics in cells.items()
+        for metric, rows in metrics.items()
+        for row, (value, _) in rows.items()
+    ]
+
+
+def _not_run(result: Result) -> Result:
+    return replace(result, why=result.why or (NOT_RUN if result.published is not None else ""))
+
+
+def _load(column: Column) -> tuple[Inputs, list[str]]:
+    """Everything that the column needs and that can be had, and a note for each thing that can't."""
+    _check_gpu(column.model)
+    inputs, notes = load_inputs(column.but(**dict.fromkeys(SOURCES.values()))), []
+    for what, source in SOURCES.items():
+        try:
+            inputs = inputs.retarget(**{source: getattr(column, source)})
+        except Unavailable as error:
+            notes.append(f"without {what}: {error}")
+    return inputs, notes
+
+
+def _check_gpu(model: str) -> None:
+    """Unavailable for a large model on a machine where a table would take days, told by its config."""
+    if not source_of(model).has_weights or pick_device().type != "cpu":
+        return
+    billions = count_parameters(model, embeddings=True) / 1e9
+    if billions > BILLIONS_WITHOUT_GPU:
+        raise Unavailable(
+            f"{model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` scores it all "
+            "the same, if you have the days"
+        )
+
+
+def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
+    """DC-PDD's Tables 2 and 3, a column of all detectors; or a row of Table 4 or 5, DC-PDD alone."""
+    variants = {f"{a:g}": (a, column.corpus) for a in column.a_values}
+    variants |= {label: (column.a, corpus) for label, corpus in column.corpora.items()}
+    scores, notes = {} if variants else score_all(inputs, dc_pdd={"a": column.a}), []
+    for label, (a, corpus) in variants.items():
+        try:
+            of = inputs.retarget(corpus=corpus) if column.corpora else inputs
+        except Unavailable as error:
+            notes.append(f"without the corpus {corpus}: {error}")
+            of = inputs
+        scores[label] = score_all(of, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
+    beside = {"printed": printed("dc-pdd", items, name), "published_column": name}
+    star = None if variants else ("dc_pdd", "min_k")
+    return Measured(measure(inputs.labels, scores, name, items, star=star, **beside), notes, inputs.passes())
+
+
+def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
+    """SURP's tables: Min-K%'s and SURP's hyperparameters the best on the reported texts, and chosen on others.
+
+    The two tails of a book (Dolma-Book) are dealt out and drawn together.
+    """
+    results = tune_two_ways(inputs).results(name, items["auc"], name)
+    return Measured(results, [], inputs.passes())
+
+
+def _probe(
+    inputs: Inputs,
+    items: Mapping[str, str],
+    name: str,
+    column: Column,
+    score: Callable[..., probe_tables.ProbeColumn] = probe_tables.probe_column,
+) -> Measured:
+    """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
+    sources, notes = {probe_tables.REAL: column.unseen} if column.unseen else {}, []
+    if not sources:
+        notes.append("without unseen texts, which the probe learns from")
+    try:
+        probed = score(inputs, sources, n_training=column.n_training)
+    except Unavailable as error:
+        notes.append(f"without the probe: {error}")
+        probed = score(inputs, {})
+    results = probed.results(name, items, name)
+    for field, domain in column.fields.items():
+        results += probed.results(field, {"auc": items["auc"]}, field, domain)
+    return Measured(results, notes, probed.passes())
+
+
+MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
+
+
+# --- one file a column ---
+
+
+def save_column(path: str | Path, measured: Measured) -> None:
+    """Write a column, all or nothing."""
+    write_json(path, asdict(measured))
+
+
+def load_column(path: str | Path) -> Measured:
+    """Read what `save_column` wrote."""
+    kept = json.loads(Path(path).read_text(encoding="utf-8"))
+    return Measured(**kept | {"results": [Result(**fields) for fields in kept["results"]]})
+
+
+def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: Column) -> Measured:
+    """A column, or its printed numbers and why it can't be run here: one that fails must not cost the others."""
+    import torch
+
+    alone = printed_alone(paper, items, name, column)
+    try:
+        return measure_column(paper, items, name, column)
+    except (OSError, ValueError, MemoryError, ArithmeticError, torch.OutOfMemoryError) as error:
+        return Measured(alone, [], [], (str(error).splitlines() or [type(error).__name__])[0])
+
+
+def collect(
+    paper: str, items: Mapping[str, str], columns: Mapping[str, Column], computed: str | Path = ""
+) -> dict[str, Measured]:
+    """All columns of a page: from the files in the folder `computed`, or computed here where that is empty."""
+    found = {}
+    for name, column in columns.items():
+        path = Path(computed) / f"{file_name(name)}.json"
+        if not computed:
+            found[name] = measure_or_say_why(paper, items, name, column)
+        elif path.is_file():
+            found[name] = load_column(path)
+        else:
+            found[name] = Measured(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
+    return found

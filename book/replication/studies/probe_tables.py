@@ -1,0 +1,145 @@
+"""A column of the probe paper's tables: its baselines and the probe, judged on texts that nothing was chosen on.
+
+unseen (lab/en:reference, ...)   the probe learns from them                       mialib.attacks.unseen
+validation, a fifth              layer and learning rate are chosen on it         mialib.attacks.probe
+test, four fifths                all methods are judged on it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.attacks.probe import N_TRAINING, probe_scores, validation_and_test
+from mialib.attacks.unseen import unseen_texts
+from mialib.benchmarks import Benchmark
+from replication import results
+from replication.published import printed
+from replication.results import Result, label_of
+from mialib.catalog.models import model_revision, pick_dtype
+from mialib.detectors import FloatArray
+from mialib.metrics import Comparison
+from mialib.model_selection import Indices
+from mialib.models import pick_device
+from mialib.passes.inputs import Inputs, score_all
+from mialib.store import hash_texts, mialib_version
+
+PAPER = "probe"
+# The paper's baselines, as it prints them.
+BASELINES = {
+    "ppl": "Loss Attack",
+    "neighbor": "Neighbor Attack",
+    "min_k": "Min-K% Prob",
+    "zlib": "Zlib Compression",
+    "lowercase": "Lowercased Text",
+    "ref": "Smaller Model",
+}
+REAL, SYNTHETIC = "Probe w. Real Data", "Probe w. Synthetic Data"
+
+
+@dataclass(frozen=True)
+class ProbeColumn:
+    """All texts of one column, what the probe may learn from and be chosen on, and every method's scores."""
+
+    inputs: Inputs  # without the texts that were set apart
+    unseen: dict[str, list[str]]  # what each probe learns from, by the row that it stands in
+    val_idx: Indices
+    test_idx: Indices
+    scores: dict[str, FloatArray | None]  # (N,) by row; None for a method that is not applicable
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """(len(test_idx),), 1 = member."""
+        return self.inputs.labels[self.test_idx]
+
+    @property
+    def judged(self) -> Benchmark:
+        """The texts to judge on."""
+        return self.inputs.benchmark.take(self.test_idx, f"{self.inputs.benchmark.name}, test texts")
+
+    def on_test(self) -> dict[str, FloatArray | None]:
+        """Every method's scores of the texts to judge on."""
+        return {row: None if of is None else of[self.test_idx] for row, of in self.scores.items()}
+
+    def against_baselines(self, row: str) -> dict[str, Comparison]:
+        """A method's AUC minus each applicable baseline's on the test texts."""
+        compared = {other: results.compare(self.labels, self.on_test(), row, other) for other in BASELINES.values()}
+        return {f"{row} − {other}": difference for other, difference in compared.items() if difference}
+
+    def results(
+        self, column: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
+    ) -> list[Result]:
+        """Each method's metrics on the test texts, or on those of them that are of one domain.
+
+        `items` says which item of the paper prints each metric; `published` is the printed column to show next to ours.
+        ValueError for a domain without texts.
+        """
+        judged = self.test_idx
+        if domain is not None:
+            domains = np.array(self.inputs.benchmark.domains)
+            if domain not in domains:
+                known = ", ".join(sorted(set(domains.tolist()))) or "none"
+                raise ValueError(f"{self.inputs.benchmark.name} has no texts of {domain!r}; it has: {known}")
+            judged = judged[domains[judged] == domain]
+        scores = {row: None if of is None else of[judged] for row, of in self.scores.items()}
+        beside = {"printed": printed(PAPER, items, published), "published_column": published}
+        return results.measure(self.inputs.labels[judged], scores, column, items, **beside)
+
+    def passes(self) -> list[dict[str, Any]]:
+        """What ran: each pass over the texts, the neighbors, and the proxies with a hash of what they learned from."""
+        target, passes = self.inputs.target, self.inputs.passes()
+        if self.inputs.loaded.get("neighbors") is not None:
+            made = provenance(f"neighbors by {target.masked}", target.masked, self.inputs.texts)
+            passes.append(made | {"n_texts": self.inputs["neighbors"].size})
+        named = {f"proxies of {target.model}, {row}": texts for row, texts in self.unseen.items()}
+        return passes + [provenance(name, target.model, texts) for name, texts in named.items()]
+
+
+def provenance(name: str, model: str, texts: Sequence[str]) -> dict[str, Any]:
+    """What `results.save` keeps of a run of a model on texts that is no pass of `Inputs`, under a name of its own."""
+    device = pick_device()
+    return {
+        "model": name,
+        "revision": model_revision(model),
+        "dtype": str(pick_dtype("auto", device, model)).removeprefix("torch."),
+        "device": device.type,
+        "mialib": mialib_version(),
+        "texts": hash_texts(texts),
+        "n_texts": len(texts),
+    }
+
+
+def baseline_column(
+    inputs: Inputs, sources: Mapping[str, str], *, n_training: int = N_TRAINING, seed: int = 0
+) -> ProbeColumn:
+    """The baselines, then our other detectors, beside unseen texts for a probe of each of `sources`, named as in
+    `mialib.attacks.unseen`, by the row that it is to stand in.
+
+    The validation texts are the benchmark's own where it has some, else a fifth that `seed` deals out.
+    """
+    left, unseen = unseen_texts(inputs.benchmark, sources, n_training, seed)
+    inputs = inputs.take(left, inputs.benchmark.name)
+    val_idx, test_idx = split_of(inputs.benchmark, seed)
+    scores = {BASELINES.get(name, label_of(name)): of for name, of in score_all(inputs).items()}
+    rows = dict.fromkeys([*BASELINES.values(), *scores])
+    return ProbeColumn(inputs, unseen, val_idx, test_idx, {row: scores.get(row) for row in rows})
+
+
+def split_of(benchmark: Benchmark, seed: int = 0) -> tuple[Indices, Indices]:
+    """The texts to choose a probe on, which the benchmark may name, and those to judge on."""
+    own = np.array(benchmark.validation) if benchmark.validation else None
+    return validation_and_test(benchmark.labels, seed, own)
+
+
+def probe_column(inputs: Inputs, sources: Mapping[str, str], *, seed: int = 0, **given: Any) -> ProbeColumn:
+    """`baseline_column`, and below it the probe that learns from each of the sources; of none, the baselines alone."""
+    column = baseline_column(inputs, sources, seed=seed, **given)
+    of = column.inputs
+    for row, unseen in column.unseen.items():
+        found = probe_scores(of.target.model, of.texts, of.labels, unseen, validation=column.val_idx, seed=seed)
+        column.scores[row] = found.scores
+    return column

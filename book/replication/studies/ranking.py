@@ -1,0 +1,364 @@
+"""Which detector when: blocks, in each of which every detector has an AUC on the same texts.
+
+A block is one model, from one training seed, on one benchmark cut to one length. In it each likelihood detector that
+applies is scored. Hyperparameters of a detector that a paper tunes are chosen on each fifth of the texts in turn, and
+all detectors are judged on the other four fifths: an AUC is the mean over the five. The page `which_detector` ranks
+detectors over blocks and averages their AUCs; the statistics are on that page.
+
+    gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`, a row a detector;
+                  where no seed 0 is recorded, that of models of your own, say, seed 0 is computed
+    groups        which blocks belong together: all, one benchmark's, one model's, one length's
+    runs          which detectors a bar joins, in a diagram of their order
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mialib.benchmarks import Benchmark
+from replication.pages import check_enough, one_for_each, targets, whole_numbers
+from replication.profile import load_profile
+from replication.recorded_rows import other_versions, read_rows, weights_of
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.corpora import own_counts, reference_texts
+from mialib.detectors import DETECTORS, FloatArray
+from mialib.lab.models import of_seed, recipes_of
+from mialib.metrics import placements
+from mialib.model_selection import HELD_OUT, Indices, folds
+from mialib.passes.inputs import (
+    NEEDS,
+    Inputs,
+    Target,
+    cut_inputs,
+    load_inputs,
+    score_all,
+    score_grid,
+    split_lengths,
+    versions_behind,
+)
+from mialib.store import DATA, hash_of, hash_texts
+from mialib.versions import versions_of
+
+RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
+BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
+PAGE = "which_detector"  # whose parameters in the profile say what is recorded
+DEAR = {"neighbors", "tempered"}  # what would cost a pass or more of every model for one detector or two
+OWN, SHIFTED = "without a shift", "with a shift"
+AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
+
+logger = logging.getLogger(__name__)
+
+
+# --- blocks ---
+
+
+@dataclass(frozen=True)
+class Block:
+    """Every applicable detector's scores of the same N texts, under one model from one training seed."""
+
+    model: str  # without the seed
+    benchmark: str
+    n_words: int  # what the texts were cut to
+    seed: int
+    condition: str  # OWN or SHIFTED
+    texts: NDArray[np.int64]  # (N,): a hash of each whole text, which is the same in all blocks that it is in
+    labels: NDArray[np.int8]  # (N,), 1 = member
+    scores: Mapping[str, NDArray[Any]]  # (F, N) each, as each fold chose; of a recorded seed ranks, of the same AUC
+    chosen: Mapping[str, Sequence[dict[str, float]]] = field(default_factory=dict)  # by fold
+
+    @property
+    def cell(self) -> tuple[str, str, int]:
+        """What the block is besides its seed."""
+        return self.model, self.benchmark, self.n_words
+
+    @property
+    def detectors(self) -> list[str]:
+        """Those that apply, in the registry's order."""
+        return [name for name in DETECTORS if name in self.scores]
+
+    @cached_property
+    def judged(self) -> list[Indices]:
+        """The texts that each of the F folds judges: all but those that it chooses on."""
+        return [test_idx for _, test_idx in folds(self.labels)]
+
+    @cached_property
+    def _placed(self) -> FloatArray:
+        """Each text's placement among those that a fold judges, (detectors, F, N), NaN where it does not."""
+        every = np.stack(list(self.scores.values()))
+        placed = np.full(every.shape, np.nan)
+        for f, test_idx in enumerate(self.judged):
+            members, others = (test_idx[self.labels[test_idx] == label] for label in (1, 0))
+            placed[:, f, members], placed[:, f, others] = placements(every[:, f, members], every[:, f, others])
+        return placed
+
+    @cached_property
+    def placements(self) -> dict[str, FloatArray]:
+        """Each text's placement, (N,), the mean over the folds that judge it: the share of the fold's texts of the
+        other class that it lies on the right side of."""
+        return dict(zip(self.scores, np.nanmean(self._placed, axis=1), strict=True))
+
+    @cached_property
+    def auc_by_fold(self) -> dict[str, FloatArray]:
+        """Each detector's AUC on the texts that each fold judges, (F,)."""
+        return dict(zip(self.scores, np.nanmean(self._placed[..., self.labels == 1], axis=2), strict=True))
+
+    @cached_property
+    def auc(self) -> dict[str, float]:
+        """Each detector's AUC, the mean over the folds."""
+        return {name: float(by_fold.mean()) for name, by_fold in self.auc_by_fold.items()}
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The blocks that a page ranks, and what the page says of them."""
+
+    blocks: tuple[Block, ...]  # every cell has the same seeds
+    left_out: tuple[str, ...]  # lengths and recorded seeds, a line each
+    ran: tuple[Inputs, ...]  # what was not recorded
+
+
+def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted: Any) -> list[tuple[Target, str]]:
+    """A notebook's parameters as targets, each with its condition.
+
+    `shifted` holds for each model, or once for all, a benchmark whose non-members are of another kind, or "-".
+    """
+    own = targets(models, benchmarks, references, corpora)
+    others = zip(own, one_for_each(shifted, len(own), "shifted"), strict=True)
+    return [(target, OWN) for target in own] + [(t.but(benchmark=name), SHIFTED) for t, name in others if name]
+
+
+def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
+    """The blocks of each target at each length that its texts have.
+
+    What is recorded counts, detector by detector, where it is of the recipes, inputs, hyperparameters, texts and
+    versions of today. Seed 0 is computed where nothing of it is. A seed that any cell lacks is left out of all, so that
+    every cell has the same.
+    """
+    blocks, left_out, ran = [], [], []
+    of_blocks: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in read_rows(recorded):
+        of_blocks.setdefault(tuple(row[name] for name in BLOCK), []).append(row)
+    not_counted: dict[str, list[dict[str, Any]]] = {}
+    for target, condition in of_page:
+        benchmark = load_benchmark(target.benchmark)
+        check_enough(target.benchmark, benchmark.labels, round(1 / HELD_OUT))
+        possible, too_long = split_lengths(benchmark, whole_numbers(lengths, "lengths"))
+        for n_words, short in too_long.items():
+            left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
+        inputs = None
+        for n_words in possible:
+            cell, texts = (target.model, target.benchmark, n_words), texts_of(benchmark, n_words, target.corpus)
+            found = []
+            for of_block in [rows for (*of, _seed), rows in of_blocks.items() if tuple(of) == cell]:
+                fitting = []
+                for row in of_block:
+                    why = _recorded_for(row, target, n_words, texts)
+                    (not_counted.setdefault(why, []) if why else fitting).append(row)
+                if fitting:
+                    found.append(_recorded_block(fitting, benchmark, condition))
+            if 0 not in {block.seed for block in found}:
+                inputs = inputs or load_inputs(target)
+                found.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
+            blocks += found
+        ran += [inputs] if inputs else []
+    for why, rows in not_counted.items():
+        of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
+        left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
+    known = {row["detector"] for rows in of_blocks.values() for row in rows}
+    if known and (new := {name for target, _ in of_page for name in ranked(target)} - known):
+        left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
+    blocks, incomplete = complete(blocks)
+    return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *incomplete), tuple(ran))
+
+
+def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
+    model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
+    scores, chosen = {}, {}
+    for name, at_default in score_all(cut, ranked(inputs.target)).items():
+        if at_default is None:
+            continue
+        by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
+        scores[name] = by_fold.scores
+        if DETECTORS[name].grid:
+            chosen[name] = by_fold.options
+            scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
+    return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, chosen)
+
+
+def ranked(target: Target) -> list[str]:
+    """The detectors that are ranked: those for which the target names all that they need."""
+    named = {name for name, need in NEEDS.items() if not need.made_from or getattr(target, need.made_from)}
+    return [name for name, known in DETECTORS.items() if set(known.needs) <= named - DEAR]
+
+
+def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
+    """A hash of each text, (N,)."""
+    return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) for text in texts], np.int64)
+
+
+def made_for(target: Target, n_words: int, detector: str) -> str:
+    """A hash of all but the texts that a recorded row must have been computed for: the target of seed 0, length,
+    recipes, and the detector's hyperparameters and their candidates; `detector` as a block names its scores."""
+    fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
+    known = DETECTORS[detector.removesuffix(AT_DEFAULT)]
+    options = [detector, known.hyperparameters, known.grid]
+    recipes = recipes_of(models_of(target))
+    return hash_of([fields, n_words, options, recipes])
+
+
+def models_of(target: Target) -> list[str]:
+    """A target's model and its reference model, as far as it has one."""
+    return [name for name in (target.model, target.reference) if name]
+
+
+def versions_behind_row(detector: str) -> dict[str, int]:
+    """The versions of all that makes a detector's ranks; `detector` as a block names its scores."""
+    name = detector.removesuffix(AT_DEFAULT)
+    return versions_of("training", "choosing") | versions_behind(name)
+
+
+def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
+    """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
+    the benchmark that models were trained on, and DC-PDD's reference corpus."""
+    cut, counts = benchmark.cut(n_words), own_counts(corpus) if corpus else None
+    of_corpus = (hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))) if corpus else None
+    chosen_on = [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
+    return hash_of([benchmark.revision, hash_texts(cut.texts), benchmark.labels.tolist(), chosen_on, of_corpus])
+
+
+def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
+    """The blocks of the seeds that every cell has, and a line for each other seed."""
+    cells, cells_of = {block.cell for block in blocks}, {}
+    for block in blocks:
+        cells_of.setdefault(block.seed, set()).add(block.cell)
+    lacking = {seed: len(cells) - len(found) for seed, found in sorted(cells_of.items()) if found != cells}
+    lines = [
+        f"seed {seed}: {n} of {len(cells)} blocks have no recorded scores of it that fit this build"
+        for seed, n in lacking.items()
+    ]
+    return [block for block in blocks if block.seed not in lacking], lines
+
+
+# --- recorded seeds ---
+
+
+def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
+    """Each detector's ranks under the models of the profile's page, trained from these seeds: what is recorded.
+
+    Seed 0 is the model that is stored.
+    """
+    given, rows = load_profile().notebooks[PAGE].parameters, []
+    names = ("models", "benchmarks", "references", "corpora", "shifted")
+    for seed in seeds:
+        for target, condition in columns(*(given[name] for name in names)):
+            logger.info("seed %d: %s", seed, target.column)
+            reference = target.reference and of_seed(target.reference, seed)
+            inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
+            for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
+                block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
+                shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
+                shared["texts"] = texts_of(inputs.benchmark, n_words, target.corpus)
+                shared["weights"] = weights_of(*models_of(inputs.target))
+                for name, scores in block.scores.items():
+                    row = {"detector": name, "made_for": made_for(target, n_words, name)}
+                    row["versions"] = json.dumps(versions_behind_row(name))
+                    row["ranks"], row["of_fold"] = _distinct_ranks(scores)
+                    rows.append(shared | row | {"chosen": json.dumps(block.chosen.get(name))})
+    return rows
+
+
+def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArray[np.uint8]]:
+    """A detector's (F, N) scores as the different rows of ranks among them, and the number of each fold's row.
+
+    The lowest score has rank 1, equal scores have one rank: an AUC needs no more.
+    """
+    from scipy.stats import rankdata
+
+    ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
+    return list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
+
+
+def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: str) -> str:
+    """What else than asked for a row was recorded for; "" where it fits."""
+    if row["detector"].removesuffix(AT_DEFAULT) not in DETECTORS:
+        return "a detector that is no longer there"
+    if row["texts"] != texts:
+        return "other texts"
+    if row["made_for"] != made_for(target, n_words, row["detector"]):
+        return "another test"
+    if row["seed"] == 0 and row["weights"] != weights_of(*models_of(target)):
+        return "other weights than those of data/lab"
+    return other_versions(row, versions_behind_row(row["detector"]))
+
+
+def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
+    scores = {row["detector"]: np.array(row["ranks"], np.uint16)[row["of_fold"]] for row in rows}
+    chosen = {row["detector"]: options for row in rows if (options := json.loads(row["chosen"]))}
+    *cell, seed = (rows[0][name] for name in BLOCK)
+    return Block(*cell, seed, condition, _numbers(benchmark.texts), benchmark.labels, scores, chosen)
+
+
+# --- groups of blocks, and runs of detectors ---
+
+
+def applicable(blocks: Sequence[Block]) -> tuple[list[str], dict[str, int]]:
+    """The detectors that all blocks have, in the registry's order, and the others with how many blocks lack them."""
+    missing = {name: sum(name not in block.scores for block in blocks) for name in DETECTORS}
+    return [name for name, n in missing.items() if n == 0], {n: m for n, m in missing.items() if 0 < m < len(blocks)}
+
+
+def conditions(blocks: Sequence[Block]) -> dict[str, list[Block]]:
+    """The blocks of each condition, and those without a shift where the most detectors apply, where these are fewer."""
+    found = {name: [block for block in blocks if block.condition == name] for name in (OWN, SHIFTED)}
+    most = max(len(block.detectors) for block in found[OWN])
+    every = [block for block in found[OWN] if len(block.detectors) == most]
+    if len(every) < len(found[OWN]):
+        found[f"{OWN}, where {most} detectors apply"] = every
+    return {name: of_condition for name, of_condition in found.items() if of_condition}
+
+
+def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
+    """All blocks of a condition, then those of each benchmark, of each model, and of each benchmark at each length.
+
+    A set of blocks comes once, under the first of its names.
+    """
+    several = len({block.benchmark for block in blocks}) > 1
+    names: list[Callable[[Block], str]] = [
+        lambda block: "all",
+        lambda block: block.benchmark,
+        lambda block: block.model,
+        lambda block: f"{block.benchmark}, {block.n_words} words" if several else f"{block.n_words} words",
+    ]
+    named: dict[str, list[Block]] = {}
+    for name_of in names:
+        for of_group, block in [(name_of(block), block) for block in blocks]:
+            named.setdefault(of_group, []).append(block)
+    first_name: dict[frozenset[int], str] = {}
+    for name, of_group in named.items():
+        first_name.setdefault(frozenset(map(id, of_group)), name)
+    return {name: named[name] for name in first_name.values()}
+
+
+def runs(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[str, ...]]:
+    """The longest runs of two or more neighbors in an order of which no pair is apart; no run lies within another.
+
+    `apart` says it of a pair, the first in the order first.
+    """
+    found: list[tuple[str, ...]] = []
+    for start in range(len(names)):
+        end = start + 1
+        while end < len(names) and not any(apart(name, names[end]) for name in names[start:end]):
+            end += 1
+        if end - start > 1 and not (found and names[end - 1] in found[-1]):
+            found.append(tuple(names[start:end]))
+    return found

@@ -1,0 +1,335 @@
+"""Other readings of what the papers leave open, each against ours on the same texts.
+
+Setup(inputs)                     one target: its texts whole and cut, each with every detector's scores (Texts)
+Reading(choice, words, scores)    what others do: other scores, or another rule for the TPR
+compare_reading(setup, reading)   differences of AUC and TPR with intervals, texts touched, places among detectors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replication.results import Result, label_of, needs_more
+from mialib.catalog.sources import source_of
+from mialib.detectors import DETECTORS, FloatArray
+from mialib.metrics import (
+    Interval,
+    auc,
+    auc_interval,
+    compare_auc,
+    compare_tpr_at_fpr,
+    compared,
+    placements,
+    split_scores,
+)
+from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
+from mialib.token_stats import TokenRow, TokenStats
+
+PASSES = ("stats", "lowercase", "reference")  # that the papers' detectors read
+FPR = 0.05
+SHORT_K = 5  # Min-K%'s k on the texts cut short: of fewer than 20 tokens it leaves none
+N_RESAMPLES = 1000
+FEWEST = 10  # scored texts of a class for a difference of AUCs: with 5 the 95% interval covers 83%, with 10 92%
+
+Rule = Callable[[FloatArray, FloatArray], float]  # FPR and TPR of each threshold, both from 0 to 1 -> TPR
+
+
+class NotApplicable(ValueError):
+    """A reading has no meaning for this model and these texts; says why in one sentence."""
+
+
+# --- TPR at an FPR ---
+
+
+def at_most(fpr: FloatArray, tpr: FloatArray) -> float:
+    """Ours, `metrics.tpr_at_fpr`: the largest TPR of a threshold whose FPR is at most 5%."""
+    return float(tpr[fpr <= FPR + 1e-12].max())
+
+
+def roc_points(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """FPR and TPR of every threshold, as `metrics.roc` gives them, fast enough for a bootstrap."""
+    thresholds = np.unique(np.concatenate([members, non_members]))[::-1]
+    # Counts before shares: 1 - 475 / 500 is a little over 0.05.
+    counts = [len(of) - np.searchsorted(np.sort(of), thresholds, side="left") for of in (non_members, members)]
+    fpr, tpr = (np.concatenate([[0.0], n / n[-1]]) for n in counts)
+    return fpr, tpr
+
+
+# --- paired differences, where a reading may give some texts no score ---
+
+
+def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interval:
+    """AUC of `other` on the texts that it scores minus AUC of `ours` on all of them, paired.
+
+    Where `other` scores every text this is `metrics.compare_auc`. Where it is NaN for some, its AUC is a mean over
+    fewer placements; each then weighs more in the variance of the difference, by N over the number that is left.
+    NotApplicable where `other` leaves texts out and scores fewer than `FEWEST` of a class.
+    """
+    from scipy.stats import norm
+
+    labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
+    scored = ~np.isnan(other)
+    if scored.all():
+        return compare_auc(labels, other, ours).difference
+    if min(n_left := [int((scored & (labels == label)).sum()) for label in (1, 0)]) < FEWEST:
+        raise NotApplicable(
+            f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes {FEWEST} of each"
+        )
+    of_other, of_ours = split_scores(labels[scored], other[scored]), split_scores(labels, ours)
+    difference = auc(labels[scored], other[scored]) - auc(labels, ours)
+    variance = 0.0
+    for label, left, whole in zip((1, 0), placements(*of_other), placements(*of_ours), strict=True):
+        of_class = scored[labels == label]
+        influence = -(whole - whole.mean())
+        influence[of_class] += (left - left.mean()) * len(of_class) / of_class.sum()
+        variance += influence.var(ddof=1) / len(of_class)
+    half = norm.ppf(0.975) * np.sqrt(variance)
+    return Interval(float(difference), float(difference - half), float(difference + half))
+
+
+def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rule = at_most) -> Interval:
+    """TPR at 5% FPR of `other` by a rule, on the texts that it scores, minus that of `ours` by ours, paired.
+
+    Where nothing but scores differs this is `metrics.compare_tpr_at_fpr`; else a bootstrap like it, a ROC curve each
+    time.
+    """
+    labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
+    if rule is at_most and not np.isnan(other).any():
+        return compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
+    by_class = [(other[labels == label], ours[labels == label]) for label in (1, 0)]
+    rng = np.random.default_rng(0)
+    differences = []
+    for at in range(1 + N_RESAMPLES):  # the first is of the texts as they are
+        drawn = [rng.choice(len(b), len(b)) if at else slice(None) for _, b in by_class]
+        theirs = [a[i][~np.isnan(a[i])] for (a, _), i in zip(by_class, drawn, strict=True)]
+        if not all(map(len, theirs)):
+            raise NotApplicable("so few texts of a class are scored that a resample holds none")
+        whole = [b[i] for (_, b), i in zip(by_class, drawn, strict=True)]
+        differences.append(rule(*roc_points(*theirs)) - at_most(*roc_points(*whole)))
+    estimate, *resampled = differences
+    n_texts = len(by_class[0][1]), len(by_class[1][1])
+    return compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
+
+
+# --- what a reading is a function of ---
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts, and the scores of every detector that applies to them, as mialib computes them."""
+
+    inputs: Inputs
+    ours: dict[str, FloatArray]  # (N,) by detector
+    k: float = DETECTORS["min_k"].hyperparameters["k"]  # of Min-K%
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """(N,), 1 = member."""
+        return self.inputs.labels
+
+    def rows(self, name: str = "stats") -> list[TokenRow]:
+        """The statistics of each text, in float64: the target's own pass, or its "lowercase" or "reference" one."""
+        return [TokenRow(row.token_ids, *(of.astype(np.float64) for of in row[1:])) for row in self.inputs[name]]
+
+    def take(self, indices: NDArray[np.integer], name: str) -> Texts:
+        """The texts with these numbers."""
+        scores = {detector: of[indices] for detector, of in self.ours.items()}
+        return Texts(self.inputs.take(indices, f"{self.inputs.benchmark.name}, {name}"), scores, self.k)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One target: its texts whole, cut short for k% of few tokens, and cut to a length that only some detectors see."""
+
+    inputs: Inputs
+    n_words: int = 16  # of the texts cut short
+    cut_words: int = 32  # of those cut to a length
+    unseen: str | None = None  # texts that the probe learns from, named as in `mialib.attacks.unseen`; None: no probe
+    n_training: int = 200  # of them
+
+    @cached_property
+    def whole(self) -> Texts:
+        """The texts as they are."""
+        return Texts(self.inputs, applicable_scores(self.inputs))
+
+    @cached_property
+    def short(self) -> Texts:
+        """Cut to a few words, with Min-K%'s and Min-K%++'s k = 5."""
+        cut, k = self._cut(self.n_words), {"k": SHORT_K}
+        return Texts(cut, applicable_scores(cut, **{"min_k": k, "min_k++": k}), SHORT_K)
+
+    @cached_property
+    def cut(self) -> Texts:
+        """Cut to a length."""
+        cut = self._cut(self.cut_words)
+        return Texts(cut, applicable_scores(cut))
+
+    def _cut(self, n_words: int) -> Inputs:
+        try:
+            split_lengths(self.inputs.benchmark, [n_words])
+        except ValueError as error:
+            raise NotApplicable(str(error)) from error
+        return cut_inputs(self.inputs, n_words)[0]
+
+
+def applicable_scores(inputs: Inputs, **given: Any) -> dict[str, FloatArray]:
+    """`score_all` without the detectors that are not applicable."""
+    return {name: scores for name, scores in score_all(inputs, **given).items() if scores is not None}
+
+
+def rescored(
+    setup: Setup, detectors: Iterable[str] | None = None, **passes: TokenStats | None
+) -> tuple[Texts, dict[str, FloatArray]]:
+    """The whole texts, and the scores of detectors with other passes in the place of ours: `stats`, `reference`, ...
+
+    NotApplicable where a statistic is not finite.
+    """
+    for stats in passes.values():
+        try:
+            if stats is not None:
+                stats.check_finite()
+        except ValueError as error:
+            raise NotApplicable(str(error)) from error
+    wanted = [name for name in detectors or setup.whole.ours if name in setup.whole.ours]
+    return setup.whole, applicable_scores(setup.inputs.given(**passes), detectors=wanted)
+
+
+def check_first_token(inputs: Inputs) -> None:
+    """NotApplicable where the first token is not scored, or a text has no other."""
+    if inputs.stats.provenance.get("start_token_id") is None:
+        raise NotApplicable("our own pass of this model has no start token")
+    if min(inputs[name].n_tokens.min() for name in PASSES if inputs[name] is not None) < 2:
+        raise NotApplicable("a text has one token, which is the first: nothing of it would be scored")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What others do, where the papers leave a choice open.
+
+    `scores` takes a setup and gives the texts and other scores (N,) by detector, NaN where a text gets none.
+    """
+
+    choice: str
+    words: str
+    scores: Callable[[Setup], tuple[Texts, dict[str, FloatArray]]]
+    detector: str | None = None  # None: it concerns all whose scores it gives
+    rule: Rule = at_most
+    runs_model: bool = False  # it takes a pass over the model's weights
+
+    def __str__(self) -> str:
+        return f"{self.choice}: {self.words}"
+
+
+# --- measuring ---
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reading and detector against ours; only `why` where it is not applicable."""
+
+    reading: Reading
+    column: str  # the target's
+    detector: str | None
+    why: str = ""
+    n_texts: int = 0
+    n_changed: int = 0  # texts of another score
+    n_dropped: int = 0  # texts without one
+    aucs: tuple[Interval, Interval] | None = None  # ours, other
+    auc: Interval | None = None  # other minus ours
+    tpr: Interval | None = None
+    tpr_needs: str = ""  # what to say in its place where the non-members are too few for one
+    places: tuple[int, int] | None = None  # among the detectors, 1 is the highest; by TPR where the rule differs
+    n_detectors: int = 0
+    tau: float | None = None  # Kendall's, of the two orders
+
+    @property
+    def label(self) -> str:
+        """The detector as the papers' tables print it."""
+        return label_of(self.detector) if self.detector else "all"
+
+    @property
+    def moved(self) -> tuple[float, float]:
+        """How far AUC and TPR move."""
+        if not self.auc:
+            return -1.0, -1.0
+        return abs(self.auc.estimate), abs(self.tpr.estimate) if self.tpr else 0.0
+
+
+def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
+    """One reading on one target, one finding a detector; a single one that says why where it is not applicable."""
+    blank = Finding(reading, setup.inputs.target.column, reading.detector)
+    if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:
+        return [replace(blank, why=unavailable_reason(setup.inputs, reading.detector))]
+    try:
+        if reading.runs_model and not source_of(setup.inputs.target.model).has_weights:
+            raise NotApplicable("the model is behind an API, and this takes a pass of its own over its weights")
+        texts, other = reading.scores(setup)
+        by_tpr = reading.rule is not at_most
+        orders = [
+            {name: _height(texts.labels, scores, rule if by_tpr else None) for name, scores in of.items()}
+            for of, rule in ((texts.ours, at_most), (texts.ours | other, reading.rule))
+        ]
+        concerned = [reading.detector] if reading.detector else list(other)
+        return [_compare(replace(blank, detector=name), texts, other[name], orders) for name in concerned]
+    except NotApplicable as error:
+        return [replace(blank, why=str(error))]
+
+
+def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> float:
+    """What detectors are ordered by, on the texts that have a score: AUC, or TPR by a rule."""
+    scored = ~np.isnan(scores)
+    if len(np.unique(labels[scored])) < 2:
+        raise NotApplicable(f"{int(scored.sum())} of {len(scores)} scores are left, at the labels of one class alone")
+    labels, scores = labels[scored], scores[scored]
+    return auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
+
+
+def _compare(blank: Finding, texts: Texts, other: FloatArray, orders: Sequence[Mapping[str, float]]) -> Finding:
+    from scipy.stats import kendalltau
+
+    name, labels, ours, rule = blank.detector, texts.labels, texts.ours[blank.detector], blank.reading.rule
+    scored = ~np.isnan(other)
+    many = len(orders[0]) > 1
+    return replace(
+        blank,
+        n_texts=len(labels),
+        n_changed=int(np.sum(~np.isclose(other[scored], ours[scored], rtol=1e-9, atol=0))),  # not a last digit alone
+        n_dropped=int(np.sum(~scored)),
+        aucs=(auc_interval(labels, ours), auc_interval(labels[scored], other[scored])),
+        auc=compare_aucs(labels, other, ours),
+        tpr=None if (needs := needs_more("tpr_at_5_fpr", labels)) else compare_tprs(labels, other, ours, rule),
+        tpr_needs=needs,
+        places=tuple(1 + sum(height > order[name] for height in order.values()) for order in orders),
+        n_detectors=len(orders[0]),
+        tau=float(kendalltau(*(list(order.values()) for order in orders)).statistic) if many else None,
+    )
+
+
+def most_moved(findings: Iterable[Finding]) -> list[Finding]:
+    """Of each reading and target the detector whose AUC it moves most, or whose TPR where no AUC moves."""
+    groups: dict[tuple[str, Reading], list[Finding]] = {}
+    for found in findings:
+        groups.setdefault((found.column, found.reading), []).append(found)
+    return [max(of_one, key=lambda found: found.moved) for of_one in groups.values()]
+
+
+def as_results(findings: Iterable[Finding]) -> list[Result]:
+    """Every finding as results: what each reading adds to AUC and TPR of each detector, and both AUCs."""
+    return [
+        Result.of(
+            row=f"{f.reading} ({f.label})", column=f.column, metric=metric, interval=interval, why=f.why or f.tpr_needs
+        )
+        for f in findings
+        for metric, interval in {
+            "auc_difference": f.auc,
+            "tpr_at_5_fpr_difference": f.tpr,
+            "auc_ours": f.aucs[0] if f.aucs else None,
+            "auc_other": f.aucs[1] if f.aucs else None,
+        }.items()
+    ]

@@ -1,0 +1,272 @@
+"""The book's tables: results, comparisons and cards as DataFrames of text, ready to be shown.
+
+The name of a table's columns (`rename_axis(columns=...)`) is its caption.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from numbers import Number
+from textwrap import fill
+from typing import Any
+
+import pandas as pd
+from IPython.core.getipython import get_ipython
+from IPython.display import Markdown
+from pandas.api.types import is_numeric_dtype
+from pandas.io.formats.style import Styler
+
+from replication.profile import load_profile
+from replication.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
+from mialib.catalog.sources import source_of
+from mialib.metrics import Comparison, Interval
+from mialib.passes.inputs import Inputs
+from mialib.store import version
+
+METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
+METRIC_HEADINGS = METRIC_LABELS | {
+    "tpr_at_1_fpr": "TPR at 1% FPR",
+    "tpr_at_10_fpr": "TPR at 10% FPR",
+    "auc_held_out": "AUC, hyperparameters chosen on other texts",
+    "auc_other_start": "AUC, the other start token",
+    "auc_by_times": "AUC by times seen",
+    "auc_by_seed": "AUC by training seed",
+    "mean_log_prob": "mean log p (nats)",
+}
+HIGHER_IS_BETTER = {"auc", "tpr_at_1_fpr", "tpr_at_5_fpr", "tpr_at_10_fpr", "auc_held_out"}
+
+
+class Bold(str):
+    """A cell that is shown in bold."""
+
+
+def results_table(results: Iterable[Result], metric: str, scope: str = "", *, is_contest: bool = True) -> pd.DataFrame:
+    """One metric as a table: rows as given, and for each column the published number and ours with its interval.
+
+    The caption begins with the scope: what all of the table is of. Of an AUC or a TPR the highest of each column is
+    bold, and all that equal it as printed; not of blind baselines, nor where the rows are no contest: where the highest
+    is not the best.
+    """
+    chosen = [result for result in results if result.metric == metric]
+    if not chosen:
+        raise ValueError(f"no results of metric {metric!r}")
+    highest = _highest(chosen) if is_contest and metric in HIGHER_IS_BETTER else {}
+    beside = any(result.published_column for result in chosen)
+    heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
+    heading = f"{scope}: {heading}" if scope else heading[0].upper() + heading[1:]
+    if highest:
+        of = " of ours" if beside else ""
+        heading += f", the highest{' detector' if any(map(_is_blind, chosen)) else ''} of each column{of} in bold"
+    cells: dict[Any, dict[str, str]] = {}
+    for result in chosen:
+        if result.published_column:
+            printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
+            named = "" if result.published_column == result.column else f": {result.published_column}"
+            cells.setdefault((result.column, f"published{named}"), {})[result.row] = printed
+        is_highest = not _is_blind(result) and _printed(result) >= highest.get(result.column, math.inf)
+        key = (result.column, "ours") if beside else result.column
+        cells.setdefault(key, {})[result.row] = Bold(result) if is_highest else str(result)
+    table = pd.DataFrame(cells, dtype=object)  # pandas would take a `Bold` into its own type of strings
+    return table.fillna(DASH).rename_axis(columns=[heading, ""] if beside else heading)
+
+
+def turned(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with its rows as columns, and the caption that goes with it."""
+    caption, table = caption_of(table)
+    caption = caption.replace("of each column", "of each row")
+    return table.T.rename_axis(index=[None] * table.columns.nlevels, columns=caption)
+
+
+def _is_blind(result: Result) -> bool:
+    return result.row.startswith(BLIND_PREFIX)
+
+
+def _printed(result: Result) -> float:
+    """The number of a cell, rounded as it is shown; NaN where there is none."""
+    return float(str(result.interval).split()[0]) if result.interval else math.nan
+
+
+def _highest(results: Iterable[Result]) -> dict[str, float]:
+    """The highest number of each column that has two or more of detectors, as printed."""
+    of_column: dict[str, dict[str, Result]] = {}
+    for result in results:
+        if result.ours is not None and not _is_blind(result):
+            of_column.setdefault(result.column, {})[result.row] = result
+    return {
+        column: _printed(max(of_row.values(), key=lambda result: result.ours))
+        for column, of_row in of_column.items()
+        if len(of_row) > 1
+    }
+
+
+def results_in_parts(
+    results: Iterable[Result], metric: str, headings: Mapping[str, str], scope: str = "", *, is_contest: bool = True
+) -> list[pd.DataFrame]:
+    """`results_table` of the columns that have a heading, under it, in tables of as many as fit a page; where these are
+    several the scope says which part each is."""
+    chosen = [result for result in results if result.column in headings and result.metric == metric]
+    columns = list(dict.fromkeys(result.column for result in chosen))
+    at_once = 2 if any(result.published_column for result in chosen) else 4
+    parts = [columns[at : at + at_once] for at in range(0, len(columns), at_once)]
+    tables = []
+    for i, part in enumerate(parts, start=1):
+        of_part = f"part {i} of {len(parts)}" if len(parts) > 1 else ""
+        named = f"{scope}, {of_part}" if scope and of_part else scope or of_part.capitalize()
+        table = results_table([r for r in chosen if r.column in part], metric, named, is_contest=is_contest)
+        tables.append(table.rename(columns=headings))
+    return tables
+
+
+def comparison_table(
+    comparisons: dict[str, Comparison | None], claim: str, margin: float | None = None
+) -> pd.DataFrame:
+    """One row a comparison: difference with interval, and whether it is positive as far as one seed can say.
+
+    With a margin the claim is that the difference lies within ±margin. No p-value: the interval says it, and more.
+    """
+    rows = [
+        {claim: str(c.difference), ONE_SEED: one_seed_says(c.difference, margin)}
+        if c
+        else {claim: DASH, ONE_SEED: "not applicable"}
+        for c in comparisons.values()
+    ]
+    table = pd.DataFrame(rows, index=list(comparisons), columns=[claim, ONE_SEED])
+    return table.rename_axis(columns=f"Paired comparisons: {claim}")
+
+
+def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
+    """What a page ran, one row a model; versions and profile in the corner, all content hashes in the results file.
+
+    `ran` as for `results.save`: the page's inputs, or provenance as it is.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for p in provenance_of(ran):
+        source = source_of(p["model"])
+        seed, is_elsewhere = source.training_seed(p["model"]), source.has_texts and not source.has_weights
+        row = rows.setdefault(
+            p["model"],
+            {
+                "weights": p["revision"] if is_elsewhere else p["revision"].rpartition("@")[2][:10],
+                "training seed": p.get("seed", DASH) if seed is None else seed,
+                "dtype, device": f"{p['dtype']}, {p['device']}",
+                "start token": _start_token(p),
+                "texts": {},
+                "mialib": p["mialib"],
+            },
+        )
+        row["texts"][p["texts"]] = p["n_texts"]
+    for row in rows.values():
+        passes = row["texts"]
+        each = ", ".join(f"{n} ({name[:8]})" for name, n in passes.items())
+        row["texts"] = each if len(passes) <= 2 else f"{sum(passes.values())} in {len(passes)} passes"
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
+    heading = f"What this page ran, with profile {load_profile().name}, {libraries}"
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=heading)
+
+
+def _start_token(provenance: Mapping[str, Any]) -> str:
+    """The id of the token that was prepended to each text, "none", or a dash where it is not known."""
+    if "start_token_id" not in provenance:
+        return DASH
+    return "none" if provenance["start_token_id"] is None else f"id {provenance['start_token_id']}"
+
+
+def caption_of(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """A table's caption, "" where it has none, and the table without it."""
+    names = [str(name) for name in table.columns.names if name]
+    return ", ".join(names), table.rename_axis(columns=[None] * table.columns.nlevels)
+
+
+def html(table: pd.DataFrame) -> str:
+    """A DataFrame as pages show it: with its caption; cells and headings as they are, without HTML in them."""
+    caption, table = caption_of(table)
+    # A column of numbers keeps its type, by which pandas chooses the digits.
+    cells = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_cell))
+    cells = cells.rename(index=_cell, columns=_cell).rename_axis(index=[_cell(name) for name in table.index.names])
+    made = cells.to_html(escape=False, border=0, max_rows=pd.get_option("display.max_rows"), show_dimensions="truncate")
+    return made.replace("<thead>", f"<caption>{escape(caption)}</caption>\n  <thead>", 1) if caption else made
+
+
+def _cell(cell: Any) -> Any:
+    if cell is None or isinstance(cell, Number):
+        return cell
+    return f"<b>{escape(cell)}</b>" if isinstance(cell, Bold) else escape(str(cell))
+
+
+def printed(table: pd.DataFrame) -> str:
+    """A table as commands print it: its caption, and its rows below."""
+    caption, table = caption_of(table)
+    return f"{caption}\n{table.to_string()}" if caption else table.to_string()
+
+
+def use_html() -> None:
+    """Show DataFrames by `html` in this notebook; outside one nothing happens."""
+    if shell := get_ipython():
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
+
+
+def shown(table: pd.DataFrame, caption: str = "") -> Styler:
+    """A table with its cells and headings as they are: no HTML in them counts, a line break does.
+
+    A caption says in a sentence what the table shows; without one given it is the table's own. (The theme says of each
+    heading what it heads.)
+    """
+    own, table = caption_of(table)
+    table = table.rename_axis(index=[_cell(name) for name in table.index.names])
+    styled = table.style.format(escape="html")  # Styler escapes nothing by itself
+    if any(isinstance(cell, Bold) for cell in table.to_numpy().flat):  # `map` takes no heading twice
+        styled = styled.map(lambda cell: "font-weight: bold" if isinstance(cell, Bold) else "")
+    for axis in ("index", "columns"):
+        styled = styled.format_index(escape="html", axis=axis)
+    if caption or own:
+        styled = styled.set_caption(escape(caption or own))
+    return styled.set_properties(**{"white-space": "pre-line"})
+
+
+def cards(table: pd.DataFrame, caption: str = "") -> Styler:
+    """`shown`, of a table of sentences: on a phone each row is a card, whose cells name their columns (`book.css`)."""
+    return shown(table, caption).hide(axis="index").set_table_attributes('class="cards"')
+
+
+def small(table: pd.DataFrame, caption: str = "") -> Styler:
+    """`shown`, of a wide table, in small type."""
+    props = "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"
+    return shown(table, caption).set_table_styles([{"selector": "td, th", "props": props}])
+
+
+def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:
+    """One row an estimate with its interval and what `says` makes of it."""
+    return text_table(
+        {name: {heading: str(interval), ONE_SEED: says(interval)} for name, interval in intervals.items()}, heading
+    )
+
+
+def text_table(rows: Mapping[Any, Mapping[str, Any]], caption: str) -> pd.DataFrame:
+    """Rows of named cells, as they are."""
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=caption)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, a line a row."""
+    cells = [head, ["---"] * len(head), *([str(c).replace("|", "\\|").replace("\n", " ") for c in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
+def quoted(texts: Mapping[str, str]) -> Markdown:
+    """Texts by name, as they are: nothing in them is taken for Markdown, and none ends its own block."""
+    blocks = []
+    for name, text in texts.items():
+        fence = "~" * max(4, 1 + max(map(len, re.findall("~+", text)), default=0))
+        blocks.append(f"**{literal(name)}**\n\n{fence}text\n{fill(text, 76)}\n{fence}")
+    return Markdown("\n\n".join(blocks) or "There are none.")
+
+
+def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
+    """Counts and sizes, which have no interval, as a table of rows and columns."""
+    cells: dict[str, dict[str, str]] = {}
+    for result in results:
+        cells.setdefault(result.column, {})[result.row] = DASH if result.ours is None else f"{result.ours:,.6g}"
+    return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=heading)
