@@ -138,7 +138,7 @@ class TokenStats(Sequence[TokenRow]):
 
     @property
     def lacks(self) -> dict[str, str]:
-        """Columns that are not known of this model, all NaN (-1 for token ids), and why: see `mialib.catalog.api`."""
+        """Columns that are not known of this model, all NaN (-1 for token ids), and why."""
         return self.provenance.get("lacks", {})
 
     @property

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from replication.profile import load_profile
 
 import mialib
-from replication.profile import load_profile
 from mialib.store import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -14,20 +14,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from replication import claim_tests
+from replication.builders import synthetic, unseen
+from replication.lab import dealing, training
+from replication.lab.patents import generate_patents
+from replication.lab.recipes import Corpus, Masked, Training, Unlearning
+from replication.remote import api
 from safetensors.torch import load_file
 
 from mialib import blind, calibration, metrics, model_selection
-from mialib.attacks import activations, neighbors, probe, synthetic, unseen
+from mialib.attacks import activations, neighbors, probe
 from mialib.benchmarks import Benchmark
-from replication import claim_tests
 from mialib.bootstrap import document_auc_interval
-from mialib.catalog import api, logprobs
+from mialib.catalog import logprobs, places
+from mialib.catalog.lab import TEXTS as TEXTS_FILE
+from mialib.catalog.lab import read_texts
 from mialib.catalog.models import load_scorer, load_tokenizer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import count_tokens
-from mialib.lab import dealing, docstrings, training
-from mialib.lab.patents import generate_patents
-from mialib.lab.recipes import Corpus, Masked, Training, Unlearning
 from mialib.passes.cache import score_or_load
 from mialib.store import version
 from mialib.text import cut_to_words
@@ -189,7 +193,7 @@ def gathering():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.py"
         path.write_text(source)
-        of_kind = {kind: [*read("package", "a.py", docstrings._parse(path))] for kind, read in docstrings.KINDS.items()}
+        of_kind = {kind: [*read("package", "a.py", places.parse(path))] for kind, read in places.KINDS.items()}
     found = {kind: [[one.text, one.name, one.path] for one in of] for kind, of in of_kind.items()}
     found["patents"] = generate_patents(2, seed=3)
     return found
@@ -202,7 +206,7 @@ def dealing_out():
         sizes = {"members": 4, "non_members": 4, "background": 8, "reference": 20, "vocab_size": 300}
         recipe = Corpus(source="file", language="en", path=str(path), words=8, seed=1, **sizes)
         dealing.make_corpus("lab/a", recipe, (), to)
-        rows = dealing.read_texts(to / dealing.TEXTS)
+        rows = read_texts(to / TEXTS_FILE)
         tokenizer = dealing.load_tokenizer(to)
     return [f"{row['role']}: {row['text']}" for row in rows] + [numbers_of(tokenizer(TEXTS[0])["input_ids"])]
 

@@ -9,8 +9,8 @@ import time
 from importlib.metadata import version
 
 import pytest
-
 from replication.pipeline.notebooks import read_notebook
+
 from mialib.store import PACKAGE, ROOT
 
 pytestmark = pytest.mark.slow
@@ -22,8 +22,8 @@ from replication.profile import load_profile
 from replication.published import load_published
 from mialib.catalog.models import pick_dtype, start_token_of
 from mialib.catalog.registry import known_benchmarks, known_models
-from mialib.lab.patents import generate_patents
-from mialib.lab.recipes import load_recipes
+from replication.lab.patents import generate_patents
+from replication.lab.recipes import load_recipes
 
 cuda = torch.device("cuda")
 del os.environ["MIALIB_HOME"]

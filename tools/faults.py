@@ -4,7 +4,7 @@
     python tools/faults.py disk hostile   these groups alone
 
 Each command is `mialib.commands.main` in a process of its own. It is forked from one that has imported torch and
-transformers already (as `replication.pipeline.jobs` does), so that a kill hits the work and not the imports; the group `start`
+transformers already (as a build's jobs are), so that a kill hits the work and not the imports; the group `start`
 runs new interpreters. A row counts:
 
     survived     times that nothing below came of the fault, and nothing was lost: no hang, nothing left behind, an end
@@ -191,8 +191,9 @@ def run(*arguments: object, home: Path, patches: tuple = (), **environment: obje
 
 def small_parts() -> None:
     """Keep what is finished twenty times a second, not every ten seconds: a tiny pass takes less than half of one."""
+    from replication.lab import training
+
     from mialib import batches
-    from mialib.lab import training
 
     batches.SECONDS_A_PART = training.SECONDS_A_PART = 0.05
     training.KEEPING_SHARE = 1.0
@@ -200,8 +201,9 @@ def small_parts() -> None:
 
 def count_work(log: str) -> None:
     """Write each batch and how long it took to a file, as soon as it is done."""
+    from replication.lab import training
+
     from mialib import scoring
-    from mialib.lab import training
 
     def counted(function: Callable, batch_of: Callable) -> Callable:
         def call(*arguments: object) -> object:
@@ -236,7 +238,7 @@ def end_at_part(n: int) -> None:
 
 def impatient(retries: int = 1) -> None:
     """Ask an endpoint fewer times, and wait less long."""
-    from mialib.catalog import retries as bounds
+    from replication.remote import retries as bounds
 
     bounds.MAX_ATTEMPTS, bounds.REPLY_SECONDS, bounds.REPLY_BYTES = 1 + retries, REPLY_SECONDS, 2**20
 

@@ -16,17 +16,18 @@ import pandas as pd
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND, N_FOLDS
-from replication.published import best_printed
-from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
-from replication.tables import METRIC_LABELS, text_table
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.recorded import recorded_baselines
 from mialib.catalog.sources import source_of
 from mialib.passes.leaks import by_domain, is_above_chance, measure_leaks
-from mialib.store import DATA, version
+from mialib.store import version
 from mialib.text import count_copies
 from mialib.versions import versions_of
+from replication import DATA
+from replication.published import best_printed
+from replication.recorded import recorded_baselines
+from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
+from replication.tables import METRIC_LABELS, text_table
 
 LEAKS = "†"
 RECORDED = DATA / "recorded" / "blind.json"
@@ -38,7 +39,7 @@ def measure_blind(
 ) -> list[Result]:
     """Blind baselines on a benchmark, a row each.
 
-    Of a recorded model's benchmark, whose texts are not here, their AUCs were recorded with what the model made of them.
+    Of a recorded model's benchmark, whose texts are not here, they were recorded with what the model made of them.
     """
     if not source_of(benchmark.name).has_texts:
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []

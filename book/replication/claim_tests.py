@@ -21,21 +21,23 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from mialib.attacks.activations import EPOCHS, PROMPT
 from mialib.attacks.probe import LEARNING_RATES, N_TRAINING, collect, fit_probes, probe_candidates
-from mialib.attacks.unseen import APART, SAMPLED, load_unseen
-from replication.intervals import document_means
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity
+from mialib.catalog.lab import by_group
 from mialib.catalog.models import model_revision
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray, get_detector
-from mialib.lab.models import by_group, of_seed, recipes_of
 from mialib.model_selection import Candidates, Indices, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid, versions_behind
 from mialib.shared.kept import ARRAYS, keep
 from mialib.shared.schema import Strict, read_yaml
-from mialib.store import DATA, hash_of, version
+from mialib.store import hash_of, version
 from mialib.versions import versions_of
+from replication import DATA
+from replication.builders.unseen import APART, SAMPLED, load_unseen
+from replication.intervals import document_means
+from replication.lab.source import of_seed, recipes_of
 
 CLAIMS_FILE = DATA / "claims.yml"
 CHANCE = "chance"
@@ -81,7 +83,7 @@ class Side(Strict):
     n_words: dict[str, int] = Field(default_factory=dict)
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets of n_words
     corpus: str | None = None
-    training: str | None = None  # unseen texts for the probe, named as in `mialib.attacks.unseen`
+    training: str | None = None  # unseen texts for the probe, named as in `replication.builders.unseen`
     n_training: PositiveInt = N_TRAINING
     only: tuple[str, ...] = ()  # the settings that it is compared in; (): all of the claim's
     effect: PositiveFloat | None = None  # the smallest lead over it that the paper prints

@@ -10,6 +10,9 @@ import pandas as pd
 from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
+from mialib.detectors import DETECTORS, symbol
+from mialib.metrics import Comparison, Interval
+from mialib.passes.inputs import Target
 from replication.claim_tests import Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
@@ -17,10 +20,6 @@ from replication.pages import as_list
 from replication.published import PAPERS
 from replication.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
 from replication.tables import METRIC_LABELS, cards, small
-from mialib.detectors import symbol
-from mialib.detectors import DETECTORS
-from mialib.metrics import Comparison, Interval
-from mialib.passes.inputs import Target
 
 OTHERS = "Claims of others"
 LEADS = {

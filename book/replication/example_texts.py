@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from replication.results import Result
-from replication.tables import text_table
 from mialib.bootstrap import resamples
 from mialib.commands import token_view
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval
 from mialib.passes.inputs import Inputs
+from replication.results import Result
+from replication.tables import text_table
 
 
 def typical_pair(labels: ArrayLike, scores: ArrayLike, quantile: float = 0.5) -> tuple[int, int]:

@@ -12,11 +12,11 @@ import numpy as np
 import seaborn as sns
 from seaborn.utils import relative_luminance
 
+from mialib.detectors import DETECTORS
+from mialib.metrics import Interval
 from replication import pages
 from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
 from replication.tables import use_html
-from mialib.detectors import DETECTORS
-from mialib.metrics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

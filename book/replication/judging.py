@@ -22,6 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.catalog.sources import source_of
+from mialib.detectors import FloatArray
+from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
+from mialib.passes.inputs import Target
+from replication import DATA
 from replication.claim_tests import (
     CHANCE,
     CLAIMS_FILE,
@@ -33,14 +38,9 @@ from replication.claim_tests import (
     scores_of,
     versions_behind_test,
 )
+from replication.recorded import recorded_models
 from replication.recorded_rows import other_versions, read_rows, weights_of
 from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
-from mialib.catalog.recorded import recorded_models
-from mialib.catalog.sources import source_of
-from mialib.detectors import FloatArray
-from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
-from mialib.passes.inputs import Target
-from mialib.store import DATA
 
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
 COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}

@@ -18,12 +18,12 @@ from IPython.display import Markdown
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from replication import blind_tables
-from replication.pipeline.notebooks import check_parameters, names_given
+from mialib.catalog.lab import by_group
 from mialib.catalog.sources import source_of
-from mialib.lab.models import by_group
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
+from replication import blind_tables
+from replication.profile import check_parameters, names_given
 
 
 def begin() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import symtable
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from mialib.lab.recipes import Recipes, checked, profile_path
 from mialib.shared.schema import Strict, read_yaml
+from replication.lab.recipes import Recipes, checked, profile_path
 
 PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]  # of no other folder
@@ -85,3 +88,20 @@ def load_profile(path: str | Path | None = None) -> Profile:
 @cache
 def _load(path: Path, _mtime_ns: int) -> Profile:
     return read_yaml(path, Profile)
+
+
+def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:
+    """ValueError for names that are none of a page's parameters, with the one that may be meant."""
+    known = sorted(known)
+    unknown = []
+    for name in sorted(set(given) - set(known)):
+        alike = get_close_matches(name, known, n=1)
+        unknown.append(repr(name) + (f" ({alike[0]}?)" if alike else ""))
+    if unknown:
+        raise ValueError(f"{page} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}")
+
+
+def names_given(code: str) -> set[str]:
+    """The names that a cell binds for later ones."""
+    symbols = symtable.symtable(code, "", "exec").get_symbols()
+    return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}

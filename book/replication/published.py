@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
+from replication import DATA
 from replication.results import DASH
 from replication.tables import METRIC_LABELS
-from mialib.store import DATA
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mialib.catalog.models import model_revision
-from mialib.catalog.recorded import read_provenance
 from mialib.store import atomic_path, hash_of, mialib_version, version
+from replication.recorded import read_provenance
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 from IPython.display import HTML
 from numpy.typing import ArrayLike
 
-from mialib.shared.templates import macros
 from mialib.metrics import FloatArray, auc_interval
+from mialib.shared.templates import macros
 from mialib.store import hash_of
 
 BARS = 24  # of a histogram

@@ -19,12 +19,12 @@ from IPython.display import Markdown
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
-from replication.profile import load_profile
-from replication.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
 from mialib.catalog.sources import source_of
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Inputs
 from mialib.store import version
+from replication.profile import load_profile
+from replication.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
 METRIC_HEADINGS = METRIC_LABELS | {

@@ -29,7 +29,7 @@ from mialib.catalog.models import (
     pick_dtype,
     unload,
 )
-from mialib.lab.training import HeadLoss, one_thread
+from mialib.head_loss import HeadLoss, one_thread
 from mialib.models import LoadedModel, find_head, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import ARRAYS, Parts, keep

@@ -27,9 +27,6 @@ import numpy as np
 
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
 from mialib.catalog.sources import source_of
-from mialib.frequency import TokenFrequency
-from mialib.lab.corpora import counts_file, known_corpus
-from mialib.lab.recipes import load_recipes
 from mialib.shared.files import STANDARD_INPUT, load_texts
 from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
@@ -104,16 +101,6 @@ def corpus_identity(corpus: str) -> str:
     return f"{corpus} of {copy}, {hash_of([(file.st_size, file.st_mtime_ns) for file in found])}"
 
 
-def own_counts(corpus: str) -> TokenFrequency | None:
-    """How often each token of a lab corpus's own tokenizer occurs in its reference texts; None for any other corpus.
-
-    They were counted when the corpus was dealt out, so no text is read for them.
-    """
-    if corpus in load_recipes().corpora and known_corpus(corpus).vocab_size:
-        return TokenFrequency.load(counts_file(corpus))
-    return None
-
-
 def _all_texts(corpus: str) -> Iterable[str]:
     own = source_of(corpus).corpus(corpus)
     if own is not None:
@@ -123,8 +110,8 @@ def _all_texts(corpus: str) -> Iterable[str]:
     if corpus == LICENCES:
         return read_licences()
     if corpus != STANDARD_INPUT and not Path(corpus).suffix and not Path(corpus).exists():
-        known = ", ".join([*load_recipes().corpora, *(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
-        raise ValueError(f"unknown corpus {corpus!r}: neither a file nor one of {known}")
+        known = ", ".join([*(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
+        raise ValueError(f"unknown corpus {corpus!r}: neither a file, nor one of the lab (lab/en), nor {known}")
     return load_texts(corpus)
 
 
@@ -206,8 +193,8 @@ def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None
 
     The paper demands one language (its Limitations); languages of one script are not told apart.
     """
-    if own_counts(corpus):  # its language is known, and its texts may take seconds to read
-        theirs = float(known_corpus(corpus).language == "zh")
+    if language := source_of(corpus).language(corpus):
+        theirs = float(language == "zh")
     else:
         theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in islice(reference_texts(corpus), SAMPLE_TEXTS))
     ours = chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])

@@ -1,12 +1,13 @@
 """What kind of thing a name stands for: the one place that looks at how a name begins.
 
     lab/en-25k          the lab                            mialib.catalog.lab
-    recorded/notes      what is recorded of larger models  mialib.catalog.recorded
-    api:gpt-4o          a model behind an API              mialib.catalog.api
     logprobs:a.jsonl    log-probs that others computed     mialib.catalog.logprobs
+    recorded/notes      what is recorded of larger models  the book's package
+    api:gpt-4o          a model behind an API              the book's package
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
-A new kind is one file with a class that has what `Source` has, and its line in KINDS.
+A new kind is one file with a class that has what `Source` has, and its line in KINDS. Another package brings its class
+as an entry point of the group `mialib.sources`, by the kind's name ("api"); it takes the place of one that is here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
 
 KINDS = {  # how names begin -> a module, imported when such a name is first met, and its class
     "lab/": "mialib.catalog.lab:Lab",
-    "recorded/": "mialib.catalog.recorded:Recorded",
-    "api:": "mialib.catalog.api:Api",
     "logprobs:": "mialib.catalog.logprobs:Logprobs",
+    "recorded/": "",
+    "api:": "",
     "": "mialib.catalog.models:Weights",
 }
 
@@ -136,10 +138,30 @@ class Source:
         """How often each token occurs in a corpus that has no texts here."""
         return None
 
+    def own_counts(self, corpus: str) -> TokenFrequency | None:
+        """How often each token of a corpus's own tokenizer occurs in it, where it has one: no text is read for it."""
+        return None
+
+    def hashes(self, corpus: str) -> set[str] | None:
+        """The hash of each text of a corpus, where they are known without reading its texts."""
+        return None
+
+    def language(self, corpus: str) -> str | None:
+        """A corpus's language, where it is known without reading its texts: "en" or "zh"."""
+        return None
+
+
+def module_of(prefix: str) -> str:
+    """Which module and class is the kind whose names begin so; ValueError where it takes the book's package."""
+    brought = {of.name: of.value for of in entry_points(group="mialib.sources")}
+    if found := brought.get(prefix.rstrip(":/"), KINDS[prefix]):
+        return found
+    raise ValueError(f"names that begin with {prefix} come with the book's package: in a clone, `pip install ./book`")
+
 
 @cache
 def _kind(prefix: str) -> Source:
-    module, _, name = KINDS[prefix].partition(":")
+    module, _, name = module_of(prefix).partition(":")
     return getattr(import_module(module), name)()
 
 

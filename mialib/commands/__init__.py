@@ -70,11 +70,11 @@ def _run() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        from mialib.commands.cli import app
+        from mialib.commands.cli import load_app
         from mialib.text import printable
 
         warnings.formatwarning = lambda message, *_, **__: f"{printable(str(message))}\n"  # without a line of our code
-        app()
+        load_app()()
     except Exception as error:
         if not isinstance(error, (ValueError, OSError, MemoryError, ImportError)) and not lacks_memory(error):
             raise

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
-from mialib.catalog.corpora import HUB_CORPORA, own_counts, reference_texts, split_prefix
+from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
 from mialib.catalog.models import check_loadable
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray, get_detector
-from mialib.lab.corpora import lab_hashes
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, unavailable_reason
 from mialib.shared.files import labels_of, read_rows, texts_of
@@ -173,8 +172,7 @@ def check_target(target: Target, texts: Sequence[str]) -> None:
     if target.reference == target.model:
         raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
-        if own_counts(target.corpus):  # of a lab corpus the texts may take seconds to read, and their hashes none
-            known = lab_hashes(target.corpus, "reference")
+        if known := source_of(target.corpus).hashes(target.corpus):  # its texts may take seconds to read
             same = next((text for text in texts if hash_texts([text]) in known), None)
         else:
             scored = set(map(bare, texts))

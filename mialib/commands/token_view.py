@@ -243,6 +243,7 @@ def view_inputs(
 
 
 def frequency_for(inputs: Inputs, by: str) -> TokenFrequency | None:
+    """The token frequencies that a way to colour needs; None where it needs none."""
     return inputs["frequency"] if by in WAYS and "frequency" in DETECTORS[WAYS[by].detector].needs else None
 
 
@@ -320,6 +321,7 @@ def _numbers(row: TokenRow, texts: Sequence[str]) -> list[str]:
 
 
 def number(x: float, digits: int) -> str:
+    """A number with a real minus sign."""
     return f"{x:.{digits}f}".replace("-", "−")
 
 

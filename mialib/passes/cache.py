@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
-from mialib.catalog.corpora import corpus_identity, own_counts, reference_texts
+from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import (
     check_revision,
     load_config,
@@ -49,7 +49,7 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     if not source_of(model).has_texts and (counted := source_of(corpus).frequency(corpus)):
         return counted
     tokenizer, size = load_tokenizer(model), source_of(model).vocabulary_size(model)
-    if (counted := own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (
+    if (counted := source_of(corpus).own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (
         tokenizer_hash(tokenizer),
         size,
     ):

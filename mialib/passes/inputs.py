@@ -26,7 +26,6 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.recorded import NOT_THERE
 from mialib.catalog.sources import Source, source_of
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.frequency import TokenFrequency
@@ -262,7 +261,7 @@ class Inputs:
                 f"another {others[0]} is another target; these can be changed: {', '.join(sorted(can_change))}"
             )
         if not self.source.has_texts and fields.get("reference") and source_of(fields["reference"]).has_texts:
-            raise ValueError(f"{self.target.benchmark}: {fields['reference']} can't score it; {NOT_THERE}")
+            raise ValueError(f"{self.target.benchmark}: {fields['reference']} can't score it; its texts are not here")
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
             if {need.made_from, HOW_MANY.get(name)} & set(fields):
@@ -284,7 +283,7 @@ def load_inputs(target: Target) -> Inputs:
         others = [name for name in (target.model, target.reference) if name and source_of(name).has_texts]
         if others or target.n_words or target.part:
             what = f"{others[0]} can't score it" if others else "it can't be cut"
-            raise ValueError(f"{target.benchmark}: {what}; {NOT_THERE}")
+            raise ValueError(f"{target.benchmark}: {what}; its texts are not here")
     if target.part and target.n_words:
         return inputs_of(target, load_benchmark(target.benchmark).snippets(target.n_words, target.part))
     inputs = inputs_of(target, load_benchmark(target.benchmark))
@@ -302,7 +301,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
     if not inputs.source.has_texts:
-        raise ValueError(f"{inputs.target.benchmark}: it can't be cut; {NOT_THERE}")
+        raise ValueError(f"{inputs.target.benchmark}: it can't be cut; its texts are not here")
     cut = inputs.labelled.cut(n_words)
     if cut.texts == inputs.texts:  # which saves to tokenize them anew
         return replace(inputs, benchmark=cut), len(cut)

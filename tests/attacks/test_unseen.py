@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from replication.builders import synthetic
+from replication.builders.unseen import load_unseen, set_apart, unseen_texts
 
-from mialib.attacks import synthetic
-from mialib.attacks.unseen import load_unseen, set_apart, unseen_texts
 from mialib.benchmarks import Benchmark
 from mialib.catalog.sources import source_of
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from page_code import functions_of
+from replication import blind_tables, pages
+from replication.published import best_printed, load_published
+from replication.results import Result, load_results
 from typer.testing import CliRunner
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND
-from replication import blind_tables, pages
 from mialib.bootstrap import at_level
-from replication.published import best_printed, load_published
-from replication.results import Result, load_results
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.commands.cli import app

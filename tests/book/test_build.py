@@ -5,13 +5,13 @@ import json
 import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
+from replication.lab import dealing
 from replication.pipeline import needs as build
-from replication.pipeline.needs import needs_of
 from replication.pipeline.code import import_closure, imported_modules
+from replication.pipeline.needs import needs_of
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook, with_values
 from replication.profile import Page, Profile, load_profile
-from mialib.lab import dealing
+
 from mialib.store import ROOT
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")

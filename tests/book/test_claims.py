@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
-
 from replication import claims
 from replication.claim_tests import SeedScores, load_claims
 from replication.judging import judge
+from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
+
 from mialib.metrics import Interval, auc
 
 

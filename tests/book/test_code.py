@@ -2,8 +2,8 @@
 
 import grimp
 import pytest
-
 from replication.pipeline import code
+
 from mialib.catalog.sources import KINDS
 from mialib.store import PACKAGE
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 from page_code import functions_of, page_of
+from replication.results import load_results
+from replication.studies import coverage
 from typer.testing import CliRunner
 
 from mialib import auc, auc_interval
-from replication.studies import coverage
-from replication.results import load_results
 from mialib.commands.cli import app
 
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from conftest import random_rows
 from page_code import method_of, page_of
+from replication import example_texts, figures, results, tables
 from scipy.stats import rankdata
 
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
-from replication import example_texts, figures, results, tables
-from mialib.commands import token_view
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc

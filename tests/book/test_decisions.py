@@ -10,8 +10,9 @@ from scipy.stats import beta, chi2, combine_pvalues, norm
 
 matplotlib.use("Agg")
 
-from mialib import calibration
 from replication.studies import decisions as d
+
+from mialib import calibration
 from mialib.calibration import decide
 from mialib.metrics import Interval
 

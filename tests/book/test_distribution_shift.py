@@ -11,9 +11,10 @@ from page_code import functions_of, method_of, page_of
 
 matplotlib.use("Agg")
 
-from mialib.benchmarks import Benchmark
 from replication import pages
 from replication.results import load_results
+
+from mialib.benchmarks import Benchmark
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import Target, inputs_of

@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 
 from replication import figures, tables
 from replication.results import VERDICTS, Result
+
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT

@@ -9,25 +9,25 @@ from itertools import product
 import numpy as np
 import pytest
 import yaml
-
-from mialib.attacks import probe
-from mialib.attacks.unseen import load_unseen
 from replication import claim_tests, claims, judging, pages
+from replication.builders.unseen import load_unseen
 from replication.claim_tests import Group, SeedScores, judged_texts, load_claims, score_claim
 from replication.judging import judge, judge_on, load_recorded
-from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC
+from replication.lab import models as lab_models
+from replication.lab.recipes import Training, Unlearning
+from replication.lab.source import corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
+from replication.recorded import recorded_models, recorded_times
 from replication.recorded_rows import write_rows
 from replication.results import SMALLEST, UNINFORMATIVE, label_of, verdict
+from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC
 from replication.studies.tuning import METHODS
+
+from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.recorded import recorded_models, recorded_times
+from mialib.catalog.lab import corpora_of
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
-from mialib.lab import models as lab_models
-from mialib.lab.corpora import corpora_of
-from mialib.lab.models import corpora_of_recipe, lab_recipe, member_times
-from mialib.lab.recipes import Training, Unlearning
 from mialib.metrics import Interval, auc, compare_auc, compare_auc_over_seeds
 from mialib.model_selection import folds
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
@@ -662,7 +662,7 @@ def test_a_seed_that_is_not_recorded_is_scored_once_for_all_pages_and_anew_for_a
 
 def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_path, monkeypatch):
     """All seeds, the stored one too, come from the file; nothing is loaded, read or scored for a verdict."""
-    from mialib.lab import corpora
+    from replication.lab import corpora
 
     def never(*_, **__):
         raise AssertionError("this takes a text or a model")

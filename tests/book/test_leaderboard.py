@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import random_rows
 from page_code import functions_of
+from replication.studies.leaderboard import AHEAD, Board
 
 import mialib
-from replication.studies.leaderboard import AHEAD, Board
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc_interval, compare_auc
 from mialib.model_selection import stratified_split

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from conftest import random_rows
 from page_code import functions_of, method_of, page_of
+from replication import example_texts, figures, profile, tables
+from replication.intervals import mean_interval
+from replication.lab.source import lab_recipe, member_times
+from replication.results import ONE_SEED, load_results, one_seed_says
 from scipy.stats import norm, rankdata, spearmanr
 
-from replication import example_texts, figures, profile, tables
 from mialib.commands import token_view
-from replication.intervals import mean_interval
-from replication.results import ONE_SEED, load_results, one_seed_says
 from mialib.detectors import detect
-from mialib.lab.models import lab_recipe, member_times
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr
 from mialib.token_stats import TokenStats
 
@@ -226,7 +226,7 @@ def test_how_many_were_forgotten_is_what_the_recipe_or_the_reader_says(
     monkeypatch.setattr(
         "mialib.catalog.lab.lab_model", lambda name: Path(after)
     )  # in the place of one that was trained
-    monkeypatch.setattr("mialib.lab.models.forgotten_texts", lambda name: ["of the recipe"] * 7)
+    monkeypatch.setattr("replication.lab.source.forgotten_texts", lambda name: ["of the recipe"] * 7)
     names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
     assert names["n_forgotten"] == 7
     labels, pair = names["labels"], names["pair"]

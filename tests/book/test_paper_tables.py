@@ -13,15 +13,15 @@ import pytest
 import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from page_code import functions_of
-
-from mialib.blind import BLIND
-from replication.studies import paper_tables
-from mialib.bootstrap import document_auc_interval
-from replication.studies.paper_tables import Column
 from replication.profile import load_profile
 from replication.published import published_along
 from replication.results import BLIND_PREFIX, Result, load_results
+from replication.studies import paper_tables
+from replication.studies.paper_tables import Column
 from replication.tables import literal
+
+from mialib.blind import BLIND
+from mialib.bootstrap import document_auc_interval
 from mialib.catalog.hub import Unavailable
 from mialib.detectors import detect
 from mialib.metrics import auc, auc_interval

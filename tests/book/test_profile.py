@@ -4,8 +4,8 @@ import re
 
 import pytest
 import yaml
-
 from replication.profile import load_profile
+
 from mialib.store import ROOT
 
 SMALL = {"name": "small", "corpora": {}, "models": {}, "landing": {"page": "index"}, "book": []}

@@ -6,6 +6,7 @@ from page_code import functions_of, page_of
 matplotlib.use("Agg")
 
 from replication.results import DASH, load_results
+
 from mialib.catalog.registry import known_benchmarks, known_models
 
 

@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from typer.testing import CliRunner
-
-from replication.pipeline import report
 from replication.claim_tests import load_claims
 from replication.claims import VERDICT
+from replication.pipeline import report
 from replication.profile import load_profile
 from replication.results import VERDICTS, Result
+from typer.testing import CliRunner
+
 from mialib.commands.cli import app
 from mialib.metrics import Interval
 from mialib.store import ROOT, write_json

@@ -14,12 +14,13 @@ from transformers import AutoModelForCausalLM
 
 matplotlib.use("Agg")
 
-from mialib import metrics
-from mialib.attacks.probe import collect, fit_probe, probe_scores
-from mialib.attacks.unseen import unseen_texts
+from replication.builders.unseen import unseen_texts
 from replication.studies import sensitivity
 from replication.studies.other_passes import other_statistics
 from replication.studies.sensitivity import NotApplicable, Setup, Texts
+
+from mialib import metrics
+from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.catalog.models import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency

@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-
 from replication.sliders import BARS, slider, slider_data
+
 from mialib.metrics import auc_interval
 
 HOSTILE = "</script><img src=x onerror=alert(1)> \"k\" & 'k' {{ 7 * 7 }}"

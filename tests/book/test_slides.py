@@ -4,11 +4,11 @@ import re
 import shutil
 
 import pytest
+from replication.pipeline import slides
+from replication.profile import load_profile
 from test_browser import FLAGS
 from typer.testing import CliRunner
 
-from replication.pipeline import slides
-from replication.profile import load_profile
 from mialib.commands.cli import app
 from mialib.store import ROOT, write_json
 

@@ -7,10 +7,10 @@ from collections import Counter
 import matplotlib
 import pytest
 from page_code import compiled, functions_of
+from replication.pipeline.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
+from replication.profile import load_profile
 from typer.testing import CliRunner
 
-from replication.profile import load_profile
-from replication.pipeline.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
 from mialib.commands.cli import app
 from mialib.store import ROOT
 

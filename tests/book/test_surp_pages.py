@@ -9,10 +9,11 @@ from page_code import functions_of, method_of, page_of
 
 matplotlib.use("Agg")
 
-from mialib.benchmarks import Benchmark
+from replication.lab.corpora import overlaps
 from replication.results import load_results, needs_more
+
+from mialib.benchmarks import Benchmark
 from mialib.detectors import detect, surp_grid
-from mialib.lab.corpora import overlaps
 from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.shared.near_duplicates import NGRAM_WORDS

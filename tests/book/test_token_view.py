@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import TEXTS, made_inputs, made_row, make_tokenizer
+from replication import example_texts
 from tokenizers import processors
 from typer.testing import CliRunner
 
-from replication import example_texts
-from mialib.commands import token_view
 from mialib.catalog.models import Scorer
+from mialib.commands import token_view
 from mialib.commands.cli import app
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency

@@ -11,9 +11,6 @@ from urllib.parse import quote_plus
 import httpx
 import pytest
 import web
-from tenacity import wait_none
-from typer.testing import CliRunner
-
 from replication.pipelineers import construct, fetch, sources
 from replication.pipelineers.fetch import Fetcher
 from replication.pipelineers.sources import (
@@ -25,7 +22,10 @@ from replication.pipelineers.sources import (
     read_publications,
     strip_gutenberg,
 )
-from mialib.catalog import retries
+from replication.remote import retries
+from tenacity import wait_none
+from typer.testing import CliRunner
+
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.commands.cli import app
 from mialib.store import home

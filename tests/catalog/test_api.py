@@ -24,17 +24,17 @@ from api_server import KEY, Server, of_logprobs, sends, set_log_prob, stop_after
 from conftest import SENTENCES, TEXTS, make_tokenizer, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from replication.remote import api, retries
+from replication.remote.replies import line_of, read_lines
+from replication.results import measure
+from replication.tables import what_ran
 from tenacity import wait_none
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import mialib
 from mialib import TokenStats
-from replication.results import measure
-from replication.tables import what_ran
-from mialib.catalog import api, retries
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.replies import line_of, read_lines
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import (
     count_or_load,
@@ -864,6 +864,7 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
 def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
     from replication.pipeline.notebooks import run_notebook
     from replication.profile import Profile
+
     from mialib.store import ROOT
 
     def run(model):

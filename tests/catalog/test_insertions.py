@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from replication.pages import times_inserted
 
 import mialib
-from replication.pages import times_inserted
 from mialib.passes.inputs import Target, load_inputs
 
 ROWS = [("Never inserted", 0), ("Inserted once", 1), ("Inserted often", 64), ("Not either", 0)]

@@ -6,8 +6,8 @@ import warnings
 import published_data
 import pytest
 from published_data import rows, write_jsonl
+from replication.builders.unseen import load_unseen
 
-from mialib.attacks.unseen import load_unseen
 from mialib.catalog import hub
 from mialib.catalog.benchmarks import find_part, is_published, load_benchmark
 from mialib.catalog.hub import Unavailable

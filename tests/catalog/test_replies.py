@@ -1,8 +1,7 @@
 """Replies that are kept, a line each."""
 
 import pytest
-
-from mialib.catalog.replies import append_line, read_lines
+from replication.remote.replies import append_line, read_lines
 
 
 def test_lines_come_back_as_they_were_added(tmp_path):

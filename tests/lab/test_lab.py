@@ -6,13 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 import yaml
+from replication.lab import dealing, source, training
+from replication.lab.dealing import drop_near_duplicates
+from replication.lab.docstrings import Docstring, read_docstrings
+from replication.lab.recipes import Corpus, load_recipes
+from replication.lab.source import lab, lab_model_card
 
 from mialib import Scorer
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.lab import corpora, dealing, models, training
-from mialib.lab.dealing import drop_near_duplicates
-from mialib.lab.docstrings import Docstring, read_docstrings
-from mialib.lab.recipes import Corpus, load_recipes
+from mialib.catalog.lab import ROLES
 from mialib.shared.kept import Parts
 from mialib.store import home
 from mialib.versions import VERSIONS
@@ -94,40 +96,40 @@ def use_empty_home(tiny_lab, tmp_path, monkeypatch):
 
 
 def test_corpus_deals_out_each_text_once_and_balanced():
-    texts = [text for role in corpora.ROLES for text in corpora.lab_texts("lab/tiny", role)]
+    texts = [text for role in ROLES for text in lab().texts("lab/tiny", role)]
     assert len(set(texts)) == len(texts)
-    assert [len(corpora.lab_texts("lab/tiny", role)) for role in corpora.ROLES[:3]] == [20, 20, 20]
-    assert all(len(text.split()) == 40 for text in corpora.lab_texts("lab/tiny", "member"))
-    benchmark = corpora.lab_benchmark("lab/tiny")
+    assert [len(lab().texts("lab/tiny", role)) for role in ROLES[:3]] == [20, 20, 20]
+    assert all(len(text.split()) == 40 for text in lab().texts("lab/tiny", "member"))
+    benchmark = lab().benchmark("lab/tiny")
     assert Counter(benchmark.labels.tolist()) == {0: 20, 1: 20}
-    assert list(benchmark.texts[:20]) == corpora.lab_texts("lab/tiny", "member")
+    assert list(benchmark.texts[:20]) == lab().texts("lab/tiny", "member")
 
 
 def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use_empty_home):
-    card = corpora.lab_card("lab/tiny")
+    card = lab().card("lab/tiny")
     assert sum(card["roles"].values()) == sum(card["packages"].values())
     assert card["sources"][0].startswith("networkx==") and len(card["content_hash"]) == 16
     use_empty_home()
-    assert corpora.lab_card("lab/tiny")["content_hash"] == card["content_hash"]
+    assert lab().card("lab/tiny")["content_hash"] == card["content_hash"]
 
 
 def test_chinese_corpus_counts_words_with_jieba():
     import jieba
 
-    benchmark = corpora.lab_benchmark("lab/tiny-zh")
+    benchmark = lab().benchmark("lab/tiny-zh")
     assert benchmark.language == "zh"
     assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
 def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
     name = "lab/tiny-elsewhere"
-    card = corpora.lab_card(name)
+    card = lab().card(name)
     assert card["roles"] == {"non_member": 15} and card["packages"] == {"typer": 15}
     assert card["tokenizer_hash"] is None and card["non_member_overlap"] == 0
-    assert {p.name for p in corpora.lab_corpus(name).iterdir()} == {"card.json", "places.csv", "texts.jsonl.gz"}
-    assert corpora.lab_texts(name, "member") == corpora.lab_texts(name, "reference") == []
+    assert {p.name for p in lab().corpus_folder(name).iterdir()} == {"card.json", "places.csv", "texts.jsonl.gz"}
+    assert lab().texts(name, "member") == lab().texts(name, "reference") == []
     with pytest.raises(ValueError, match="15 texts are non-members"):
-        corpora.lab_benchmark(name)
+        lab().benchmark(name)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
     ],
 )
 def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(name, sides):
-    members, non_members = (corpora.lab_texts(*side) for side in sides)
+    members, non_members = (lab().texts(*side) for side in sides)
     benchmark = load_benchmark(name)
     assert benchmark.name == name and list(benchmark.texts) == members + non_members
     assert benchmark.labels.tolist() == [1] * len(members) + [0] * len(non_members)
@@ -147,8 +149,8 @@ def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(na
     first, second = (package[corpus] for corpus, _ in sides)
     assert list(benchmark.domains) == [first] * len(members) + [second] * len(non_members)
     of = list(dict.fromkeys(corpus for corpus, _ in sides))
-    assert benchmark.revision == "~".join(corpora.lab_card(corpus)["content_hash"] for corpus in of)
-    assert corpora.corpora_of(name) == of
+    assert benchmark.revision == "~".join(lab().card(corpus)["content_hash"] for corpus in of)
+    assert source.corpora_of(name) == of
 
 
 @pytest.mark.parametrize(
@@ -165,23 +167,23 @@ def test_a_benchmark_that_cannot_be_is_an_error_that_says_why(name, message):
     with pytest.raises(ValueError, match=message):
         load_benchmark(name)
     with pytest.raises(ValueError, match=r"'lab/nope'.*lab/tiny-5k"):
-        models.lab_model("lab/nope")
+        lab().folder("lab/nope")
 
 
 def test_overlaps_are_with_what_the_first_corpus_trains_its_models_on(benchmark_file):
-    found = corpora.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
+    found = source.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
     assert found.shape == (40,) and (found[:20] == 1).all()
-    assert found[20:].mean() == pytest.approx(corpora.lab_card("lab/tiny")["non_member_overlap"])
+    assert found[20:].mean() == pytest.approx(lab().card("lab/tiny")["non_member_overlap"])
     name = "lab/tiny:background~lab/tiny-elsewhere"
-    of_background = corpora.training_overlaps(name, load_benchmark(name).texts)
+    of_background = source.training_overlaps(name, load_benchmark(name).texts)
     assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
-    assert corpora.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
+    assert source.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
 
 
 def test_overlaps_by_hand():
     trained_on = ["a b c d e f g h", "x y"]
     texts = ["a b c d e f g h", "b c d e f g h i", "i j k l m n o", "a b c"]
-    assert corpora.overlaps(texts, trained_on, "en").tolist() == [1, 0.5, 0, 0]
+    assert dealing.overlaps(texts, trained_on, "en").tolist() == [1, 0.5, 0, 0]
 
 
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
@@ -193,22 +195,22 @@ def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_
         return seen["ids"]
 
     monkeypatch.setattr(training, "_encode", spy)
-    recipe = models.lab_recipe("lab/tiny-5k")
-    texts, times = models.trained_on(recipe)
-    training.train("lab/tiny-5k", recipe, models.lab_tokenizer("lab/tiny"), texts, times, tmp_path)
-    assert seen["texts"] == corpora.lab_texts("lab/tiny", "member") + corpora.lab_texts("lab/tiny", "background")
+    recipe = source.lab_recipe("lab/tiny-5k")
+    texts, times = lab().texts_and_times(recipe.model_dump())
+    training.train("lab/tiny-5k", recipe, source.lab_tokenizer("lab/tiny"), texts, times, tmp_path)
+    assert seen["texts"] == lab().texts("lab/tiny", "member") + lab().texts("lab/tiny", "background")
     assert all(ids[0] == 0 for ids in seen["ids"]), "each text starts with <|endoftext|>, as in scoring"
 
 
 def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_never():
-    quiz = [corpora.lab_texts("lab/tiny-quiz", role) for role in ("member", "non_member")]
-    recipe = models.lab_recipe("lab/tiny-5k").model_copy(update={"injected": {"lab/tiny-quiz": 3}})
-    members, background = corpora.lab_texts("lab/tiny", "member"), corpora.lab_texts("lab/tiny", "background")
-    texts, times = models.trained_on(recipe)
+    quiz = [lab().texts("lab/tiny-quiz", role) for role in ("member", "non_member")]
+    recipe = source.lab_recipe("lab/tiny-5k").model_copy(update={"injected": {"lab/tiny-quiz": 3}})
+    members, background = lab().texts("lab/tiny", "member"), lab().texts("lab/tiny", "background")
+    texts, times = lab().texts_and_times(recipe.model_dump())
     assert texts == members + background + quiz[0] and not set(texts) & set(quiz[1])
     assert times == [2] * len(members) + [1] * len(background) + [3] * len(quiz[0])
-    assert models.member_corpora("lab/tiny-5k") == ["lab/tiny"] and models.member_corpora("lab/tiny-masked") == []
-    alone, _ = models.trained_on(recipe.model_copy(update={"member_times": 0}))
+    assert source.member_corpora("lab/tiny-5k") == ["lab/tiny"] and source.member_corpora("lab/tiny-masked") == []
+    alone, _ = lab().texts_and_times(recipe.model_dump() | {"member_times": 0})
     assert alone == background + quiz[0]
 
 
@@ -219,22 +221,22 @@ def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home
         dealing, "train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
     )
     use_empty_home()
-    assert corpora.lab_texts("lab/tiny", "reference") == learned_from
+    assert lab().texts("lab/tiny", "reference") == learned_from
 
 
 def test_a_corpus_of_docstrings_holds_no_near_duplicates():
     found = read_docstrings(["networkx"], 40)
     kept = drop_near_duplicates(found, load_recipes().corpora["lab/tiny"], [])
-    card = corpora.lab_card("lab/tiny")
+    card = lab().card("lab/tiny")
     assert card["near_duplicates_dropped"] == len(found) - len(kept) > 0
-    assert set(corpora.lab_texts("lab/tiny", "reference")) <= {d.text for d in kept}
+    assert set(lab().texts("lab/tiny", "reference")) <= {d.text for d in kept}
     assert 0 <= card["non_member_overlap"] < 0.05
 
 
 def test_a_trained_model_knows_its_members_better(use_profile, use_empty_home):
     use_profile({"models": {"lab/tiny-5k": {"train": {"member_times": 60, "hidden_size": 32}}}})
     use_empty_home()
-    benchmark = corpora.lab_benchmark("lab/tiny")
+    benchmark = lab().benchmark("lab/tiny")
     stats = Scorer("lab/tiny-5k").score(benchmark.texts, progress=False)
     log_probs = np.array([row.log_prob.mean() for row in stats])
     assert log_probs[benchmark.labels == 1].mean() > log_probs[benchmark.labels == 0].mean() + 0.2
@@ -282,7 +284,7 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(models.lab_model("lab/tiny-5k"), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(lab().folder("lab/tiny-5k"), dtype=torch.float32)
     texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
     monkeypatch.setattr(training, "TOKENS_AT_ONCE", 9)  # more than one batch, of more than one text
     with torch.no_grad():
@@ -310,9 +312,9 @@ def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
 
 def test_repeats_divide_the_members_into_equal_groups():
     recipe = load_recipes().models["lab/tiny-5k"].train
-    assert models.member_times(recipe, 3) == [2, 2, 2]
+    assert source.member_times(recipe, 3) == [2, 2, 2]
     repeated = recipe.model_copy(update={"member_repeats": (1, 2, 4)})
-    assert models.member_times(repeated, 7) == [1, 1, 1, 2, 2, 4, 4]
+    assert source.member_times(repeated, 7) == [1, 1, 1, 2, 2, 4, 4]
 
 
 @pytest.fixture
@@ -328,13 +330,13 @@ def unlearned(use_profile):
 
 
 def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_same_weights(unlearned):
-    card = models.lab_model_card("lab/tiny-forgets")
+    card = lab_model_card("lab/tiny-forgets")
     losses, of_non_members = card["losses_nats"], card["non_member_losses_nats"]
     assert len(losses) == len(of_non_members) > 1
     assert all(own < other for own, other in zip(losses[:-1], of_non_members[:-1], strict=True)), "not before"
     assert losses[-1] >= of_non_members[-1]
-    assert models.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
-    texts = [*corpora.lab_benchmark("lab/tiny").texts, *corpora.lab_texts("lab/tiny", "background")]
+    assert source.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
+    texts = [*lab().benchmark("lab/tiny").texts, *lab().texts("lab/tiny", "background")]
     before, after = (
         np.array([-row.log_prob.mean() for row in Scorer(model).score(texts, progress=False)])
         for model in ("lab/tiny-knows", "lab/tiny-forgets")
@@ -348,24 +350,24 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_s
 
 def test_unlearning_that_does_not_get_there_is_an_error_with_both_losses(unlearned):
     with pytest.raises(RuntimeError, match=r"lab/tiny-remembers: .*2 epochs .*\d\.\d+ nats"):
-        models.lab_model("lab/tiny-remembers")
+        lab().folder("lab/tiny-remembers")
 
 
 def test_a_name_with_a_seed_is_the_same_recipe_with_that_seed():
-    assert models.lab_recipe("lab/tiny-5k@3") == models.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
-    assert models.lab_model("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
+    assert source.lab_recipe("lab/tiny-5k@3") == source.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
+    assert lab().folder("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
     with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
-        models.lab_model("lab/tiny-5k@x")
+        lab().folder("lab/tiny-5k@x")
 
 
 def test_a_trained_model_is_an_ordinary_hugging_face_folder():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = models.lab_model("lab/tiny-5k")
+    folder = lab().folder("lab/tiny-5k")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.model_type == "gpt_neox"
     assert tokenizer.decode(tokenizer("Return the graph.")["input_ids"]) == "Return the graph."
-    card = models.lab_model_card("lab/tiny-5k")
+    card = lab_model_card("lab/tiny-5k")
     tables = 2 * model.config.vocab_size * model.config.hidden_size
     assert card["parameters"] == model.num_parameters() == card["non_embedding_parameters"] + tables
 
@@ -375,25 +377,25 @@ def test_a_masked_model_learns_from_background_alone(monkeypatch, use_empty_home
     monkeypatch.setattr(
         training, "train_masked", lambda name, recipe, tokenizer, texts, folder, parts: read.extend(texts) or {}
     )
-    background = corpora.lab_texts("lab/tiny", "background")
+    background = lab().texts("lab/tiny", "background")
     use_empty_home()
-    models.lab_model("lab/tiny-masked")
+    lab().folder("lab/tiny-masked")
     assert read == background
 
 
 def test_a_masked_model_is_a_roberta_that_reads_its_corpus_tokens_and_two_more():
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    folder = models.lab_model("lab/tiny-masked")
+    folder = lab().folder("lab/tiny-masked")
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    causal = AutoTokenizer.from_pretrained(models.lab_model("lab/tiny-5k"))
+    causal = AutoTokenizer.from_pretrained(lab().folder("lab/tiny-5k"))
     assert model.config.model_type == "roberta" and model.config.vocab_size == len(causal) + 2
-    text = corpora.lab_texts("lab/tiny", "member")[0]
+    text = lab().texts("lab/tiny", "member")[0]
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == causal(text)["input_ids"]
-    card = models.lab_model_card("lab/tiny-masked")
+    card = lab_model_card("lab/tiny-masked")
     table = model.config.vocab_size * model.config.hidden_size  # the head is the embedding
     assert card["parameters"] == model.num_parameters() == card["non_embedding_parameters"] + table
-    assert models.lab_model_corpus("lab/tiny-masked") == "lab/tiny"
+    assert source.lab_model_corpus("lab/tiny-masked") == "lab/tiny"
     assert 0 < card["final_loss_nats"] < np.log(len(tokenizer))
 
 
@@ -410,7 +412,7 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
     import torch
     from transformers import AutoModelForMaskedLM
 
-    model = AutoModelForMaskedLM.from_pretrained(models.lab_model("lab/tiny-masked"), dtype=torch.float32)
+    model = AutoModelForMaskedLM.from_pretrained(lab().folder("lab/tiny-masked"), dtype=torch.float32)
     mask = model.config.vocab_size - 1
     batch = [[mask - 1, 5, mask, 7, 8, 6], [mask - 1, mask, 9, 4]]
     with torch.no_grad():
@@ -420,10 +422,10 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
 
 
 def test_a_changed_recipe_trains_anew(use_profile):
-    before = models.lab_model("lab/tiny-5k")
+    before = lab().folder("lab/tiny-5k")
     use_profile({"models": {"lab/tiny-5k": {"train": {"seed": 7}}}})
-    assert models.lab_model("lab/tiny-5k") != before
-    assert models.lab_model_card("lab/tiny-5k")["recipe"]["seed"] == 7
+    assert lab().folder("lab/tiny-5k") != before
+    assert lab_model_card("lab/tiny-5k")["recipe"]["seed"] == 7
 
 
 @pytest.fixture
@@ -442,33 +444,33 @@ def trainings(monkeypatch, use_empty_home):
 
 
 def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
-    models.lab_model("lab/tiny-5k")
+    lab().folder("lab/tiny-5k")
     gathered, make_corpus = [], dealing.make_corpus
     monkeypatch.setitem(VERSIONS, "dealing", 0)
     monkeypatch.setattr(dealing, "make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
-    models.lab_model("lab/tiny-5k")
+    lab().folder("lab/tiny-5k")
     assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
 
 
 @pytest.mark.parametrize("changes", [{"seed": 7}, {"vocab_size": 600}, "another version of the training"])
 def test_other_texts_another_tokenizer_or_other_code_train_anew(monkeypatch, trainings, use_profile, changes):
-    models.lab_model("lab/tiny-5k")
+    lab().folder("lab/tiny-5k")
     if isinstance(changes, dict):
         use_profile({"corpora": {"lab/tiny": changes}})
     else:
         monkeypatch.setitem(VERSIONS, "training", 0)
-    models.lab_model("lab/tiny-5k")
-    models.lab_model("lab/tiny-5k")
+    lab().folder("lab/tiny-5k")
+    lab().folder("lab/tiny-5k")
     assert trainings == ["lab/tiny-5k"] * 2
 
 
 def test_the_same_texts_in_other_roles_train_anew(trainings, use_profile):
-    models.lab_model("lab/tiny-5k")
-    members = corpora.lab_texts("lab/tiny", "member")
+    lab().folder("lab/tiny-5k")
+    members = lab().texts("lab/tiny", "member")
     use_profile({"corpora": {"lab/tiny": {"members": 15, "non_members": 25}}})
-    assert corpora.lab_texts("lab/tiny", "member") == members[:15]
-    assert set(corpora.lab_texts("lab/tiny", "non_member")) > set(members[15:]), "which the model was trained on"
-    models.lab_model("lab/tiny-5k")
+    assert lab().texts("lab/tiny", "member") == members[:15]
+    assert set(lab().texts("lab/tiny", "non_member")) > set(members[15:]), "which the model was trained on"
+    lab().folder("lab/tiny-5k")
     assert trainings == ["lab/tiny-5k"] * 2
 
 
@@ -494,7 +496,7 @@ def test_docstrings_come_in_the_same_order_and_only_long_ones():
 def test_a_corpus_larger_than_its_source_or_of_no_package_is_an_error(use_profile):
     use_profile({"corpora": {"lab/tiny": {"members": 10**6}}})
     with pytest.raises(ValueError, match=r"40 words.*1000100 "):
-        corpora.lab_corpus("lab/tiny")
+        lab().corpus_folder("lab/tiny")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         read_docstrings(["no_such_package"], 10)
 
@@ -513,26 +515,26 @@ def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_pr
     write([*texts, texts[3]])
     sizes = dict.fromkeys(("members", "non_members", "background", "reference"), 10)
     use_profile({"corpora": {"lab/tiny": {**OF_A_FILE, "path": str(path), **sizes}}})
-    card = corpora.lab_card("lab/tiny")
+    card = lab().card("lab/tiny")
     assert card["near_duplicates_dropped"] == 1 and card["packages"] == {"hymns": 20, "odes": 20}
-    dealt = [text for role in corpora.ROLES for text in corpora.lab_texts("lab/tiny", role)]
+    dealt = [text for role in ROLES for text in lab().texts("lab/tiny", role)]
     assert set(dealt[:30]) <= {" ".join(text.split()[:40]) for text in texts} and set(dealt[30:]) <= set(texts)
     assert len(set(dealt)) == 40
-    assert corpora.lab_card("lab/tiny") == card
+    assert lab().card("lab/tiny") == card
     write(texts)
-    assert corpora.lab_card("lab/tiny")["near_duplicates_dropped"] == 0, "another file is another corpus"
+    assert lab().card("lab/tiny")["near_duplicates_dropped"] == 0, "another file is another corpus"
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"poems\.jsonl"):
-        corpora.lab_card("lab/tiny")
+        lab().card("lab/tiny")
 
 
 def test_a_plain_file_of_chinese_lines_is_a_corpus_too(monkeypatch, use_profile, tmp_path):
     path = tmp_path / "patents.txt"
-    path.write_text("\n".join(corpora.lab_texts("lab/tiny-zh", "reference")))
+    path.write_text("\n".join(lab().texts("lab/tiny-zh", "reference")))
     sizes = {"members": 5, "non_members": 5, "background": 5, "reference": 1, "words": 20}
     use_profile({"corpora": {"lab/tiny": {**OF_A_FILE, "path": str(path), "language": "zh", **sizes}}})
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
-    card = corpora.lab_card("lab/tiny")
+    card = lab().card("lab/tiny")
     assert card["packages"] == {"patents": card["roles"]["reference"] + 15}
 
 

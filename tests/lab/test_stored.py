@@ -11,16 +11,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from replication.lab import corpora, models, source
+from replication.lab.recipes import load_recipes
+from replication.lab.source import lab
+from replication.pipeline import lab as building
 from test_lab import TINY
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from mialib import Scorer
-from replication.pipeline import lab as building
+from mialib.catalog import places, stored
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, TEXTS
 from mialib.commands.cli import app
-from mialib.lab import corpora, dealing, docstrings, models, stored
-from mialib.lab.recipes import load_recipes
 from mialib.passes.cache import count_or_load
 from mialib.store import DATA, ROOT
 
@@ -52,9 +55,9 @@ def nothing_is_made(monkeypatch):
 def test_every_corpus_and_model_of_the_lab_is_stored(nothing_is_made):
     assert len(TRAINED) == 17 and len(RECIPES.corpora) == 8
     for name in RECIPES.corpora:
-        assert corpora.lab_corpus(name) == stored.FOLDER / "corpora" / name.removeprefix("lab/")
+        assert lab().corpus_folder(name) == stored.FOLDER / "corpora" / name.removeprefix("lab/")
     for name in TRAINED:
-        assert models.lab_model(name) == stored.FOLDER / "models" / name.removeprefix("lab/")
+        assert lab().folder(name) == stored.FOLDER / "models" / name.removeprefix("lab/")
 
 
 def test_the_checksums_are_of_all_files_and_the_card_says_what_they_say():
@@ -62,7 +65,7 @@ def test_the_checksums_are_of_all_files_and_the_card_says_what_they_say():
     assert set(stored.load_sums()) == files
     cards = [
         [json.loads(path.read_text()) for path in sorted(stored.FOLDER.glob(f"{kind}/*/{name}"))]
-        for kind, name in (("corpora", dealing.CARD), ("models", models.CARD))
+        for kind, name in (("corpora", CARD), ("models", MODEL_CARD))
     ]
     said = (stored.FOLDER / "README.md").read_text()
     assert building.data_card(*cards).partition("## Packages")[0] == said.partition("## Packages")[0]
@@ -87,7 +90,7 @@ def test_the_coin_alone_gave_the_roles(name):
     places = [(row["package"], row["file"]) for row in undone]
     assert places == sorted(places) and len(set(places)) > 20
     sizes = [card["recipe"][role] for role in ("members", "non_members", "background")]
-    expected = np.repeat(dealing.ROLES, [*sizes, len(rows) - sum(sizes)]).tolist()
+    expected = np.repeat(ROLES, [*sizes, len(rows) - sum(sizes)]).tolist()
     assert [row["role"] for row in rows] == expected
 
 
@@ -130,14 +133,14 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_is_scored(
 def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
     (beside := copied / "models" / "en-25k" / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"adapter_config\.json"):
-        models.lab_model("lab/en-25k")
+        lab().folder("lab/en-25k")
     beside.unlink()
     (copied / stored.SUMS).write_text("")
     with pytest.raises(ValueError, match=f"{stored.SUMS} .*corpora/en"):
-        models.lab_model("lab/en-25k")
+        lab().folder("lab/en-25k")
     (copied / stored.SUMS).unlink()
     with pytest.raises(ValueError, match=f"{stored.SUMS} .*missing"):
-        models.lab_model("lab/en-25k")
+        lab().folder("lab/en-25k")
 
 
 # --- other recipes, and other packages ---
@@ -147,7 +150,7 @@ def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     made = []
     monkeypatch.setattr(models, "train_again", lambda name: made.append(name) or tmp_path)
     monkeypatch.setattr(corpora, "deal_again", lambda name: made.append(name) or tmp_path)
-    models.lab_model("lab/en-25k@1")
+    lab().folder("lab/en-25k@1")
     profile = yaml.safe_load((DATA / "profiles" / "lab.yml").read_text())
     profile["models"]["lab/en-25k"]["train"]["hidden_size"] = 16
     profile["models"]["lab/en-400k"]["train"]["learning_rate"] = 0.5
@@ -155,32 +158,32 @@ def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     (tmp_path / "other.yml").write_text(yaml.safe_dump(profile))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "other.yml"))
     for name in ("lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k"):
-        models.lab_model(name)
-    corpora.lab_corpus("lab/zh")
+        lab().folder(name)
+    lab().corpus_folder("lab/zh")
     assert made == ["lab/en-25k@1", "lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k", "lab/zh"]
-    assert models.lab_model("lab/en-100k").parent == stored.FOLDER / "models"
+    assert lab().folder("lab/en-100k").parent == stored.FOLDER / "models"
     profile["corpora"]["lab/en"]["seed"] = 1
     (tmp_path / "third.yml").write_text(yaml.safe_dump(profile))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "third.yml"))
-    corpora.lab_corpus("lab/later")
+    lab().corpus_folder("lab/later")
     assert made[-1] == "lab/later", "its texts are to be apart from those of another lab/en"
 
 
 @pytest.fixture
 def other_version(monkeypatch):
     """As if the installed numpy had other docstrings than the one that the lab was made with."""
-    parse = docstrings._parse
+    parse = places.parse
 
     def parse_other(path):
         tree = parse(path)
         if "numpy" in path.parts:
-            for node, _ in docstrings._statements(tree):
+            for node, _ in places._statements(tree):
                 match getattr(node, "body", ())[:1]:
                     case [ast.Expr(ast.Constant(str(said)) as constant)]:
                         constant.value = f"Changed. {said}"
         return tree
 
-    monkeypatch.setattr(docstrings, "_parse", parse_other)
+    monkeypatch.setattr(places, "parse", parse_other)
 
 
 def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_no_other_score(
@@ -190,15 +193,20 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_
         there = load_benchmark("lab/books")
     n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
     assert there.labels.tolist() == [1] * n_members + [0] * n_others and 50 < n_members < 100
-    assert "numpy" not in there.domains and there.revision.startswith(corpora.lab_revision("lab/books"))
-    assert len(corpora.lab_labels("lab/books")) == 200, "who has which role is stored"
-    repeats = models.lab_recipe("lab/books-25k").model_copy(update={"member_repeats": (1, 2, 4)})
-    times = models.times_seen(repeats, there.texts)
+    assert "numpy" not in there.domains and there.revision.startswith(lab().labels("lab/books")[0])
+    assert len(lab().labels("lab/books")[1]) == 200, "who has which role is stored"
+    repeats = source.lab_recipe("lab/books-25k").model_copy(update={"member_repeats": (1, 2, 4)})
+
+    def times_of(texts):
+        seen = dict(zip(*lab().texts_and_times(repeats.model_dump()), strict=True))
+        return [seen.get(text, 0) for text in texts]
+
+    times = times_of(there.texts)
     scorer = Scorer("lab/books-25k")
     some = [*there.texts[:4], *there.texts[-4:]]
     here, counted = scorer.score(some, progress=False), count_or_load("lab/books", "lab/books-25k")
     with pytest.raises(ValueError, match=r"install .*numpy=="):
-        corpora.check_whole("lab/books")
+        lab().check_whole("lab/books")
     monkeypatch.undo()
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "as it was"))
     whole = load_benchmark("lab/books")
@@ -206,21 +214,21 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_
     assert [text for text in whole.texts if text in set(there.texts)] == list(there.texts)
     np.testing.assert_array_equal(here.log_prob, scorer.score(some, progress=False).log_prob)
     assert np.array_equal(counted.counts, count_or_load("lab/books", "lab/books-25k").counts), "they are stored, too"
-    assert times.tolist() == models.times_seen(repeats, there.texts).tolist(), "groups are those of all members"
+    assert times == times_of(there.texts), "groups are those of all members"
 
 
 def test_token_counts_and_labels_of_the_lab_take_no_text(monkeypatch):
     monkeypatch.setattr(corpora, "texts_of", lambda *_: pytest.fail("a text is read"))
     assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
-    assert corpora.lab_labels("lab/en").sum() == 500
+    assert lab().labels("lab/en")[1].sum() == 500
 
 
 def test_the_stored_counts_are_those_of_the_reference_texts():
     from mialib.frequency import count_tokens
 
     counted = count_or_load("lab/zh", "lab/zh-25k")
-    tokenizer = models.lab_tokenizer("lab/zh")
-    again = count_tokens(corpora.lab_texts("lab/zh", "reference"), tokenizer, len(tokenizer), name="again")
+    tokenizer = source.lab_tokenizer("lab/zh")
+    again = count_tokens(lab().texts("lab/zh", "reference"), tokenizer, len(tokenizer), name="again")
     assert np.array_equal(counted.counts, again.counts)
 
 
@@ -245,7 +253,7 @@ def test_the_texts_of_one_role_and_of_a_corpus_of_non_members_alone_can_be_had()
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh:reference", "--sample", "3"])
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["label"] for row in rows] == [0, 0, 0]
-    assert {row["text"] for row in rows} < set(corpora.lab_texts("lab/zh", "reference"))
+    assert {row["text"] for row in rows} < set(lab().texts("lab/zh", "reference"))
     done = CliRunner().invoke(app, ["lab", "texts", "lab/later", "--sample", "3"])
     assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == [0, 0, 0]
 
@@ -264,11 +272,11 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     assert before.exit_code == 0 and before.stdout.count("none of this recipe is stored") == 2
     assert build("--store").exit_code == 0
     files = {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}
-    assert not [path for path in files if path.name == dealing.TEXTS and "zh" not in path.parent.name]
+    assert not [path for path in files if path.name == TEXTS and "zh" not in path.parent.name]
     again = build("--store")
     assert again.stdout.count(", equal") == 4 and again.stdout.count("; equal bit for bit") == 2
     assert files == {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}, "the same bytes"
-    assert models.lab_model("lab/tiny-5k") == stored.FOLDER / "models" / "tiny-5k"
+    assert lab().folder("lab/tiny-5k") == stored.FOLDER / "models" / "tiny-5k"
     assert (stored.FOLDER / "README.md").read_text().count("lab/tiny") >= 6
 
     for name, kind in (("models/tiny-5k/config.json", "lab/tiny-5k"), ("corpora/tiny/counts.parquet", "lab/tiny")):
@@ -279,7 +287,7 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
         (stored.FOLDER / name).write_bytes(whole)
         building.write_sums()
 
-    other = models.train_again("lab/tiny-5k@1")
+    other = source.train_again("lab/tiny-5k@1")
     shutil.copy(other / "model.safetensors", stored.FOLDER / "models" / "tiny-5k")
     building.write_sums()
     apart = build("lab/tiny-5k")
@@ -294,8 +302,8 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     (tmp_path / "tiny.yml").write_text(yaml.safe_dump(changed))
     assert "lab/tiny" in str(build("lab/tiny").exception), "another recipe than the stored one's"
     assert build("--store").exit_code == 0
-    dealt = {text for role in dealing.ROLES[:3] for text in corpora.lab_texts("lab/tiny", role)}
-    assert not dealt & set(corpora.lab_texts("lab/tiny-elsewhere", "non_member")), "apart from the new one"
+    dealt = {text for role in ROLES[:3] for text in lab().texts("lab/tiny", role)}
+    assert not dealt & set(lab().texts("lab/tiny-elsewhere", "non_member")), "apart from the new one"
     assert build("lab/tiny", "lab/tiny-elsewhere").stdout.count(", equal") == 2
 
 
@@ -308,7 +316,7 @@ def test_no_sentence_of_another_package_is_in_the_repository():
     texts = []
     for name, corpus in RECIPES.corpora.items():
         if corpus.source in ("docstrings", "code"):
-            texts += [text for role in dealing.ROLES for text in corpora.lab_texts(name, role)]
+            texts += [text for role in ROLES for text in lab().texts(name, role)]
     windows = {window for text in texts for window in windows_of(text)}
     assert len(windows) > 500_000
     kinds = {".py", ".md", ".ipynb", ".yml", ".csv", ".json", ".html", ".css", ".svg", ".toml", ".txt"}
@@ -340,6 +348,6 @@ def test_the_packages_are_those_of_the_lock():
     """What `make install` installs has all texts; else each page of the book would say how many are missing."""
     lock = (ROOT / "requirements.lock").read_text().lower().replace("_", "-")
     for path in stored.FOLDER.glob("corpora/*/card.json"):
-        for source in json.loads(path.read_text())["sources"]:
-            assert source.lower().replace("_", "-") in lock, f"{source} of {path.parent.name}"
-            assert version(source.partition("==")[0])
+        for of in json.loads(path.read_text())["sources"]:
+            assert of.lower().replace("_", "-") in lock, f"{of} of {path.parent.name}"
+            assert version(of.partition("==")[0])

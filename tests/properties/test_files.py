@@ -14,14 +14,14 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from replication.claim_tests import Claims
+from replication.lab.recipes import Corpus, Masked, Recipes, Training
 from replication.profile import Profile
+from replication.remote.replies import append_line, line_of, read_lines
+
 from mialib.catalog import corpora
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.registry import KnownBenchmark, KnownModel
-from mialib.catalog.replies import append_line, line_of, read_lines
-from mialib.lab.recipes import Corpus, Masked, Recipes, Training
 from mialib.shared.files import READERS, load_texts, read_benchmark
 from mialib.shared.schema import read_yaml
 from mialib.store import DATA

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from replication.pages import numbers, whole_numbers
 
 import mialib
 from mialib.batches import token_batches
-from mialib.calibration import rank_sum_p
-from replication.pages import numbers, whole_numbers
-from mialib.calibration import decide, n_needed, p_values, set_p_value
+from mialib.calibration import decide, n_needed, p_values, rank_sum_p, set_p_value
 from mialib.detectors import DETECTORS, SMALLEST_VARIANCE, lowest_indices, lowest_mean, surp_grid
 from mialib.frequency import TokenFrequency
 from mialib.metrics import (

@@ -14,6 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from mialib.blind import held_out_scores
+from mialib.metrics import Interval, auc_interval
+from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
+from mialib.store import atomic_path, hash_of, mialib_version, write_json
+from mialib.text import words
 from replication.pipelineers.fetch import SERVICES, Fetcher, address_of
 from replication.pipelineers.sources import (
     PATENT_WORDS,
@@ -28,10 +32,6 @@ from replication.pipelineers.sources import (
     shuffled,
     wikipedia_events,
 )
-from mialib.metrics import Interval, auc_interval
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
-from mialib.store import atomic_path, hash_of, mialib_version, write_json
-from mialib.text import words
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing

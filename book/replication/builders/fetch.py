@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
-from mialib.catalog.retries import EndlessError, counter, retry_after, retrying, whole
 from mialib.shared.kept import JSON, keep
 from mialib.store import mialib_version
 from mialib.text import excerpt
+from replication.remote.retries import EndlessError, counter, retry_after, retrying, whole
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

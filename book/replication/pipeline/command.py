@@ -20,12 +20,11 @@ from typing import Annotated
 
 import typer
 
+from mialib.store import ROOT, write_json
 from replication.pipeline import needs as planning
 from replication.pipeline.notebooks import clone
 from replication.profile import load_profile
-from mialib.store import ROOT, write_json
 
-app = typer.Typer()
 SLOWEST = 10  # jobs in the table at the end
 REPORT_SECONDS = 30.0  # between two lines of progress where they don't overwrite each other
 TAIL_LINES = 60  # of what Snakemake says, where it fails and no job did
@@ -33,7 +32,6 @@ PLANNED = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    output: ([^,\n]
 DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
-@app.command()
 def build(
     page: Annotated[str, typer.Option(help="one page alone, and only what it needs; default: the book")] = "",
     profile: Annotated[str, typer.Option(help="lab, recorded or paper: a file of data/profiles/")] = "lab",

@@ -6,7 +6,6 @@ has some 70 jobs: a third of its time. Where forking is not safe (outside Linux)
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import signal
@@ -20,28 +19,11 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+from mialib.commands.output import log_plainly
 from mialib.store import write_json
-from mialib.text import printable
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
-
-
-def log_plainly() -> None:
-    """Log messages as plain lines, without the chatter of libraries."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(Printable("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for noisy in ("httpx", "httpx2", "filelock", "papermill", "jupyter_client"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-class Printable(logging.Formatter):
-    """Messages that hold nothing a terminal would obey."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """As `logging` does, and cleaned."""
-        return printable(super().format(record))
 
 
 def run(name: str, job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
@@ -113,8 +95,8 @@ def score(model: str, benchmark: str, receipt: str) -> None:
 
 def column(page: str, name: str, output: str) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
-    from replication.studies import paper_tables
     from replication.profile import load_profile
+    from replication.studies import paper_tables
 
     profile = load_profile()
     columns = {(of, printed): column for of, printed, column in paper_tables.columns_of(profile)}
@@ -145,8 +127,8 @@ def book(index: str, page: str = "") -> None:
     """
     import yaml
 
-    from replication.profile import load_profile
     from replication.pipeline.report import build_folder, write_lists
+    from replication.profile import load_profile
 
     profile = load_profile()
     write_lists(profile, build_folder(profile), Path("book/pages"), page)

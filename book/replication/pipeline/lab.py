@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from replication.pipeline.jobs import end_with_the_parent
-from mialib.lab import dealing, stored
-from mialib.lab.corpora import deal_again, lab_benchmark, lab_corpus
-from mialib.lab.models import CARD, WEIGHTS, lab_model, lab_model_card, lab_recipe, train_again
-from mialib.lab.recipes import Unlearning, load_recipes
+from mialib.catalog import stored
+from mialib.catalog.lab import CARD, MODEL_CARD, PLACES, TEXTS
 from mialib.store import write_json
+from replication.lab.recipes import Unlearning, load_recipes
+from replication.lab.source import WEIGHTS, deal_again, lab, lab_model_card, lab_recipe, train_again
+from replication.pipeline.jobs import end_with_the_parent
 
 # From which a model is another one, and not the same on another processor.
 FAR_AUC = 0.02
@@ -45,8 +45,8 @@ class Made:
 
 def deal(name: str) -> Made:
     """Deal out a corpus from the packages that are installed."""
-    kept, made = lab_corpus(name), deal_again(name)
-    ours, theirs = (_read_json(folder / dealing.CARD) for folder in (made, kept))
+    kept, made = lab().corpus_folder(name), deal_again(name)
+    ours, theirs = (_read_json(folder / CARD) for folder in (made, kept))
     n = sum(theirs["roles"].values())
     if made == kept:
         return Made(name, made, f"{n:,} texts; {NONE}", is_far=_is_there("corpora", name))
@@ -65,7 +65,7 @@ def _other_files(made: Path, kept: Path) -> list[str]:
     def content(path: Path) -> Any:
         if not path.is_file():
             return None
-        return _stored_card(path) if path.name == CARD else path.read_bytes()
+        return _stored_card(path) if path.name == MODEL_CARD else path.read_bytes()
 
     return [file.name for file in sorted(kept.iterdir()) if content(file) != content(made / file.name)]
 
@@ -80,16 +80,16 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def train(name: str) -> Made:
-    """Train a model on the corpora of `lab_corpus`, which are the stored ones where they are stored."""
-    kept, made = lab_model(name), train_again(name)
-    card = _read_json(made / CARD)
+    """Train a model on the corpora of the lab, which are the stored ones where they are stored."""
+    kept, made = lab().folder(name), train_again(name)
+    card = _read_json(made / MODEL_CARD)
     trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
     if made == kept:
         return Made(name, made, f"{trained}; {NONE}", is_far=_is_there("models", name))
     others = _other_files(made, kept)
     if not others:
         return Made(name, made, f"{trained}; equal bit for bit")
-    if beside := [file for file in others if file not in (WEIGHTS, CARD)]:
+    if beside := [file for file in others if file not in (WEIGHTS, MODEL_CARD)]:
         return Made(name, made, f"{trained}; not as stored: {', '.join(beside)}", is_far=True)
     by_weights, cosine = _weights_apart(made, kept)
     by_loss = abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"])
@@ -120,7 +120,7 @@ def auc_apart(benchmark: str, *folders: Path) -> float:
     from mialib.detectors import detect
     from mialib.metrics import auc
 
-    texts = lab_benchmark(benchmark)
+    texts = lab().benchmark(benchmark)
     stats = [Scorer(str(folder)).score(texts.texts, progress=False) for folder in folders]
     aucs = [[auc(texts.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
     return float(np.abs(np.diff(aucs, axis=0)).max())
@@ -161,19 +161,19 @@ def store(kind: str, made: Iterable[Made]) -> None:
         to = stored.FOLDER / kind / one.name.removeprefix("lab/")
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir(parents=True)
-        is_elsewhere = (one.folder / dealing.PLACES).is_file()  # then texts of others are not committed
+        is_elsewhere = (one.folder / PLACES).is_file()  # then texts of others are not committed
         for file in sorted(one.folder.iterdir()):
-            if not (is_elsewhere and file.name == dealing.TEXTS):
+            if not (is_elsewhere and file.name == TEXTS):
                 shutil.copyfile(file, to / file.name)
         if kind == "models":
-            write_json(to / CARD, _stored_card(to / CARD))
+            write_json(to / MODEL_CARD, _stored_card(to / MODEL_CARD))
 
 
 def write_sums() -> None:
     """Write the checksums of all files of `data/lab`, and the data card."""
     corpora, models = (
         [_read_json(card) for card in sorted(stored.FOLDER.glob(cards))]
-        for cards in (f"corpora/*/{dealing.CARD}", f"models/*/{CARD}")
+        for cards in (f"corpora/*/{CARD}", f"models/*/{MODEL_CARD}")
     )
     (stored.FOLDER / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
     files = sorted(path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS)

@@ -10,16 +10,15 @@ import re
 import shutil
 import symtable
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replication.pipeline.code import imported_modules
-from replication.profile import Page, Profile
 from mialib.store import ROOT
+from replication.pipeline.code import imported_modules
+from replication.profile import Page, Profile, check_parameters, names_given
 
 if TYPE_CHECKING:
     from jupyter_client.manager import AsyncKernelManager
@@ -66,17 +65,6 @@ def read_notebook(path: Path) -> Source:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 strings.add(node.value)
     return Source(defaults, frozenset(strings), tuple(sorted(modules)))
-
-
-def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:
-    """ValueError for names that are none of a page's parameters, with the one that may be meant."""
-    known = sorted(known)
-    unknown = []
-    for name in sorted(set(given) - set(known)):
-        alike = get_close_matches(name, known, n=1)
-        unknown.append(repr(name) + (f" ({alike[0]}?)" if alike else ""))
-    if unknown:
-        raise ValueError(f"{page} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}")
 
 
 def run_notebook(
@@ -239,12 +227,6 @@ def names_taken(code: str) -> set[str]:
         else:
             names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and s.is_global()}
     return names - names_given(code)
-
-
-def names_given(code: str) -> set[str]:
-    """The names that a cell binds for later ones."""
-    symbols = symtable.symtable(code, "", "exec").get_symbols()
-    return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
 
 
 def _what_it_does(code: str) -> str:

@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from mialib.attacks.probe import LEARNING_RATES
-from replication.studies.paper_tables import Column, choose_columns
-from replication.profile import Profile
-from mialib.catalog.api import price_a_million
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
@@ -26,6 +23,9 @@ from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BY
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import source_of
 from mialib.models import free_bytes, pick_device
+from replication.profile import Profile
+from replication.remote.api import price_a_million
+from replication.studies.paper_tables import Column, choose_columns
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
 SUSTAINED_TERAFLOPS = 100  # of a large GPU at half precision on short texts

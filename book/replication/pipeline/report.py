@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mialib.store import ROOT, atomic_path
 from replication.claim_tests import Claim, load_claims
 from replication.claims import VERDICT
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
+from replication.pipeline.slides import figures_of
 from replication.profile import Profile
 from replication.published import PAPERS, load_published
 from replication.results import DASH, SMALLEST, VERDICTS, Result, load_results, verdict
-from replication.pipeline.slides import figures_of
 from replication.tables import markdown_table
-from mialib.store import ROOT, atomic_path
 
 LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
 NOT_RUN = "not run in this build"

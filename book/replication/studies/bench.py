@@ -26,7 +26,6 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from mialib.batches import right_padded
-from replication.tables import text_table
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import SPARE_BYTES, pick_dtype
 from mialib.detectors import DETECTORS, detect, get_detector
@@ -35,6 +34,7 @@ from mialib.models import LoadedModel, free_bytes, pick_device, tokenizer_hash
 from mialib.scoring import Scorer
 from mialib.store import hash_texts, mialib_version, version
 from mialib.token_stats import TokenRow
+from replication.tables import text_table
 
 SEED = 0
 WIKIMIA_TEXTS = {32: 776, 64: 542, 128: 250, 256: 82}  # length of a split: how many texts WikiMIA has of it

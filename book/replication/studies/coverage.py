@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from replication.results import DASH, Result, load_results, needs_more, save
 from mialib.calibration import non_use_p_value, set_p_value
 from mialib.metrics import (
     Comparison,
@@ -31,8 +30,9 @@ from mialib.metrics import (
     compare_tpr_at_fpr_over_seeds,
     tpr_at_fpr_interval,
 )
-from mialib.store import DATA
 from mialib.versions import versions_of
+from replication import DATA
+from replication.results import DASH, Result, load_results, needs_more, save
 
 RECORDED = DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400

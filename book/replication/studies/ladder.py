@@ -1,6 +1,6 @@
 """The recorded ladder (`mialib record-lab`): models too large for the stored lab.
 
-They are trained and scored once; `mialib.catalog.recorded` writes and reads what is kept of them.
+They are trained and scored once; `replication.recorded` writes and reads what is kept of them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from replication import blind_tables
-from replication.profile import load_profile
-from replication.recorded_rows import made_with
-from mialib.catalog.recorded import RECORDED, read_provenance, save_benchmark, save_training
-from mialib.lab.corpora import lab_benchmark, lab_card
-from mialib.lab.models import CARD, lab_recipe, of_seed, times_seen, train_again
+from mialib.catalog.lab import MODEL_CARD
 from mialib.passes.cache import count_or_load
-from mialib.store import DATA, ROOT, hash_of
+from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
+from replication import DATA, blind_tables
+from replication.lab.source import lab, lab_recipe, of_seed, train_again
+from replication.profile import load_profile
+from replication.recorded import RECORDED, read_provenance, save_benchmark, save_training
+from replication.recorded_rows import made_with
 
 PROFILE = DATA / "profiles" / "recorded.yml"
 
@@ -64,7 +64,7 @@ def _key(name: str, seed: int) -> str:
 
 def _dealt(corpus: str) -> str:
     """A hash of a corpus's texts, of who is what, and of the tokenizer."""
-    card = lab_card(corpus)
+    card = lab().card(corpus)
     return hash_of([card["content_hash"], card["roles"], card["tokenizer_hash"]])
 
 
@@ -75,19 +75,19 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
 
     recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
     model = train_again(of_seed(name, seed), device)
-    benchmark, corpus = lab_benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
+    benchmark, corpus = lab().benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
     stats = Scorer(str(model), device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
     made_of = {
         "benchmark": corpus,
         "language": benchmark.language,
         "dealt": _dealt(recipe.corpus),
-        "sources": lab_card(recipe.corpus)["sources"],
+        "sources": lab().card(recipe.corpus)["sources"],
     }
     if read_provenance(folder / f"{corpus}.parquet").get("dealt") != made_of["dealt"]:
         counts = count_or_load(recipe.corpus, str(model))
         blind = [asdict(result) for result in blind_tables.measure_blind(benchmark, f"{RECORDED}{corpus}", ["auc"])]
         save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
-    card = json.loads((model / CARD).read_text(encoding="utf-8"))
+    card = json.loads((model / MODEL_CARD).read_text(encoding="utf-8"))
     provenance = {
         **stats.provenance,
         **card,
@@ -101,7 +101,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
     }
     path = folder / _file_name(name, seed)
-    save_training(path, times_seen(recipe, benchmark.texts), stats, provenance)
+    save_training(path, lab().times_seen(of_seed(name, seed), benchmark.texts), stats, provenance)
     return path
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from replication.tables import comparison_table
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Comparison, Interval, auc_interval, compare_auc
 from mialib.model_selection import stratified_split
 from mialib.token_stats import TokenRow, TokenStats
+from replication.tables import comparison_table
 
 BASELINE = "min_k++"
 OPEN, KEPT_BACK = "first half", "second half"

@@ -20,12 +20,6 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
 from mialib.attacks.probe import N_TRAINING
-from replication import blind_tables
-from replication.studies import probe_tables
-from replication.profile import PAPER_TABLE, Profile
-from replication.published import printed
-from replication.results import Result, measure
-from replication.studies.tuning import tune_two_ways
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import count_parameters
 from mialib.catalog.sources import source_of
@@ -33,6 +27,12 @@ from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from mialib.shared.schema import one_line
 from mialib.store import write_json
+from replication import blind_tables
+from replication.profile import PAPER_TABLE, Profile
+from replication.published import printed
+from replication.results import Result, measure
+from replication.studies import probe_tables
+from replication.studies.tuning import tune_two_ways
 
 NOT_RUN = "not run"
 OTHER_START = "auc_other_start"  # the metric of an AUC with the other convention of the start token
@@ -50,7 +50,7 @@ class Column(Target):
     a: PositiveFloat = 0.01  # DC-PDD's bound
     a_values: tuple[PositiveFloat, ...] = ()  # instead: one number for each (Table 5)
     corpora: dict[str, str] = Field(default_factory=dict)  # instead: by printed name (Table 4)
-    unseen: str | None = None  # what the probe learns from, as in `mialib.attacks.unseen`
+    unseen: str | None = None  # what the probe learns from, as in `replication.builders.unseen`
     n_training: PositiveInt = N_TRAINING
     fields: dict[str, str] = Field(default_factory=dict)  # further printed columns, of one domain each (probing)
     note: str = ""  # what the page says of it besides

@@ -1,6 +1,6 @@
 """A column of the probe paper's tables: its baselines and the probe, judged on texts that nothing was chosen on.
 
-unseen (lab/en:reference, ...)   the probe learns from them                       mialib.attacks.unseen
+unseen (lab/en:reference, ...)   the probe learns from them                       replication.builders.unseen
 validation, a fifth              layer and learning rate are chosen on it         mialib.attacks.probe
 test, four fifths                all methods are judged on it
 """
@@ -15,11 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores, validation_and_test
-from mialib.attacks.unseen import unseen_texts
 from mialib.benchmarks import Benchmark
-from replication import results
-from replication.published import printed
-from replication.results import Result, label_of
 from mialib.catalog.models import model_revision, pick_dtype
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison
@@ -27,6 +23,10 @@ from mialib.model_selection import Indices
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, score_all
 from mialib.store import hash_texts, mialib_version
+from replication import results
+from replication.builders.unseen import unseen_texts
+from replication.published import printed
+from replication.results import Result, label_of
 
 PAPER = "probe"
 # The paper's baselines, as it prints them.
@@ -117,7 +117,7 @@ def baseline_column(
     inputs: Inputs, sources: Mapping[str, str], *, n_training: int = N_TRAINING, seed: int = 0
 ) -> ProbeColumn:
     """The baselines, then our other detectors, beside unseen texts for a probe of each of `sources`, named as in
-    `mialib.attacks.unseen`, by the row that it is to stand in.
+    `replication.builders.unseen`, by the row that it is to stand in.
 
     The validation texts are the benchmark's own where it has some, else a fifth that `seed` deals out.
     """

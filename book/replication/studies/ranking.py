@@ -26,13 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from replication.pages import check_enough, one_for_each, targets, whole_numbers
-from replication.profile import load_profile
-from replication.recorded_rows import other_versions, read_rows, weights_of
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.corpora import own_counts, reference_texts
+from mialib.catalog.corpora import reference_texts
+from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray
-from mialib.lab.models import of_seed, recipes_of
 from mialib.metrics import placements
 from mialib.model_selection import HELD_OUT, Indices, folds
 from mialib.passes.inputs import (
@@ -46,8 +43,13 @@ from mialib.passes.inputs import (
     split_lengths,
     versions_behind,
 )
-from mialib.store import DATA, hash_of, hash_texts
+from mialib.store import hash_of, hash_texts
 from mialib.versions import versions_of
+from replication import DATA
+from replication.lab.source import of_seed, recipes_of
+from replication.pages import check_enough, one_for_each, targets, whole_numbers
+from replication.profile import load_profile
+from replication.recorded_rows import other_versions, read_rows, weights_of
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
@@ -230,7 +232,7 @@ def versions_behind_row(detector: str) -> dict[str, int]:
 def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
-    cut, counts = benchmark.cut(n_words), own_counts(corpus) if corpus else None
+    cut, counts = benchmark.cut(n_words), source_of(corpus).own_counts(corpus) if corpus else None
     of_corpus = (hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))) if corpus else None
     chosen_on = [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
     return hash_of([benchmark.revision, hash_texts(cut.texts), benchmark.labels.tolist(), chosen_on, of_corpus])

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replication.results import Result, label_of, needs_more
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import (
@@ -30,6 +29,7 @@ from mialib.metrics import (
 )
 from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
 from mialib.token_stats import TokenRow, TokenStats
+from replication.results import Result, label_of, needs_more
 
 PASSES = ("stats", "lowercase", "reference")  # that the papers' detectors read
 FPR = 0.05
@@ -150,7 +150,9 @@ class Setup:
     inputs: Inputs
     n_words: int = 16  # of the texts cut short
     cut_words: int = 32  # of those cut to a length
-    unseen: str | None = None  # texts that the probe learns from, named as in `mialib.attacks.unseen`; None: no probe
+    unseen: str | None = (
+        None  # texts that the probe learns from, named as in `replication.builders.unseen`; None: no probe
+    )
     n_training: int = 200  # of them
 
     @cached_property

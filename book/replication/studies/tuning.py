@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replication.published import printed, printed_column
-from replication.results import Result, measure
-from replication.tables import text_table
-from mialib.detectors import describe_options
-from mialib.detectors import DETECTORS
+from mialib.detectors import DETECTORS, describe_options
 from mialib.metrics import FloatArray, aucs
 from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split
 from mialib.passes.inputs import Inputs, score_all, score_grid, unavailable_reason
+from replication.published import printed, printed_column
+from replication.results import Result, measure
+from replication.tables import text_table
 
 if TYPE_CHECKING:
     import pandas as pd

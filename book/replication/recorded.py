@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from mialib.benchmarks import Benchmark
 from mialib.catalog.sources import PassOptions, Source
 from mialib.frequency import TokenFrequency
-from mialib.store import DATA, atomic_path, hash_files
+from mialib.store import atomic_path, hash_files
 from mialib.text import excerpt
 from mialib.token_stats import NUMBERS, TokenStats
+from replication import DATA
 
 FOLDER = DATA / "recorded" / "lab"
 RECORDED = "recorded/"  # how the names of what is recorded begin

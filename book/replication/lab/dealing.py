@@ -1,8 +1,7 @@
 """Making a corpus: gather texts, flip the coin, learn the tokenizer, count its tokens.
 
-A corpus is a folder. `card.json` says what it is made of; `texts.jsonl.gz` holds its texts, each with its role, and
-`places.csv` instead the place of each in an installed package; `tokenizer.json` and `counts.parquet` are there where
-models are trained on it. The lab's own corpora are stored in `data/lab/corpora`; `mialib lab build` makes them again.
+What a corpus's folder holds is said in `mialib.catalog.lab`. The lab's own corpora are stored in `data/lab/corpora`;
+`mialib lab build` makes them again.
 """
 
 from __future__ import annotations
@@ -12,31 +11,30 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.catalog.lab import CARD, COUNTS, PLACES, ROLES, TEXTS, installed
+from mialib.catalog.places import Docstring, Place
 from mialib.frequency import count_tokens
-from mialib.lab.docstrings import Docstring, Place, is_later, place_of, read_code, read_docstrings
-from mialib.lab.questions import choice_questions, context_questions
-from mialib.lab.recipes import Corpus
 from mialib.models import tokenizer_hash
 from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
-from mialib.store import ROOT, hash_files, hash_texts, version, write_json
+from mialib.store import ROOT, hash_files, hash_texts, write_json
 from mialib.text import cut_to_words
+from replication.lab.docstrings import is_later, place_of, read_code, read_docstrings
+from replication.lab.questions import choice_questions, context_questions
+from replication.lab.recipes import Corpus
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-ROLES = ("member", "non_member", "background", "reference")
 END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
-CARD, TEXTS, PLACES = "card.json", "texts.jsonl.gz", "places.csv"
-TOKENIZER, COUNTS = "tokenizer.json", "counts.parquet"
+TOKENIZER = "tokenizer.json"
 DISTRIBUTIONS = {  # where a package's name on the index is another than at import
     "sklearn": "scikit-learn",
     "PIL": "pillow",
@@ -49,15 +47,7 @@ def sources_of(corpus: Corpus) -> list[str]:
         path = file_of(corpus)
         return [f"{path.name} {hash_files([path])}"]
     distributions = [DISTRIBUTIONS.get(package, package) for package in corpus.packages or ("jieba",)]
-    return [f"{distribution}=={_installed(distribution)}" for distribution in distributions]
-
-
-def _installed(distribution: str) -> str:
-    """The version that is installed, without what a build adds to it ("2.13.0+cpu"); "none" where none is."""
-    try:
-        return version(distribution).partition("+")[0]
-    except PackageNotFoundError:
-        return "none"
+    return [f"{distribution}=={installed(distribution)}" for distribution in distributions]
 
 
 def file_of(corpus: Corpus) -> Path:
@@ -125,24 +115,12 @@ def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
-def read_texts(path: Path) -> list[dict[str, str]]:
-    """What `write_texts` wrote: role, package and text of each."""
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().split("\n") if line]
-
-
 def write_places(path: Path, roles: Sequence[str], places: Sequence[Place]) -> None:
     """Write where each text stands, with its role, as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["role", *Place._fields])
         rows.writerows([role, *place] for role, place in zip(roles, places, strict=True))
-
-
-def read_places_file(path: Path) -> tuple[list[str], list[Place]]:
-    """What `write_places` wrote: the roles, and the places."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    return [role for role, *_ in rows], [Place._make(row)._replace(words=int(row[3])) for _, *row in rows]
 
 
 def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
@@ -159,7 +137,7 @@ def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
 def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], int | None]:
     """The texts in a fixed order, and how many near-duplicates were left out (None: kept)."""
     if corpus.source == "patents":
-        from mialib.lab.patents import generate_patents
+        from replication.lab.patents import generate_patents
 
         n = corpus.members + corpus.non_members + corpus.background + corpus.reference
         texts = generate_patents(n, seed=corpus.seed, min_words=corpus.words)

@@ -5,7 +5,7 @@ Where they come from is named:
 lab/en:reference        the lab's texts that no model is trained on (`lab/en` for short)
 arxiv_mia               those that a published benchmark comes with
 texts.jsonl             a file; whether its rows have labels does not matter
-sampled:lab/en-400k     synthetic ones, sampled from a language model as `mialib.attacks.synthetic` does
+sampled:lab/en-400k     synthetic ones, sampled from a language model as `replication.builders.synthetic` does
 apart                   the benchmark's own non-members, which are then no longer judged on: `set_apart`
 """
 
@@ -17,13 +17,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.attacks.synthetic import sample_or_load
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.registry import known_benchmarks
 from mialib.catalog.sources import source_of
 from mialib.shared.files import READERS, is_file_of_texts, load_texts
 from mialib.text import count_words, cut_to_words
+from replication.builders.synthetic import sample_or_load
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def _texts_of(source: str) -> list[str]:
     if source == APART:
         raise ValueError(
             f"{APART!r} is some of the benchmark's own non-members, which are then not judged on: call "
-            "mialib.attacks.unseen.set_apart"
+            "replication.builders.unseen.set_apart"
         )
     own = source_of(source).unseen(source)
     if own is not None:

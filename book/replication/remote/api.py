@@ -37,10 +37,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying
 
 from mialib.batches import encode
-from mialib.catalog import logprobs, retries
+from mialib.catalog import logprobs
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
-from mialib.catalog.replies import append_line, line_of, read_lines
 from mialib.catalog.sources import PassOptions
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.shared.kept import STATS, alone, keep, kept_path
@@ -49,6 +48,8 @@ from mialib.store import atomic_path, hash_of, hash_texts
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
+from replication.remote import retries
+from replication.remote.replies import append_line, line_of, read_lines
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

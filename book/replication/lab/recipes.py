@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from mialib.shared.schema import Positive, Strict, read_yaml
-from mialib.store import DATA
+from replication import DATA
 
 DEFAULT_PROFILE = DATA / "profiles" / "lab.yml"
 

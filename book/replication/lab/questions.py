@@ -15,7 +15,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from mialib.lab.docstrings import Docstring, read_docstrings
+from mialib.catalog.places import Docstring
+from replication.lab.docstrings import read_docstrings
 
 CHOICES = "ABCDE"
 MIN_CONTEXT_WORDS = 30

@@ -1,9 +1,8 @@
-"""The lab's models: a GPT-NeoX trained from scratch on a corpus's members and background, saved like any other model.
+"""The lab of a profile: what is not stored as its recipe says is made where it is asked for, once.
 
-`lab/en-25k` is a model of the profile, `lab/en-25k@1` the same trained from seed 1. Besides there is one that was made
-to forget some members, and a masked model, trained on background alone, which proposes words for the Neighbor attack.
-
-The lab's own models are stored in `data/lab`. One of another recipe or seed is trained where it is asked for, once.
+`lab/en-25k` is a model of the profile (`data/profiles/lab.yml`), `lab/en-25k@1` the same trained from seed 1: a
+GPT-NeoX trained from scratch on a corpus's members and background. Besides there is one that was made to forget some
+members, and a masked model, trained on background alone, which proposes words for the Neighbor attack.
 """
 
 from __future__ import annotations
@@ -16,28 +15,118 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mialib.lab.corpora import check_whole, lab_card, lab_corpus, lab_rows, lab_texts, stored_corpus, texts_of
-from mialib.lab.dealing import END_OF_TEXT, load_tokenizer
-from mialib.lab.recipes import Masked, Training, Unlearning, is_lab, load_recipes
-from mialib.lab.stored import stored
+from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, Lab, by_group, corpora_of
+from mialib.catalog.sources import source_of
+from mialib.catalog.stored import stored
 from mialib.shared.kept import Format, Parts, once, remove
 from mialib.store import hash_files, hash_of, home, version, write_json
 from mialib.versions import versions_of
+from replication.lab import dealing
+from replication.lab.dealing import END_OF_TEXT, load_tokenizer, overlaps, sources_of
+from replication.lab.recipes import Corpus, Masked, Training, Unlearning, is_lab, load_recipes
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
-CARD, WEIGHTS = "lab.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
 
 
-def lab_model(name: str) -> Path:
-    """The folder of a lab model: the stored one, else one that is trained here, once."""
-    return _stored_model(name) or train_again(name)
+class ProfileLab(Lab):
+    """The lab as the profile's recipes say."""
+
+    def folder(self, model: str) -> Path:
+        """The stored model, else one that is trained here, once."""
+        return _stored_model(model) or train_again(model)
+
+    def corpus_folder(self, corpus: str) -> Path:
+        """The stored corpus, else one that is dealt out here, once."""
+        return stored_corpus(corpus) or deal_again(corpus)
+
+    def recipe(self, model: str) -> dict[str, Any]:
+        """The profile's; nothing is trained for it."""
+        return lab_recipe(model).model_dump(mode="json")
+
+    def own_counts(self, corpus: str) -> Any:
+        """As stored; None for a name that the profile does not have."""
+        return super().own_counts(corpus) if corpus in load_recipes().corpora else None
+
+
+def lab() -> Lab:
+    """The lab, as names that begin with "lab/" find it."""
+    found = source_of("lab/")
+    assert isinstance(found, Lab)
+    return found
+
+
+# --- corpora ---
+
+
+def stored_corpus(name: str) -> Path | None:
+    """The folder of a corpus that is stored as its recipe says, and so is the one that it is apart from."""
+    corpus = known_corpus(name)
+    if corpus.apart_from and not stored_corpus(corpus.apart_from):
+        return None
+    return _as_its_recipe(stored("corpora", name), CARD, corpus)
+
+
+def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | Training | Unlearning | Masked) -> Path | None:
+    if folder and json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe.model_dump(mode="json"):
+        return folder
+    return None
+
+
+def deal_again(name: str) -> Path:
+    """The folder of a lab corpus that was dealt out on this machine, from the packages that are installed."""
+    corpus = known_corpus(name)
+    made_by = [corpus.model_dump(), _made_by(corpus)]
+    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of(made_by)}"
+
+    def make(to: Path) -> None:
+        logger.warning("%s: gathering texts first, once", name)
+        roles = [role for role in ROLES if role != "reference"]
+        apart_from = [t for role in roles for t in lab().texts(corpus.apart_from, role)] if corpus.apart_from else []
+        dealing.make_corpus(name, corpus, apart_from, to)
+
+    return once(folder, make)
+
+
+def _made_by(corpus: Corpus) -> dict[str, Any]:
+    """What else determines a corpus: versions of its sources, or its file, and of what deals it out."""
+    made_by = {
+        "sources": sources_of(corpus),
+        "tokenizers": version("tokenizers"),
+        **versions_of("gathering", "dealing"),
+    }
+    if corpus.apart_from:
+        made_by["apart_from"] = lab().card(corpus.apart_from)["content_hash"]
+    return made_by
+
+
+def known_corpus(name: str) -> Corpus:
+    """A corpus's recipe; ValueError for a name that the profile does not have."""
+    corpora = load_recipes().corpora
+    if name not in corpora:
+        raise ValueError(f"unknown lab corpus {name!r}; known: {', '.join(corpora) or 'none in this profile'}")
+    return corpora[name]
+
+
+def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | None:
+    """The share of each text's 7-grams of words that models of a lab benchmark's first corpus were trained on, (N,).
+
+    None for a benchmark that is not the lab's: what its models were trained on is not known.
+    """
+    if not is_lab(name):
+        return None
+    corpus = corpora_of(name)[0]
+    seen = [text for role in ("member", "background") for text in lab().texts(corpus, role)]
+    return overlaps(texts, seen, known_corpus(corpus).language)
+
+
+# --- models ---
 
 
 def _stored_model(name: str) -> Path | None:
@@ -47,7 +136,7 @@ def _stored_model(name: str) -> Path | None:
         return None
     if not all(map(stored_corpus, corpora_of_recipe(recipe))):
         return None
-    return stored("models", name.partition("@")[0], CARD, recipe.model_dump(mode="json"))
+    return _as_its_recipe(stored("models", name.partition("@")[0]), MODEL_CARD, recipe)
 
 
 def train_again(name: str, device: str = "cpu") -> Path:
@@ -83,9 +172,9 @@ def _key(name: str) -> str:
     recipe = lab_recipe(name)
     made_of: list[Any] = []
     if isinstance(recipe, Unlearning):
-        made_of.append(hash_files([lab_model(base_of(name, recipe)) / WEIGHTS]))
+        made_of.append(hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS]))
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
-        card = lab_card(corpus)
+        card = lab().card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
     libraries = [version(name) for name in ("torch", "transformers", "tokenizers")]
     return hash_of([recipe.model_dump(), made_of, libraries, versions_of("training")])
@@ -94,40 +183,40 @@ def _key(name: str) -> str:
 def _make(name: str, folder: Path, kept: Path, device: str) -> None:
     import torch
 
-    from mialib.lab import training
+    from replication.lab import training
 
     def write(state: Any, path: Path) -> None:
         torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
         path.write_bytes(buffer.getbuffer())
 
     for corpus in corpora_of_recipe(lab_recipe(name)) or [lab_model_corpus(name)]:
-        check_whole(corpus)
+        lab().check_whole(corpus)
     recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
     if isinstance(recipe, Unlearning):
         corpus = lab_model_corpus(name)
-        members, background, non_members = (lab_texts(corpus, r) for r in ("member", "background", "non_member"))
+        members, background, non_members = (lab().texts(corpus, r) for r in ("member", "background", "non_member"))
         retained = members[recipe.texts :] + background
-        base = lab_model(base_of(name, recipe))
+        base = lab().folder(base_of(name, recipe))
         card = training.unlearn(name, recipe, base, members[: recipe.texts], retained, non_members, folder)
     elif isinstance(recipe, Masked):
-        texts = lab_texts(recipe.corpus, "background")
+        texts = lab().texts(recipe.corpus, "background")
         card = training.train_masked(name, recipe, masked_tokenizer(recipe), texts, folder, parts)
     else:
-        given = lab_tokenizer(recipe.corpus), *trained_on(recipe), folder, device
+        given = lab_tokenizer(recipe.corpus), *lab().texts_and_times(recipe.model_dump()), folder, device
         card = training.train(name, recipe, *given, parts=parts)
-    write_json(folder / CARD, card)
+    write_json(folder / MODEL_CARD, card)
     remove(kept)
 
 
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
     """A corpus's tokenizer."""
-    return load_tokenizer(lab_corpus(corpus))
+    return load_tokenizer(lab().corpus_folder(corpus))
 
 
 def masked_tokenizer(recipe: Masked) -> PreTrainedTokenizerBase:
     """The same with a start and a mask token added; it pads with the end of text."""
     special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
-    return load_tokenizer(lab_corpus(recipe.corpus), model_max_length=recipe.context_tokens, **special)
+    return load_tokenizer(lab().corpus_folder(recipe.corpus), model_max_length=recipe.context_tokens, **special)
 
 
 def lab_recipe(name: str) -> Training | Unlearning | Masked:
@@ -188,42 +277,16 @@ def member_times(recipe: Training, n_members: int) -> list[int]:
     return by_group(recipe.member_repeats or (recipe.member_times,), n_members)
 
 
-def trained_on(recipe: Training) -> tuple[list[str], list[int]]:
-    """The texts that a model is trained on, and how often it sees each; one seen 0 times is left out."""
-    members, background = (lab_rows(recipe.corpus, role) for role in ("member", "background"))
-    parts = [
-        (recipe.corpus, members, member_times(recipe, len(members))),
-        (recipe.corpus, background, [recipe.background_times] * len(background)),
-    ]
-    for corpus, times in recipe.injected.items():
-        rows = lab_rows(corpus, "member")
-        parts.append((corpus, rows, [times] * len(rows)))
-    pairs = [pair for corpus, rows, times in parts for pair in zip(texts_of(corpus, rows), times, strict=True)]
-    seen = [(text, n) for text, n in pairs if text is not None and n]
-    return [text for text, _ in seen], [n for _, n in seen]
-
-
 def forgotten_texts(name: str) -> list[str]:
     """The texts that an unlearned model was made to forget; none of any other model."""
     recipe = lab_recipe(name)
     if not isinstance(recipe, Unlearning):
         return []
     corpus = lab_model_corpus(name)
-    found = texts_of(corpus, lab_rows(corpus, "member")[: recipe.texts])
+    found = lab().read(corpus, lab().rows(corpus, "member")[: recipe.texts])
     return [text for text in found if text is not None]
-
-
-def times_seen(recipe: Training, texts: Sequence[str]) -> NDArray[np.int64]:
-    """How often a training sees each text, (N,)."""
-    times = dict(zip(*trained_on(recipe), strict=True))
-    return np.array([times.get(text, 0) for text in texts])
-
-
-def by_group(values: Sequence[int], n: int) -> list[int]:
-    """The value of each of `n` things that stand in as many equal consecutive groups as there are values."""
-    return [values[i * len(values) // n] for i in range(n)]
 
 
 def lab_model_card(name: str) -> dict[str, Any]:
     """How a lab model was made: recipe, parameters, losses, versions; where it was trained here, the seconds."""
-    return json.loads((lab_model(name) / CARD).read_text())
+    return json.loads((lab().folder(name) / MODEL_CARD).read_text())

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mialib.batches import encode
-from mialib.catalog.api import api_key
 from mialib.catalog.models import load_scorer, pass_key
-from mialib.catalog.replies import append_line, read_lines
 from mialib.catalog.sources import source_of
 from mialib.models import LoadedModel
 from mialib.shared.kept import JSON, keep
@@ -26,6 +24,8 @@ from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 from mialib.versions import versions_of
+from replication.remote.api import api_key
+from replication.remote.replies import append_line, read_lines
 
 if TYPE_CHECKING:
     import httpx
@@ -150,7 +150,7 @@ def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
     """One chat completion, tried again with back-off where that may help."""
     import httpx
 
-    from mialib.catalog.retries import retrying
+    from replication.remote.retries import retrying
 
     body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
     asked = retrying()

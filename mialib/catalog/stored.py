@@ -1,4 +1,4 @@
-"""The stored lab: `data/lab` holds the corpora and the trained models of `data/profiles/lab.yml`.
+"""The stored lab: `data/lab` holds corpora that a coin dealt out and the models trained on them.
 
     SHA256SUMS              the checksum of each file: `sha256sum --check SHA256SUMS`
     corpora/en              card, tokenizer, token counts, and the place of each text; of Chinese corpora the texts
@@ -10,10 +10,8 @@ What is read is first held against its checksums. `mialib lab build` makes all o
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mialib.store import DATA
 
@@ -22,8 +20,8 @@ SUMS = "SHA256SUMS"
 AGAIN = "get it again with `git checkout data/lab` in a clone, or by installing mialib anew"
 
 
-def stored(kind: str, name: str, card: str, recipe: dict[str, Any]) -> Path | None:
-    """The folder of a corpus or model that is stored as this recipe says; None where no such is.
+def stored(kind: str, name: str) -> Path | None:
+    """The folder of a corpus or model that is stored; None where no such is.
 
     ValueError names a file that is missing, or not as it was stored.
     """
@@ -40,7 +38,7 @@ def stored(kind: str, name: str, card: str, recipe: dict[str, Any]) -> Path | No
             raise ValueError(f"{file} is not as it was stored with the lab; {AGAIN}")
     if beside := {file for file in folder.iterdir() if not file.name.startswith(".")} - sums.keys():
         raise ValueError(f"{FOLDER / SUMS} does not name {min(beside)}: remove this file if it is yours, else {AGAIN}")
-    return folder if json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe else None
+    return folder
 
 
 def load_sums() -> dict[Path, str]:

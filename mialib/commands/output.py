@@ -1,0 +1,40 @@
+"""What commands print and log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import typer
+
+
+def say(text: str, *, nl: bool = True, err: bool = False) -> None:
+    """Print, with nothing in names and texts of others that a terminal would obey."""
+    from mialib.text import printable
+
+    typer.echo(printable(text), nl=nl, err=err)
+
+
+def check_stdout_is_open() -> None:
+    """ValueError where standard output is closed, before anything is computed that would only be printed."""
+    if sys.__stdout__ is None:
+        raise ValueError("standard output is closed, so there is nowhere to print; write to a file or another command")
+
+
+def log_plainly() -> None:
+    """Log messages as plain lines, without the chatter of libraries."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Printable("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for noisy in ("httpx", "httpx2", "filelock", "papermill", "jupyter_client"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class Printable(logging.Formatter):
+    """Messages that hold nothing a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As `logging` does, and cleaned."""
+        from mialib.text import printable
+
+        return printable(super().format(record))
