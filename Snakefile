@@ -60,7 +60,7 @@ SCORED = {
 }
 DURATIONS = build.load_durations(PROFILE)
 # Nothing that a column's numbers hang on is kept with it, so its code counts; texts that are scored are in the cache.
-COLUMN_CODE = code_hash("book.paper_tables") if COLUMNS else ""
+COLUMN_CODE = code_hash("replication.studies.paper_tables") if COLUMNS else ""
 
 
 OF_MODELS = ("torch", "transformers", "tokenizers")  # the libraries that make and run them
@@ -145,7 +145,7 @@ rule notebook:
     params:
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
         recipes=lambda w: build.recipes_hash(profile, NEEDS[w.notebook].models, NEEDS[w.notebook].corpora),
-        code=lambda w: code_hash("book.notebooks", *NEEDS[w.notebook].modules),
+        code=lambda w: code_hash("replication.pipeline.notebooks", *NEEDS[w.notebook].modules),
         versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", *OF_MODELS)),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",

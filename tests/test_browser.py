@@ -22,9 +22,9 @@ import pandas as pd
 import pytest
 from IPython.display import Markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from replication import results, tables
 
 from mialib.store import ROOT
+from replication import results, tables
 
 BOOK = Path(os.environ.get("MIALIB_BOOK") or ROOT / "build" / "lab" / "book" / "_build" / "html")
 CHROMIUM = shutil.which("chromium")

@@ -19,10 +19,10 @@ import yaml
 from bs4 import BeautifulSoup
 from faults import answers
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from replication.profile import load_profile
-from replication.studies import ranking
 
 from mialib.store import ROOT
+from replication.profile import load_profile
+from replication.studies import ranking
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from replication import claim_tests
-from replication.builders import synthetic, unseen
-from replication.lab import dealing, training
-from replication.lab.patents import generate_patents
-from replication.lab.recipes import Corpus, Masked, Training, Unlearning
-from replication.remote import api
 from safetensors.torch import load_file
 
 from mialib import blind, calibration, metrics, model_selection
@@ -37,6 +31,12 @@ from mialib.store import version
 from mialib.text import cut_to_words
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import VERSIONS
+from replication import claim_tests
+from replication.builders import synthetic, unseen
+from replication.lab import dealing, training
+from replication.lab.patents import generate_patents
+from replication.lab.recipes import Corpus, Masked, Training, Unlearning
+from replication.remote import api
 
 RECORDED = Path(__file__).with_name("versions.json")
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")

@@ -9,9 +9,9 @@ import time
 from importlib.metadata import version
 
 import pytest
-from replication.pipeline.notebooks import read_notebook
 
 from mialib.store import PACKAGE, ROOT
+from replication.pipeline.notebooks import read_notebook
 
 pytestmark = pytest.mark.slow
 PRINT_CHOICES = """

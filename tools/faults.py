@@ -191,9 +191,8 @@ def run(*arguments: object, home: Path, patches: tuple = (), **environment: obje
 
 def small_parts() -> None:
     """Keep what is finished twenty times a second, not every ten seconds: a tiny pass takes less than half of one."""
-    from replication.lab import training
-
     from mialib import batches
+    from replication.lab import training
 
     batches.SECONDS_A_PART = training.SECONDS_A_PART = 0.05
     training.KEEPING_SHARE = 1.0
@@ -201,9 +200,8 @@ def small_parts() -> None:
 
 def count_work(log: str) -> None:
     """Write each batch and how long it took to a file, as soon as it is done."""
-    from replication.lab import training
-
     from mialib import scoring
+    from replication.lab import training
 
     def counted(function: Callable, batch_of: Callable) -> Callable:
         def call(*arguments: object) -> object:

@@ -254,9 +254,9 @@ def construct(
 
     wikimia: Wikipedia's pages about events. patentmia: Chinese patents. arxivmia: abstracts. dolmabook: old books.
     """
-    from replication.pipelineers import construct as builders
-    from replication.pipelineers.fetch import Fetcher
-    from replication.pipelineers.sources import Dates
+    from replication.builders import construct as builders
+    from replication.builders.fetch import Fetcher
+    from replication.builders.sources import Dates
 
     own = {"wikimia": "length", "patentmia": "publications", "arxivmia": "category", "dolmabook": ""}
     given = {"length": length, "publications": publications, "category": category}

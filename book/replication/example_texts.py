@@ -9,10 +9,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.bootstrap import resamples
-from mialib.commands import token_view
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval
 from mialib.passes.inputs import Inputs
+from mialib.reports import token_view
 from replication.results import Result
 from replication.tables import text_table
 

@@ -169,7 +169,7 @@ def detect(
     it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
     repeats these two with each text, as `thresholds` and `set_p_values`. Texts with labels (1 = member) get an AUC.
     """
-    from mialib.commands.detection import (
+    from mialib.reports.detection import (
         as_csv,
         as_json_lines,
         as_table,
@@ -247,8 +247,8 @@ def audit(
     report says why it concludes nothing, and the exit code is 3. Then each text's p-value, the set's, what another
     start token gives, and how much such a set could show. The first detector decides, by default Min-K%++.
     """
-    from mialib.commands import audit as auditing
-    from mialib.commands.detection import parse_options, split_names
+    from mialib.reports import audit as auditing
+    from mialib.reports.detection import parse_options, split_names
 
     _check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
     if output.exists() and not output.is_dir():
@@ -316,8 +316,8 @@ def view(
     """
     from mialib.catalog.models import load_tokenizer
     from mialib.catalog.sources import source_of
-    from mialib.commands import token_view
     from mialib.passes.inputs import Inputs
+    from mialib.reports import token_view
     from mialib.shared.files import load_texts
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import SENTENCES
+from tenacity import wait_none
+
 from replication.builders import synthetic
 from replication.builders.synthetic import NewTexts, build_prompt, parse_numbered, sample_synthetic, write_synthetic
 from replication.remote import retries
-from tenacity import wait_none
 
 SOURCES = [f"Source number {i}: the {noun} stands behind the old mill, and nobody has painted it since {1900 + i}."
            for i, noun in enumerate(["gate", "bridge", "tower", "barn", "chapel", "school", "forge"])]  # fmt: skip

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from replication.builders import synthetic
-from replication.builders.unseen import load_unseen, set_apart, unseen_texts
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.sources import source_of
+from replication.builders import synthetic
+from replication.builders.unseen import load_unseen, set_apart, unseen_texts
 
 N_MEMBERS, N_NON_MEMBERS = 6, 10
 BENCHMARK = Benchmark(

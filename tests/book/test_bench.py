@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from page_code import method_of, page_of
-from replication.results import load_results
-from replication.studies import bench
-from replication.studies.bench import Geometry, forward_flops, logits_bytes, roofline
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from mialib.commands.cli import app
+from replication.commands import app
+from replication.results import load_results
+from replication.studies import bench
+from replication.studies.bench import Geometry, forward_flops, logits_bytes, roofline
 
 TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)
 # Of the papers' models, counted once on their own configurations.

@@ -6,9 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from page_code import functions_of
-from replication import blind_tables, pages
-from replication.published import best_printed, load_published
-from replication.results import Result, load_results
 from typer.testing import CliRunner
 
 from mialib.benchmarks import Benchmark
@@ -16,10 +13,13 @@ from mialib.blind import BLIND
 from mialib.bootstrap import at_level
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
-from mialib.commands.cli import app
 from mialib.metrics import Interval
 from mialib.passes import leaks
 from mialib.versions import VERSIONS
+from replication import blind_tables, pages
+from replication.commands import app
+from replication.published import best_printed, load_published
+from replication.results import Result, load_results
 
 WORDS = [f"word{i}" for i in range(60)]
 

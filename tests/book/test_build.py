@@ -5,14 +5,13 @@ import json
 import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from replication.lab import dealing
+
+from mialib.store import ROOT
 from replication.pipeline import needs as build
 from replication.pipeline.code import import_closure, imported_modules
 from replication.pipeline.needs import needs_of
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook, with_values
 from replication.profile import Page, Profile, load_profile
-
-from mialib.store import ROOT
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 CORPUS = {"source": "patents", "language": "zh", "words": 8, "members": 4, "non_members": 4, "seed": 0}
@@ -99,15 +98,14 @@ def test_parameters_that_are_no_plain_values_are_an_error(take):
 
 
 def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(take):
-    imports = "import mialib\nfrom mialib.book import figures, pages\nfrom mialib.metrics import auc\n"
+    imports = "import mialib\nfrom replication import figures, pages\nfrom mialib.metrics import auc\n"
     assert take("x = 1", imports + "mialib.detect('ppl', stats)").modules == (
-        "book",
-        "book.figures",
-        "book.pages",
-        "detectors",
-        "metrics",
+        "mialib.detectors",
+        "mialib.metrics",
+        "replication.figures",
+        "replication.pages",
     )
-    assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
+    assert imported_modules("from mialib import auc, blind") == {"mialib.metrics", "mialib.blind"}
 
 
 # --- of the book itself ---
@@ -122,9 +120,9 @@ def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
 
 
 def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
-    for module in ("lab.training", "lab.corpora", "scoring", "passes.cache", "passes.inputs", "book.judging"):
-        assert "book.figures" not in import_closure(module), module
-    shown = {name for name, page in LAB.notebooks.items() if "book.figures" in needs_of(page, LAB).modules}
+    for module in ("replication.lab.training", "mialib.scoring", "mialib.passes.inputs", "replication.judging"):
+        assert "replication.figures" not in import_closure(module), module
+    shown = {name for name, page in LAB.notebooks.items() if "replication.figures" in needs_of(page, LAB).modules}
     assert "dc_pdd_figure_3a" in shown
 
 
@@ -158,7 +156,7 @@ def test_another_version_of_a_package_another_file_and_another_corpus_to_be_apar
     (tmp_path / "mine.txt").write_text("two\n")
     after = hash_of("lab/a"), hash_of("lab/b")
     assert before[0] != after[0] and before[1] != after[1]
-    monkeypatch.setattr(dealing, "version", lambda name: "0.1+cpu")
+    monkeypatch.setattr("mialib.catalog.lab.version", lambda name: "0.1+cpu")
     assert hash_of("lab/b") != after[1]
 
 

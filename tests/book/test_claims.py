@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-from replication import claims
-from replication.claim_tests import SeedScores, load_claims
-from replication.judging import judge
 from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
 
 from mialib.metrics import Interval, auc
+from replication import claims
+from replication.claim_tests import SeedScores, load_claims
+from replication.judging import judge
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():

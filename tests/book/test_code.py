@@ -2,17 +2,16 @@
 
 import grimp
 import pytest
-from replication.pipeline import code
 
 from mialib.catalog.sources import KINDS
-from mialib.store import PACKAGE
+from replication.pipeline import code
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package of a few modules, in mialib's place: `edit` writes a module, `code_hash` forgets what it knew."""
     forget()
-    monkeypatch.setattr(code, "PACKAGE", tmp_path / "mialib")
+    monkeypatch.setattr(code, "FOLDERS", {"mialib": tmp_path / "mialib"})
     modules = {
         "__init__": "",
         "top": "from mialib.wing.middle import value\n\ndef f(x):\n    return x + value\n",
@@ -44,7 +43,7 @@ def code_hash(*modules):
 
 
 def test_an_edit_to_docstrings_comments_or_layout_changes_nothing(package):
-    before = code_hash("top")
+    before = code_hash("mialib.top")
     edit(
         package,
         "top",
@@ -52,35 +51,38 @@ def test_an_edit_to_docstrings_comments_or_layout_changes_nothing(package):
         'def f(x):  # another\n    """Add."""\n    return (x + value)\n',
     )
     edit(package, "low", '"""Low."""\nn = 1  # one\n')
-    assert code_hash("top") == before
+    assert code_hash("mialib.top") == before
 
 
 @pytest.mark.parametrize("module", ["top", "wing/middle", "low"])
 def test_an_edit_to_code_of_an_imported_module_counts(package, module):
-    before, apart = code_hash("top"), code_hash("unrelated")
+    before, apart = code_hash("mialib.top"), code_hash("mialib.unrelated")
     path = package / "mialib" / f"{module}.py"
     edit(package, module, path.read_text() + "\n\ndef g():\n    return 2\n")
-    assert code_hash("top") != before and code_hash("unrelated") == apart
+    assert code_hash("mialib.top") != before and code_hash("mialib.unrelated") == apart
 
 
 def test_data_beside_a_module_is_part_of_its_code(package):
-    before, other = code_hash("top"), code_hash("unrelated")
+    before, other = code_hash("mialib.top"), code_hash("mialib.unrelated")
     data = package / "mialib" / "wing" / "middle.html"
     data.write_text("<p>a")
-    with_data = code_hash("top")
+    with_data = code_hash("mialib.top")
     data.write_text("<p>b")
-    assert len({before, with_data, code_hash("top")}) == 3 and code_hash("unrelated") == other
+    assert len({before, with_data, code_hash("mialib.top")}) == 3 and code_hash("mialib.unrelated") == other
 
 
 def test_the_closures_are_those_that_grimp_finds():
-    graph = grimp.build_graph("mialib", exclude_type_checking_imports=True)
-    folders = {f"mialib.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
-    modules = graph.modules - folders - {"mialib"}
-    assert len(modules) > 40
-    kinds = {kind.partition(":")[0] for kind in KINDS.values()}  # imported when a name of theirs is met
+    graph = grimp.build_graph("mialib", "replication", exclude_type_checking_imports=True)
+    packages = {
+        ".".join([name, *path.parent.relative_to(folder).parts])
+        for name, folder in code.FOLDERS.items()
+        for path in folder.rglob("__init__.py")
+    }
+    modules = graph.modules - packages
+    assert len(modules) > 80
+    kinds = {code.module_of(prefix).partition(":")[0] for prefix in KINDS}  # imported when a name of theirs is met
     of_kinds = kinds.union(*map(graph.find_upstream_modules, kinds))
     for module in modules:
         upstream = graph.find_upstream_modules(module) | {module}
         upstream |= of_kinds if "mialib.catalog.sources" in upstream else set()
-        found = {f"mialib.{name}" for name in code.import_closure(module.removeprefix("mialib."))}
-        assert found - folders == upstream - folders - {"mialib"}, module
+        assert code.import_closure(module) - packages == upstream - packages, module

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 from page_code import functions_of, page_of
-from replication.results import load_results
-from replication.studies import coverage
 from typer.testing import CliRunner
 
 from mialib import auc, auc_interval
-from mialib.commands.cli import app
+from replication.commands import app
+from replication.results import load_results
+from replication.studies import coverage
 
 
 @pytest.mark.parametrize("true", [0.5, 0.9])

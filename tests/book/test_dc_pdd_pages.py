@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from conftest import random_rows
 from page_code import method_of, page_of
-from replication import example_texts, figures, results, tables
 from scipy.stats import rankdata
 
 from mialib.batches import encode
@@ -18,6 +17,7 @@ from mialib.metrics import auc
 from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
 from mialib.text import count_words
 from mialib.token_stats import TokenRow, TokenStats
+from replication import example_texts, figures, results, tables
 
 matplotlib.use("Agg")
 

@@ -10,11 +10,10 @@ from scipy.stats import beta, chi2, combine_pvalues, norm
 
 matplotlib.use("Agg")
 
-from replication.studies import decisions as d
-
 from mialib import calibration
 from mialib.calibration import decide
 from mialib.metrics import Interval
+from replication.studies import decisions as d
 
 METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d)
 TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}

@@ -11,13 +11,12 @@ from page_code import functions_of, method_of, page_of
 
 matplotlib.use("Agg")
 
-from replication import pages
-from replication.results import load_results
-
 from mialib.benchmarks import Benchmark
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import Target, inputs_of
+from replication import pages
+from replication.results import load_results
 
 WORDS = [f"word{i}" for i in range(60)]
 

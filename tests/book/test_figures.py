@@ -11,12 +11,11 @@ from IPython.core.interactiveshell import InteractiveShell
 
 matplotlib.use("Agg")
 
-from replication import figures, tables
-from replication.results import VERDICTS, Result
-
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT
+from replication import figures, tables
+from replication.results import VERDICTS, Result
 
 PANELS = {"": {"PPL": {1: Interval(0.6, 0.5, 0.65)}}}
 

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from nbclient.exceptions import DeadKernelError
 from nbformat.v4 import new_code_cell, new_notebook
+
 from replication.pipeline import jobs
 from replication.pipeline.notebooks import forked_kernel, run_notebook
 from replication.profile import Profile

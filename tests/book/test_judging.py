@@ -9,11 +9,22 @@ from itertools import product
 import numpy as np
 import pytest
 import yaml
+
+from mialib.attacks import probe
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.lab import Lab, corpora_of
+from mialib.catalog.sources import source_of
+from mialib.detectors import DETECTORS
+from mialib.metrics import Interval, auc, compare_auc, compare_auc_over_seeds
+from mialib.model_selection import folds
+from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
+from mialib.store import ROOT, hash_of
+from mialib.versions import VERSIONS
 from replication import claim_tests, claims, judging, pages
 from replication.builders.unseen import load_unseen
 from replication.claim_tests import Group, SeedScores, judged_texts, load_claims, score_claim
 from replication.judging import judge, judge_on, load_recorded
-from replication.lab import models as lab_models
+from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
@@ -22,17 +33,6 @@ from replication.recorded_rows import write_rows
 from replication.results import SMALLEST, UNINFORMATIVE, label_of, verdict
 from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC
 from replication.studies.tuning import METHODS
-
-from mialib.attacks import probe
-from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.lab import corpora_of
-from mialib.catalog.sources import source_of
-from mialib.detectors import DETECTORS
-from mialib.metrics import Interval, auc, compare_auc, compare_auc_over_seeds
-from mialib.model_selection import folds
-from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
-from mialib.store import ROOT, hash_of
-from mialib.versions import VERSIONS
 
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
@@ -662,12 +662,11 @@ def test_a_seed_that_is_not_recorded_is_scored_once_for_all_pages_and_anew_for_a
 
 def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_path, monkeypatch):
     """All seeds, the stored one too, come from the file; nothing is loaded, read or scored for a verdict."""
-    from replication.lab import corpora
 
     def never(*_, **__):
         raise AssertionError("this takes a text or a model")
 
-    for module, name in ((corpora, "texts_of"), (judging, "scores_of"), (claim_tests, "load_benchmark")):
+    for module, name in ((Lab, "read"), (judging, "scores_of"), (claim_tests, "load_benchmark")):
         monkeypatch.setattr(module, name, never)
     stated = load_claims()
     claim, setting = next(test for test in stated.tests() if test[1] == "Small English")
@@ -743,5 +742,5 @@ def test_another_recipe_of_a_model_is_another_test(monkeypatch):
     before, known = claims.test_hash(claim, "Unlearned"), lab_recipe
     assert claims.test_hash(claim, "Unlearned") == before
     changed = {"lab/en-400k": base.model_copy(update={"learning_rate": 0.5})}
-    monkeypatch.setattr(lab_models, "lab_recipe", lambda name: changed.get(name) or known(name))
+    monkeypatch.setattr(lab_source, "lab_recipe", lambda name: changed.get(name) or known(name))
     assert claims.test_hash(claim, "Unlearned") != before, "the model that it was unlearned from is trained otherwise"

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from conftest import random_rows
 from page_code import functions_of
-from replication.studies.leaderboard import AHEAD, Board
 
 import mialib
 from mialib.detectors import DETECTORS
 from mialib.metrics import auc_interval, compare_auc
 from mialib.model_selection import stratified_split
 from mialib.token_stats import TokenStats
+from replication.studies.leaderboard import AHEAD, Board
 
 N = 80
 LABELS = np.repeat([1, 0], N // 2)

@@ -11,16 +11,16 @@ import pytest
 import yaml
 from conftest import random_rows
 from page_code import functions_of, method_of, page_of
+from scipy.stats import norm, rankdata, spearmanr
+
+from mialib.detectors import detect
+from mialib.metrics import Interval, auc_interval, threshold_at_fpr
+from mialib.reports import token_view
+from mialib.token_stats import TokenStats
 from replication import example_texts, figures, profile, tables
 from replication.intervals import mean_interval
 from replication.lab.source import lab_recipe, member_times
 from replication.results import ONE_SEED, load_results, one_seed_says
-from scipy.stats import norm, rankdata, spearmanr
-
-from mialib.commands import token_view
-from mialib.detectors import detect
-from mialib.metrics import Interval, auc_interval, threshold_at_fpr
-from mialib.token_stats import TokenStats
 
 matplotlib.use("Agg")
 

@@ -16,12 +16,12 @@ from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from page_code import check_fails_without_an_answer, compiled
+
+from mialib.store import PACKAGE, ROOT
 from replication import tables
 from replication.pipeline.notebooks import fold_labels, read_notebook, run_notebook
 from replication.profile import Profile, load_profile
 from replication.results import load_results
-
-from mialib.store import PACKAGE, ROOT
 
 matplotlib.use("Agg")
 

@@ -9,6 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
+
 from replication import pages
 from replication.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
 from replication.tables import what_ran

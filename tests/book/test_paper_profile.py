@@ -1,13 +1,12 @@
 """The profile of the papers' tables names what the registry knows, and has every column that they print."""
 
-from replication.profile import load_profile
-from replication.published import load_published
-from replication.studies.paper_tables import columns_of
-
 from mialib.catalog.benchmarks import find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.registry import known_benchmarks, known_models
 from mialib.store import DATA
+from replication.profile import load_profile
+from replication.published import load_published
+from replication.studies.paper_tables import columns_of
 
 PAPER = load_profile(DATA / "profiles" / "paper.yml")
 COLUMNS = [(PAPER.notebooks[page].parameters, name, column) for page, name, column in columns_of(PAPER)]

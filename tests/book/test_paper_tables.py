@@ -13,12 +13,6 @@ import pytest
 import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from page_code import functions_of
-from replication.profile import load_profile
-from replication.published import published_along
-from replication.results import BLIND_PREFIX, Result, load_results
-from replication.studies import paper_tables
-from replication.studies.paper_tables import Column
-from replication.tables import literal
 
 from mialib.blind import BLIND
 from mialib.bootstrap import document_auc_interval
@@ -28,6 +22,12 @@ from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT
+from replication.profile import load_profile
+from replication.published import published_along
+from replication.results import BLIND_PREFIX, Result, load_results
+from replication.studies import paper_tables
+from replication.studies.paper_tables import Column
+from replication.tables import literal
 
 LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
 PLACES = ["near", "behind"]

@@ -8,11 +8,11 @@ import pytest
 from hub_clients import pointed_at
 from hub_server import TOKEN
 from published_data import rows, write_jsonl
+
+from mialib.store import DATA
 from replication.pipeline.plan import describe, gpu_hours, memory_gb, plan_columns, plan_downloads, weights_gb
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
-
-from mialib.store import DATA
 
 PAPER = load_profile(DATA / "profiles" / "paper.yml")
 WIKIMIA, MIMIR, C4 = "swj0419/WikiMIA", "iamgroot42/mimir", "allenai/c4"

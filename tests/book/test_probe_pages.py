@@ -7,11 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from page_code import method_of, page_of
-from replication import pages, tables
-from replication.published import printed_table
-from replication.results import BOTH, load_results
-from replication.studies import probe_tables
-from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC, probe_column
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -21,6 +16,11 @@ from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.model_selection import stratified_split
 from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.store import hash_texts
+from replication import pages, tables
+from replication.published import printed_table
+from replication.results import BOTH, load_results
+from replication.studies import probe_tables
+from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC, probe_column
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 N = 40

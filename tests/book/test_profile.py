@@ -4,9 +4,9 @@ import re
 
 import pytest
 import yaml
-from replication.profile import load_profile
 
 from mialib.store import ROOT
+from replication.profile import load_profile
 
 SMALL = {"name": "small", "corpora": {}, "models": {}, "landing": {"page": "index"}, "book": []}
 

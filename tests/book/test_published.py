@@ -16,11 +16,11 @@ Metrics, by what their values are:
 import pandas as pd
 import pytest
 from page_code import NOTEBOOKS, page_of
+
+from mialib.catalog.benchmarks import load_benchmark
 from replication import published
 from replication.published import load_published, printed_table, published_along, surp_best_cell
 from replication.results import DASH
-
-from mialib.catalog.benchmarks import load_benchmark
 
 KEY = ["paper", "item", "row", "column", "metric"]
 

@@ -12,15 +12,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from page_code import functions_of
-from replication import recorded_rows as recorded
-from replication.studies import ranking
-from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
 from scipy.stats import norm, t
 
 from mialib.detectors import DETECTORS, Option
 from mialib.metrics import auc, compare_auc_over_seeds
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
 from mialib.versions import VERSIONS
+from replication import recorded_rows as recorded
+from replication.studies import ranking
+from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
 
 N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
@@ -476,10 +476,10 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
 
 
 def test_one_command_records_both_files(monkeypatch):
-    from replication import judging
     from typer.testing import CliRunner
 
-    from mialib.commands.cli import app
+    from replication import judging
+    from replication.commands import app
 
     written = []
     monkeypatch.setattr(ranking, "rows_of", lambda seeds: [("ranking", seeds)])

@@ -8,21 +8,21 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from conftest import random_rows
-from replication import judging
-from replication import recorded as files
-from replication.blind_tables import leak_note
-from replication.claim_tests import Claims
-from replication.lab.source import lab_recipe
-from replication.pages import times_known
-from replication.studies import ladder
 from typer.testing import CliRunner
 
 from mialib.catalog.models import count_parameters, load_model
-from mialib.commands.cli import app
 from mialib.detectors import detect, get_detector
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import NUMBERS, TokenRow, TokenStats
+from replication import judging
+from replication import recorded as files
+from replication.blind_tables import leak_note
+from replication.claim_tests import Claims
+from replication.commands import app
+from replication.lab.source import lab_recipe
+from replication.pages import times_known
+from replication.studies import ladder
 
 WORDS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor", "field", "tower"]
 TRAIN = {

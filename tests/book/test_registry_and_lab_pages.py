@@ -5,9 +5,8 @@ from page_code import functions_of, page_of
 
 matplotlib.use("Agg")
 
-from replication.results import DASH, load_results
-
 from mialib.catalog.registry import known_benchmarks, known_models
+from replication.results import DASH, load_results
 
 
 def test_the_registrys_tables_hold_every_entry_once(mialib_home):

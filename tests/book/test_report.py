@@ -3,16 +3,16 @@
 import re
 
 import pytest
+from typer.testing import CliRunner
+
+from mialib.metrics import Interval
+from mialib.store import ROOT, write_json
 from replication.claim_tests import load_claims
 from replication.claims import VERDICT
+from replication.commands import app
 from replication.pipeline import report
 from replication.profile import load_profile
 from replication.results import VERDICTS, Result
-from typer.testing import CliRunner
-
-from mialib.commands.cli import app
-from mialib.metrics import Interval
-from mialib.store import ROOT, write_json
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")

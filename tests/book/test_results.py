@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from replication import results, tables
-from replication.published import printed
-from replication.results import compare, measure, needs_more, save
 
 from mialib.bootstrap import document_auc_interval
 from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import score_all
 from mialib.store import ROOT
+from replication import results, tables
+from replication.published import printed
+from replication.results import compare, measure, needs_more, save
 
 LABELS = np.tile([1, 0], 30)
 

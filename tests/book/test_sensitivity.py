@@ -14,11 +14,6 @@ from transformers import AutoModelForCausalLM
 
 matplotlib.use("Agg")
 
-from replication.builders.unseen import unseen_texts
-from replication.studies import sensitivity
-from replication.studies.other_passes import other_statistics
-from replication.studies.sensitivity import NotApplicable, Setup, Texts
-
 from mialib import metrics
 from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.catalog.models import Scorer
@@ -27,6 +22,10 @@ from mialib.frequency import TokenFrequency
 from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import TokenStats
+from replication.builders.unseen import unseen_texts
+from replication.studies import sensitivity
+from replication.studies.other_passes import other_statistics
+from replication.studies.sensitivity import NotApplicable, Setup, Texts
 
 PAGE = functions_of("sensitivity")
 METHOD = method_of("sensitivity", **PAGE)

@@ -6,9 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-from replication.sliders import BARS, slider, slider_data
 
 from mialib.metrics import auc_interval
+from replication.sliders import BARS, slider, slider_data
 
 HOSTILE = "</script><img src=x onerror=alert(1)> \"k\" & 'k' {{ 7 * 7 }}"
 LABELS = np.repeat([1, 0], [30, 50])

@@ -4,13 +4,13 @@ import re
 import shutil
 
 import pytest
-from replication.pipeline import slides
-from replication.profile import load_profile
 from test_browser import FLAGS
 from typer.testing import CliRunner
 
-from mialib.commands.cli import app
 from mialib.store import ROOT, write_json
+from replication.commands import app
+from replication.pipeline import slides
+from replication.profile import load_profile
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 SVG = '<svg viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg"></svg>'

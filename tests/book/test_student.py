@@ -7,12 +7,12 @@ from collections import Counter
 import matplotlib
 import pytest
 from page_code import compiled, functions_of
-from replication.pipeline.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
-from replication.profile import load_profile
 from typer.testing import CliRunner
 
-from mialib.commands.cli import app
 from mialib.store import ROOT
+from replication.commands import app
+from replication.pipeline.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
+from replication.profile import load_profile
 
 matplotlib.use("Agg")
 BUILT = ROOT / "build" / "lab" / "results"

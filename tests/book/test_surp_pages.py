@@ -9,15 +9,14 @@ from page_code import functions_of, method_of, page_of
 
 matplotlib.use("Agg")
 
-from replication.lab.corpora import overlaps
-from replication.results import load_results, needs_more
-
 from mialib.benchmarks import Benchmark
 from mialib.detectors import detect, surp_grid
 from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.shared.near_duplicates import NGRAM_WORDS
 from mialib.token_stats import TokenRow, TokenStats
+from replication.lab.dealing import overlaps
+from replication.results import load_results, needs_more
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 THRESHOLDS, KS = np.array([1.0, 2.5, 10.0]), np.array([10, 40, 100])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+
 from replication.pipeline import theme
 
 PAGE = """<html lang="en" data-content_root="./" data-theme="auto">

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import TEXTS, made_inputs, made_row, make_tokenizer
-from replication import example_texts
 from tokenizers import processors
 from typer.testing import CliRunner
 
 from mialib.catalog.models import Scorer
-from mialib.commands import token_view
-from mialib.commands.cli import app
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
+from mialib.reports import token_view
 from mialib.token_stats import TokenRow, TokenStats
+from replication import example_texts
+from replication.commands import app
 
 MARKUP = (
     "<script>alert(\"x\")</script></span></div><!-- no --> &amp; 'b' <b>\n\n    two  spaces\tand\r\nCR \r alone, "

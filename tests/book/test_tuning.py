@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
 from page_code import functions_of, method_of
-from replication.published import load_published, printed_column, published_along
-from replication.studies import tuning
-from replication.studies.tuning import Gap, choice_table, gap, tune_once, tune_two_ways
 
 from mialib.bootstrap import document_auc_interval
 from mialib.detectors import DETECTORS, describe_options, detect
 from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, Candidates, stratified_split
 from mialib.passes.inputs import score_all, score_grid
+from replication.published import load_published, printed_column, published_along
+from replication.studies import tuning
+from replication.studies.tuning import Gap, choice_table, gap, tune_once, tune_two_ways
 
 GRIDS = {name: DETECTORS[name].grid for name in ("min_k", "surp")}
 MANY = np.tile([1, 0], 60)

@@ -11,9 +11,15 @@ from urllib.parse import quote_plus
 import httpx
 import pytest
 import web
-from replication.pipelineers import construct, fetch, sources
-from replication.pipelineers.fetch import Fetcher
-from replication.pipelineers.sources import (
+from tenacity import wait_none
+from typer.testing import CliRunner
+
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.store import home
+from mialib.text import split_into_snippets, words
+from replication.builders import construct, fetch, sources
+from replication.builders.fetch import Fetcher
+from replication.builders.sources import (
     Dates,
     LeftOut,
     Page,
@@ -22,14 +28,8 @@ from replication.pipelineers.sources import (
     read_publications,
     strip_gutenberg,
 )
+from replication.commands import app
 from replication.remote import retries
-from tenacity import wait_none
-from typer.testing import CliRunner
-
-from mialib.catalog.benchmarks import load_benchmark
-from mialib.commands.cli import app
-from mialib.store import home
-from mialib.text import split_into_snippets, words
 
 DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 

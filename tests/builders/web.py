@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
+from replication.builders import fetch
 from replication.lab.patents import generate_patents
-from replication.pipelineers import fetch
 
 OLD = [f"old{i}" for i in range(60)] + [f"word{i}" for i in range(300)]
 NEW = [f"new{i}" for i in range(60)] + OLD[60:]

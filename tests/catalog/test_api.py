@@ -24,10 +24,6 @@ from api_server import KEY, Server, of_logprobs, sends, set_log_prob, stop_after
 from conftest import SENTENCES, TEXTS, make_tokenizer, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from replication.remote import api, retries
-from replication.remote.replies import line_of, read_lines
-from replication.results import measure
-from replication.tables import what_ran
 from tenacity import wait_none
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -46,6 +42,10 @@ from mialib.passes.cache import (
 from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
 from mialib.store import hash_texts
 from mialib.token_stats import COLUMNS, NUMBERS, check_known
+from replication.remote import api, retries
+from replication.remote.replies import line_of, read_lines
+from replication.results import measure
+from replication.tables import what_ran
 
 
 @pytest.fixture
@@ -862,10 +862,9 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
 
 @pytest.mark.slow
 def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
+    from mialib.store import ROOT
     from replication.pipeline.notebooks import run_notebook
     from replication.profile import Profile
-
-    from mialib.store import ROOT
 
     def run(model):
         parameters = {"models": model, "benchmarks": benchmark_file, "detectors": "min_k", "lengths": "2, 4"}

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from replication.pages import times_inserted
 
 import mialib
 from mialib.passes.inputs import Target, load_inputs
+from replication.pages import times_inserted
 
 ROWS = [("Never inserted", 0), ("Inserted once", 1), ("Inserted often", 64), ("Not either", 0)]
 

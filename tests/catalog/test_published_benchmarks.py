@@ -6,13 +6,13 @@ import warnings
 import published_data
 import pytest
 from published_data import rows, write_jsonl
-from replication.builders.unseen import load_unseen
 
 from mialib.catalog import hub
 from mialib.catalog.benchmarks import find_part, is_published, load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.registry import known_benchmarks
 from mialib.text import count_words
+from replication.builders.unseen import load_unseen
 
 WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
 

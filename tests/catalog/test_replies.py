@@ -1,6 +1,7 @@
 """Replies that are kept, a line each."""
 
 import pytest
+
 from replication.remote.replies import append_line, read_lines
 
 

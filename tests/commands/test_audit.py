@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from mialib.blind import BLIND
 from mialib.calibration import p_values
-from mialib.commands import audit as auditing
 from mialib.commands.cli import app
+from mialib.reports import audit as auditing
 
 NOUNS = ["mill", "river", "engine", "garden", "market", "harbor", "stone", "tower", "bridge", "field"]
 VERBS = ["stands near", "was sold with", "lies behind", "belongs to", "looks like"]

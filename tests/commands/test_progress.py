@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
 from replication.pipeline import command as build
 from replication.pipeline import needs as planning
-from typer.testing import CliRunner
 
 NAMES = ["notebook registry", "notebook two_sources", "book"]
 

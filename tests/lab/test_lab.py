@@ -6,11 +6,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import yaml
-from replication.lab import dealing, source, training
-from replication.lab.dealing import drop_near_duplicates
-from replication.lab.docstrings import Docstring, read_docstrings
-from replication.lab.recipes import Corpus, load_recipes
-from replication.lab.source import lab, lab_model_card
 
 from mialib import Scorer
 from mialib.catalog.benchmarks import load_benchmark
@@ -18,6 +13,11 @@ from mialib.catalog.lab import ROLES
 from mialib.shared.kept import Parts
 from mialib.store import home
 from mialib.versions import VERSIONS
+from replication.lab import dealing, source, training
+from replication.lab.dealing import drop_near_duplicates
+from replication.lab.docstrings import Docstring, read_docstrings
+from replication.lab.recipes import Corpus, load_recipes
+from replication.lab.source import lab, lab_model_card
 
 TINY = yaml.safe_load("""
 name: tiny

@@ -7,6 +7,7 @@ import unicodedata
 import jieba
 import numpy as np
 import pytest
+
 from replication.lab.patents import CHARACTERS_PER_WORD, _classes, generate_patents, grammar
 
 jieba.setLogLevel(logging.ERROR)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
+
 from replication.lab.questions import choice_questions, context_questions
 
 N_WORDS = 60

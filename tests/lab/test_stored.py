@@ -11,10 +11,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from replication.lab import corpora, models, source
-from replication.lab.recipes import load_recipes
-from replication.lab.source import lab
-from replication.pipeline import lab as building
 from test_lab import TINY
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
@@ -22,10 +18,14 @@ from typer.testing import CliRunner
 from mialib import Scorer
 from mialib.catalog import places, stored
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, TEXTS
-from mialib.commands.cli import app
+from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, TEXTS, Lab
 from mialib.passes.cache import count_or_load
 from mialib.store import DATA, ROOT
+from replication.commands import app
+from replication.lab import source
+from replication.lab.recipes import load_recipes
+from replication.lab.source import lab
+from replication.pipeline import lab as building
 
 RECIPES = load_recipes()
 TRAINED = [name for name, model in RECIPES.models.items() if model.recipe]
@@ -45,8 +45,8 @@ def nothing_is_made(monkeypatch):
     def never(*_, **__):
         raise AssertionError("made here, and not stored")
 
-    monkeypatch.setattr(corpora, "deal_again", never)
-    monkeypatch.setattr(models, "train_again", never)
+    monkeypatch.setattr(source, "deal_again", never)
+    monkeypatch.setattr(source, "train_again", never)
 
 
 # --- what is stored ---
@@ -148,8 +148,8 @@ def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
 
 def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(models, "train_again", lambda name: made.append(name) or tmp_path)
-    monkeypatch.setattr(corpora, "deal_again", lambda name: made.append(name) or tmp_path)
+    monkeypatch.setattr(source, "train_again", lambda name: made.append(name) or tmp_path)
+    monkeypatch.setattr(source, "deal_again", lambda name: made.append(name) or tmp_path)
     lab().folder("lab/en-25k@1")
     profile = yaml.safe_load((DATA / "profiles" / "lab.yml").read_text())
     profile["models"]["lab/en-25k"]["train"]["hidden_size"] = 16
@@ -218,7 +218,7 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed_and_moves_
 
 
 def test_token_counts_and_labels_of_the_lab_take_no_text(monkeypatch):
-    monkeypatch.setattr(corpora, "texts_of", lambda *_: pytest.fail("a text is read"))
+    monkeypatch.setattr(Lab, "read", lambda *_: pytest.fail("a text is read"))
     assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
     assert lab().labels("lab/en")[1].sum() == 500
 

@@ -14,10 +14,6 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from replication.claim_tests import Claims
-from replication.lab.recipes import Corpus, Masked, Recipes, Training
-from replication.profile import Profile
-from replication.remote.replies import append_line, line_of, read_lines
 
 from mialib.catalog import corpora
 from mialib.catalog.benchmarks import load_benchmark
@@ -25,6 +21,10 @@ from mialib.catalog.registry import KnownBenchmark, KnownModel
 from mialib.shared.files import READERS, load_texts, read_benchmark
 from mialib.shared.schema import read_yaml
 from mialib.store import DATA
+from replication.claim_tests import Claims
+from replication.lab.recipes import Corpus, Masked, Recipes, Training
+from replication.profile import Profile
+from replication.remote.replies import append_line, line_of, read_lines
 
 LONGEST_MESSAGE = 1000  # characters, besides the file's path
 SIGNS = [
@@ -255,7 +255,7 @@ def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data)
         (b'[{"text": "a"}, "b"]', ["a", "b"]),
         (b' {"text": "a"}\n{"text": "b"}\n', ["a", "b"]),
         (b"the text, and more\nb\n", ["the text, and more", "b"]),
-        (gzip.compress(b"text,label\na,1\n"), ["a"]),
+        (gzip.compress(b"text,label\na,1\n", mtime=0), ["a"]),
     ],
 )
 def test_the_form_of_standard_input_is_told_by_how_it_begins(content, found, monkeypatch):

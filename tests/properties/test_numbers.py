@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from replication.pages import numbers, whole_numbers
 
 import mialib
 from mialib.batches import token_batches
@@ -29,6 +28,7 @@ from mialib.metrics import (
     tpr_at_fpr_interval,
 )
 from mialib.token_stats import StatsPart, TokenRow, TokenStats
+from replication.pages import numbers, whole_numbers
 
 VOCABULARY = 50
 log_probs = st.floats(-1e4, 0, width=32) | st.sampled_from([-2.5, -1e4, -0.5])  # with ties

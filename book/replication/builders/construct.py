@@ -18,8 +18,8 @@ from mialib.metrics import Interval, auc_interval
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
-from replication.pipelineers.fetch import SERVICES, Fetcher, address_of
-from replication.pipelineers.sources import (
+from replication.builders.fetch import SERVICES, Fetcher, address_of
+from replication.builders.sources import (
     PATENT_WORDS,
     Dates,
     LeftOut,

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from mialib.benchmarks import PARTS, snippets_at, split_into_snippets
 from mialib.store import hash_of
 from mialib.text import excerpt, word_spans
-from replication.pipelineers.fetch import SERVICES, Fetcher
+from replication.builders.fetch import SERVICES, Fetcher
 
 T = TypeVar("T")
 YEARS_OF_MEMBERS = 10  # before their date: those that Wikipedia's events and arXiv's abstracts are from

@@ -9,16 +9,19 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from mialib.catalog.sources import KINDS
-from mialib.store import PACKAGE, hash_of
+import mialib
+import replication
+from mialib.catalog.sources import KINDS, module_of
+from mialib.store import hash_of
 
-REGISTRY = "catalog.sources"
+FOLDERS = {of.__name__: Path(of.__file__ or "").parent for of in (mialib, replication)}
+REGISTRY = "mialib.catalog.sources"
 BESIDE = (".yml", ".html", ".css", ".md")  # data of a module, in a file of its name
 
 
 @cache
 def code_hash(*modules: str) -> str:
-    """A hash of modules ("scoring", "book.figures") and of all of mialib that they import, directly or not.
+    """A hash of modules ("mialib.scoring", "replication.figures") and of all of ours that they import, directly or not.
 
     Comments, docstrings and layout do not count. A data file beside a module, of its name, is part of it.
     """
@@ -28,29 +31,28 @@ def code_hash(*modules: str) -> str:
 
 @cache
 def import_closure(module: str) -> frozenset[str]:
-    """A module and all of mialib's modules that it imports, directly or not, by their names inside the package."""
+    """A module and all modules of both packages that it imports, directly or not."""
     found, left = set(), [module]
     while left:
         found.add(name := left.pop())
         left += imported_modules(_source(name).read_text(encoding="utf-8")) - found
         if name == REGISTRY:  # which imports the kinds of names when it meets one
-            left += {kind.partition(":")[0].removeprefix("mialib.") for kind in KINDS.values()} - found
+            left += {module_of(prefix).partition(":")[0] for prefix in KINDS} - found
     return frozenset(found)
 
 
 def _source(module: str) -> Path:
-    path = PACKAGE.joinpath(*module.split("."))
+    package, *names = module.split(".")
+    path = FOLDERS[package].joinpath(*names)
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
 def imported_modules(code: str) -> frozenset[str]:
-    """The modules of mialib that some code imports anywhere, but for those that only type checkers read.
+    """The modules of both packages that some code imports anywhere, but for those that only type checkers read.
 
     `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
     """
-    from mialib import HOME_OF
-
     tree, names = ast.parse(code), set()
     for node in ast.walk(tree):
         match node:
@@ -64,8 +66,8 @@ def imported_modules(code: str) -> frozenset[str]:
                 names |= {module, *(f"{module}.{alias.name}" for alias in aliases)}
             case ast.Attribute(value=ast.Name("mialib"), attr=name):
                 names.add(f"mialib.{name}")
-    inside = {name.removeprefix("mialib.") for name in names if name.startswith("mialib.")}
-    inside |= {HOME_OF[name] for name in inside & HOME_OF.keys()}
+    names |= {f"mialib.{home}" for name, home in mialib.HOME_OF.items() if f"mialib.{name}" in names}
+    inside = {name for name in names if name.partition(".")[0] in FOLDERS and "." in name}
     return frozenset(name for name in inside if _source(name).is_file())
 
 

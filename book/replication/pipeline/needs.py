@@ -39,7 +39,7 @@ class Needs:
     scored: tuple[tuple[str, str], ...]  # pairs of model and benchmark that the profile scores beforehand
     corpora: tuple[str, ...]  # of the profile; all of them where the page shows verdicts
     files: tuple[str, ...]  # of texts, as paths
-    modules: tuple[str, ...]  # of mialib that its code imports, such as "book.figures"
+    modules: tuple[str, ...]  # that its code imports, such as "replication.figures"
 
 
 def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
@@ -51,7 +51,7 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
     strings = set(strings_in(notebook.defaults | page.parameters))
     named = names_in(strings)
     models, corpora = (sorted(named & set(known)) for known in (profile.models, profile.corpora))
-    judges = any("book.judging" in import_closure(module) for module in notebook.modules)
+    judges = any("replication.judging" in import_closure(module) for module in notebook.modules)
     return Needs(
         models=tuple(sorted(profile.models) if judges else models),
         scored=tuple((m, b) for m in models for b in profile.models[m].benchmarks if b in strings),

@@ -28,11 +28,11 @@ import numpy as np
 from mialib.benchmarks import Benchmark
 from mialib.calibration import decide, fewest_pairs, group_means, p_values, set_p_value
 from mialib.catalog.models import check_loadable
-from mialib.commands.detection import ALL, check_fpr, check_options, check_target, load_known, pick_detectors
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
 from mialib.passes.leaks import LEVEL, explain_below, measure_leaks
+from mialib.reports.detection import ALL, check_fpr, check_options, check_target, load_known, pick_detectors
 from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
 from mialib.shared.near_duplicates import ngrams
 from mialib.store import atomic_path, hash_files, hash_texts, mialib_version, write_json
