@@ -8,13 +8,14 @@ To read it, take the files of this folder in this order; they import nothing of 
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to four numbers a token
     frequency, detectors      from these numbers to a score a text; higher = more likely a member
-    metrics, calibration      how well scores separate, and what a score decides
+    metrics, calibration, bootstrap
+                              how well scores separate, and what a score decides
     model_selection, blind    hyperparameters chosen on other texts; how far the texts alone separate
+    head_loss                 the loss of a language model's head, for training and the probe
 
-    lab/        models whose training set is known        passes/    from names to stored passes
-    catalog/    what a name means                         builders/  benchmarks of today
-    attacks/    neighbors, the probe, synthetic texts     book/, commands/  what pages and the command line need
-    shared/     what these folders share
+    catalog/    what a name means                   reports/     what a person reads
+    attacks/    neighbors, the probe                commands/    what a person types
+    passes/     from names to stored passes         shared/      what these folders share
 
 Names are imported on first use, so that `import mialib` and `mialib --help` load neither torch nor transformers.
 """

@@ -19,7 +19,7 @@ def check_contracts(root):
     done = subprocess.run(
         [sys.executable, "-c", CHECK],
         cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "book")])},
         capture_output=True,
         text=True,
     )
@@ -28,9 +28,10 @@ def check_contracts(root):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of the package and its contracts."""
+    """A copy of both packages and their contracts."""
     root = tmp_path_factory.mktemp("house")
-    shutil.copytree(PACKAGE, root / "mialib", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (PACKAGE, ROOT / "book" / "replication"):
+        shutil.copytree(package, root / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", root)
     return root
 
@@ -43,29 +44,29 @@ def test_the_types_are_right():
 
 def test_every_arrow_points_downward():
     code, said = check_contracts(ROOT)
-    assert code == 0 and "1 kept, 0 broken" in said, said
+    assert code == 0 and "3 kept, 0 broken" in said, said
 
 
 @pytest.mark.parametrize(
     ("module", "line", "offence"),
     [
+        ("mialib/scoring", "def f():\n    from replication import figures\n", "mialib.scoring -> replication"),
+        ("mialib/text", "from mialib import benchmarks\n", "mialib.text is not allowed to import mialib.benchmarks"),
         (
-            "scoring",
-            "def f():\n    from mialib.book import figures\n",
-            "mialib.scoring is not allowed to import mialib.book",
-        ),
-        ("text", "from mialib import benchmarks\n", "mialib.text is not allowed to import mialib.benchmarks"),
-        (
-            "catalog/hub",
+            "mialib/catalog/hub",
             "from mialib.passes.inputs import Target\n",
             "mialib.catalog is not allowed to import mialib.passes",
         ),
-        ("builders/fetch", "from mialib.book import tables\n", "mialib.builders is not allowed to import mialib.book"),
-        ("unplaced", "", "not listed as layers: - mialib.unplaced"),
+        (
+            "replication/builders/fetch",
+            "from replication import tables\n",
+            "replication.builders is not allowed to import replication.tables",
+        ),
+        ("mialib/unplaced", "", "not listed as layers: - mialib.unplaced"),
     ],
 )
 def test_a_forbidden_import_is_caught(copy, module, line, offence):
-    path = copy / "mialib" / f"{module}.py"
+    path = copy / f"{module}.py"
     before = path.read_text() if path.is_file() else None
     path.write_text((before or "") + line)
     try:
@@ -77,13 +78,16 @@ def test_a_forbidden_import_is_caught(copy, module, line, offence):
 
 # --- tests keep to their wing ---
 
+WING_TESTED_IN = {"pipeline": "book", "studies": "book", "detectors": "core", "remote": "catalog", "reports": "commands"}
 OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}
 
 
 def wing_of(module):
-    """The folder of a module: its wing's, or "core"."""
-    folder = module.split(".")[1] if module.count(".") else ""
-    return folder if (PACKAGE / folder / "__init__.py").is_file() and folder else "core"
+    """The folder of a module: its wing's, "core", or "book" of the files of the book's package itself."""
+    package, *folders = module.split(".")
+    root = {"mialib": PACKAGE, "replication": ROOT / "book" / "replication"}[package]
+    is_wing = len(folders) > 1 and (root / folders[0] / "__init__.py").is_file()
+    return WING_TESTED_IN.get(folders[0], folders[0]) if is_wing else "core" if package == "mialib" else "book"
 
 
 def private_names_of_other_wings(path):
@@ -91,7 +95,7 @@ def private_names_of_other_wings(path):
     tree = ast.parse(path.read_text())
     wing = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mialib":
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("mialib", "replication"):
             wing |= {name.asname or name.name: wing_of(f"{node.module}.{name.name}") for name in node.names}
     for node in ast.walk(tree):
         match node:
@@ -101,7 +105,7 @@ def private_names_of_other_wings(path):
                 wing.get(name, path.parent.name) != path.parent.name
             ):
                 pass
-            case ast.Constant(str(text)) if re.fullmatch(r"mialib(\.\w+)+", text):
+            case ast.Constant(str(text)) if re.fullmatch(r"(mialib|replication)(\.\w+)+", text):
                 name, _, private = text.rpartition(".")
                 if wing_of(name) == path.parent.name:
                     continue
@@ -117,7 +121,7 @@ def test_no_test_patches_or_reads_a_private_name_of_another_wing(tmp_path):
     (tmp_path / "lab").mkdir()
     offence = tmp_path / "lab" / "test_x.py"
     offence.write_text(
-        "from mialib import frequency\nfrom mialib.lab import corpora\nmonkeypatch.setattr(frequency, '_batches', 1)\n"
-        "corpora._make()\nfrequency._batches()\nmonkeypatch.setattr('mialib.passes.cache._made_by', 1)\n"
+        "from mialib import frequency\nfrom replication.lab import dealing\nmonkeypatch.setattr(frequency, '_batches', 1)\n"
+        "dealing._make()\nfrequency._batches()\nmonkeypatch.setattr('mialib.passes.cache._made_by', 1)\n"
     )
     assert [line.split("line ")[1][0] for line in private_names_of_other_wings(offence)] == ["3", "5", "6"]

@@ -21,6 +21,7 @@ from mialib.store import ROOT
 from replication.profile import load_profile
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OF_BOOK = tomllib.loads((ROOT / "book" / "pyproject.toml").read_text())["project"]["dependencies"][1:]  # but mialib
 PINS = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.M))
 PINS = {canonicalize_name(name): version for name, version in PINS.items()}
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
@@ -29,7 +30,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITHOUT_METHOD = {"registry"}
 
 
-@pytest.mark.parametrize("line", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"], *OF_BOOK])
 def test_every_range_is_pinned_and_holds_its_pin(line):
     requirement = Requirement(line)
     pin = PINS.get(canonicalize_name(requirement.name))
@@ -45,7 +46,7 @@ def test_lock_holds_pins_and_no_addresses():
 def test_conda_environment_installs_the_lock():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
-    assert pip == {"pip": ["--requirement requirements.lock", "--editable ."]}
+    assert pip == {"pip": ["--requirement requirements.lock", "--editable .", "--editable ./book"]}
     python = Requirement(conda[0])
     assert python.name == "python" and python.specifier.contains("3.11")
     assert PROJECT["requires-python"] == ">=3.11"
@@ -249,19 +250,20 @@ def test_every_module_and_file_of_mialib_that_is_named_is_there():
     lost = []
     for name in listed.split("\n")[:-1]:
         text = (ROOT / name).read_text(encoding="utf-8")
-        for path in re.findall(r"(?<![\w/.-])mialib/[\w/]+\.(?:py|yml)\b", text):
+        for path in re.findall(r"(?<![\w/.-])(?:mialib|book/replication)/[\w/]+\.(?:py|yml)\b", text):
             lost += [] if (ROOT / path).is_file() else [f"{name}: {path}"]
-        for dotted in re.findall(r"(?<![\w/.-])mialib(?:\.[a-z_]\w*)+", text):
+        for dotted in re.findall(r"(?<![\w/.-])(?:mialib|replication)(?:\.[a-z_]\w*)+", text):
             lost += [] if leads_somewhere(dotted) else [f"{name}: {dotted}"]
     assert not lost
 
 
 def leads_somewhere(dotted):
     """Whether a dotted name is a module, or a name that one defines. `mialib.data` is a folder of the wheel alone."""
-    file, parts = ROOT / "mialib", dotted.split(".")[1:]
+    package, *parts = dotted.split(".")
+    file = {"mialib": ROOT / "mialib", "replication": ROOT / "book" / "replication"}[package]
     while parts and ((file / parts[0]).is_dir() or (file / f"{parts[0]}.py").is_file()):
         file /= parts.pop(0)
-    if not parts or dotted == "mialib.data":
+    if not parts or parts == ["data"]:
         return True
     source = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
     defined = re.search(rf"^(?:(?:def|class) )?{parts[0]}\b", source, re.M)
@@ -273,7 +275,7 @@ def test_the_picture_of_the_house_has_every_room():
         re.findall(r'<text class="(?:name|file)"[^>]*>(\w+)<', (ROOT / "book" / "figures" / "house.svg").read_text())
     )
     folders = {path.parent.name for path in (ROOT / "mialib").glob("*/__init__.py")}
-    assert drawn == {"mialib"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}
+    assert drawn == {"mialib", "replication"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}
 
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())

@@ -85,7 +85,7 @@ def parse(path: Path) -> ast.Module:
             return ast.Module([], [])
 
 
-def _statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """All of a tree but its expressions, in the order of `ast.walk`, each with the names that it stands under."""
     left: deque[tuple[ast.AST, str]] = deque([(tree, "")])
     while left:
@@ -97,7 +97,7 @@ def _statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _docstrings_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
-    for node, path in _statements(tree):
+    for node, path in statements(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False)
             if docstring:
@@ -109,7 +109,7 @@ def _docstrings_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstr
 
 
 def _code_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
-    for node, path in _statements(tree):
+    for node, path in statements(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
             if body:

@@ -7,7 +7,7 @@
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
 A new kind is one file with a class that has what `Source` has, and its line in KINDS. Another package brings its class
-as an entry point of the group `mialib.sources`, by the kind's name ("api"); it takes the place of one that is here.
+as an entry point of the group `mialib.catalog.sources`, by the kind's name ("api"); it takes the place of one that is here.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Source:
 
 def module_of(prefix: str) -> str:
     """Which module and class is the kind whose names begin so; ValueError where it takes the book's package."""
-    brought = {of.name: of.value for of in entry_points(group="mialib.sources")}
+    brought = {of.name: of.value for of in entry_points(group="mialib.catalog.sources")}
     if found := brought.get(prefix.rstrip(":/"), KINDS[prefix]):
         return found
     raise ValueError(f"names that begin with {prefix} come with the book's package: in a clone, `pip install ./book`")

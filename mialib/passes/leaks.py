@@ -46,10 +46,12 @@ def measure_leaks(
 ) -> list[Baseline]:
     """The blind baselines of a benchmark; where it has too few texts for them, each says so."""
     labels, document = benchmark.labels, benchmark.document
-    given = {"language": benchmark.language, "groups": document}
+    language = benchmark.language
     scores: dict[str, FloatArray | None]
     try:
-        scores = {kind: blind_or_load(benchmark.texts, labels, kind, **given) for kind in kinds}
+        scores = {
+            kind: blind_or_load(benchmark.texts, labels, kind, language=language, groups=document) for kind in kinds
+        }
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
         logger.warning("%s: no blind baselines, since %s", benchmark.name, error)

@@ -105,7 +105,7 @@ class TokenView:
 
 
 # What a detector sees in each of a text's n tokens: its shade, whether it counts, and that in words.
-Seen = tuple[list[int | None], NDArray[np.bool_], list[str]]
+Seen = tuple[Sequence[int | None], NDArray[np.bool_], list[str]]
 
 
 @dataclass(frozen=True)
@@ -231,15 +231,18 @@ def view_text(
         for numbers, said, counted in zip(_numbers(row, texts), says, is_counted, strict=True)
     ]
     tokens = [ViewedToken(*token) for token in zip(texts, levels, is_counted.tolist(), labels, strict=True)]
-    return TokenView(by, options, frequency.name if given else None, before, tokens, after, score)
+    return TokenView(by, options, frequency.name if frequency and given else None, before, tokens, after, score)
 
 
 def view_inputs(
     inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, by: str, **hyperparameters: float
 ) -> dict[str, TokenView]:
     """`view_text` of some of a benchmark's texts, by their numbers: {title: view}."""
-    given = hyperparameters | {"frequency": frequency_for(inputs, by)}
-    return {title: view_text(inputs.stats, i, inputs.texts[i], tokenizer, by, **given) for title, i in texts.items()}
+    frequency = frequency_for(inputs, by)
+    return {
+        title: view_text(inputs.stats, i, inputs.texts[i], tokenizer, by, frequency=frequency, **hyperparameters)
+        for title, i in texts.items()
+    }
 
 
 def frequency_for(inputs: Inputs, by: str) -> TokenFrequency | None:
@@ -258,7 +261,7 @@ def resolve(
     if unknown := sorted(set(hyperparameters) - set(way.hyperparameters)):
         raise ValueError(f"by {by}: no hyperparameter {unknown[0]!r}; known: {', '.join(way.hyperparameters)}")
     options = {name: hyperparameters.get(name, known.hyperparameters[name]) for name in way.hyperparameters}
-    given = {"frequency": check_vocabulary(frequency, stats).log_probability} if "frequency" in known.needs else {}
+    given = {"frequency": check_vocabulary(frequency, stats).log_probability} if frequency and known.needs else {}
     return way, options, given
 
 
@@ -349,7 +352,7 @@ def show(text: str) -> Markup:
     """The text as HTML, with a sign at each character that can't be seen, which is no part of the text."""
     from markupsafe import Markup
 
-    shown = []
+    shown: list[str] = []
     for part in UNSEEN.split(text):
         if part.startswith(" "):
             shown.append(Markup("<i class=mv-space>{}</i>").format(part))

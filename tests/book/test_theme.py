@@ -72,7 +72,8 @@ def test_where_the_repository_is_known_a_notebook_installs_mialib_and_pages_have
     assert {"binderhub_url", "colab_url"} <= set(options["launch_buttons"])
     once = theme.downloaded(json.dumps({"cells": [], "nbformat": 4}), theme.repository())
     [cell] = json.loads(once)["cells"]
-    assert cell["source"].endswith("%pip install --quiet git+https://github.com/somebody/mialib@1234abc")
+    clone = "git+https://github.com/somebody/mialib@1234abc"
+    assert cell["source"].endswith(f"%pip install --quiet {clone} {clone}#subdirectory=book")
     assert json.loads(theme.downloaded(once, theme.repository())) == json.loads(once), "one cell, not two"
 
 

@@ -177,7 +177,7 @@ def other_version(monkeypatch):
     def parse_other(path):
         tree = parse(path)
         if "numpy" in path.parts:
-            for node, _ in places._statements(tree):
+            for node, _ in places.statements(tree):
                 match getattr(node, "body", ())[:1]:
                     case [ast.Expr(ast.Constant(str(said)) as constant)]:
                         constant.value = f"Changed. {said}"

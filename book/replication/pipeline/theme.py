@@ -254,12 +254,12 @@ def with_scopes(part: re.Match[str]) -> str:
 def downloaded(notebook: str, address: str = "") -> str:
     """A notebook as JSON without outputs: whoever downloads it makes their own.
 
-    Where the repository's address is known, its first cell installs mialib from there unless it is installed.
+    Where the repository's address is known, its first cell installs both packages from there unless they are installed.
     """
     content = json.loads(notebook)
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
-        fetch = f"%pip install --quiet git+{address}{commit()}"
-        source = f"try:\n    import mialib\nexcept ModuleNotFoundError:\n    {fetch}"
+        fetch = f"%pip install --quiet git+{address}{commit()} git+{address}{commit()}#subdirectory=book"
+        source = f"try:\n    import replication\nexcept ModuleNotFoundError:\n    {fetch}"
         install = {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source}
         content["cells"].insert(0, install)
     for cell in content["cells"]:
