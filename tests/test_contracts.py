@@ -78,7 +78,13 @@ def test_a_forbidden_import_is_caught(copy, module, line, offence):
 
 # --- tests keep to their wing ---
 
-WING_TESTED_IN = {"pipeline": "book", "studies": "book", "detectors": "core", "remote": "catalog", "reports": "commands"}
+WING_TESTED_IN = {
+    "pipeline": "book",
+    "studies": "book",
+    "detectors": "core",
+    "remote": "catalog",
+    "reports": "commands",
+}
 OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}
 
 

@@ -275,7 +275,9 @@ def test_the_picture_of_the_house_has_every_room():
         re.findall(r'<text class="(?:name|file)"[^>]*>(\w+)<', (ROOT / "book" / "figures" / "house.svg").read_text())
     )
     folders = {path.parent.name for path in (ROOT / "mialib").glob("*/__init__.py")}
-    assert drawn == {"mialib", "replication"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}
+    assert drawn == {"mialib", "replication"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {
+        "__init__"
+    }
 
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())

@@ -7,7 +7,7 @@
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
 A new kind is one file with a class that has what `Source` has, and its line in KINDS. Another package brings its class
-as an entry point of the group `mialib.catalog.sources`, by the kind's name ("api"); it takes the place of one that is here.
+as an entry point of the group `mialib.catalog.sources`, by the kind's name ("api"), in the place of one that is here.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mialib.benchmarks import Benchmark
+from mialib.catalog.lab import Lab
 from mialib.catalog.sources import source_of
 from replication.builders import synthetic
 from replication.builders.unseen import load_unseen, set_apart, unseen_texts
@@ -68,12 +69,12 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
 
 
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
-    from mialib.catalog import lab
-
     with pytest.raises(ValueError, match="lab/en-masked"):
         source_of("lab/en-masked").trained_on("lab/en-masked")
     asked = []
-    monkeypatch.setattr(lab, "trained_on", lambda recipe: asked.append(recipe.hidden_size) or (["text"], [1]))
+    monkeypatch.setattr(
+        Lab, "texts_and_times", lambda _, recipe: asked.append(recipe["hidden_size"]) or (["text"], [1])
+    )
     assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mialib import Scorer
+from mialib import Scorer, head_loss
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.lab import ROLES
 from mialib.shared.kept import Parts
@@ -269,7 +269,7 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     import torch
 
-    monkeypatch.setattr(training, "ROWS_AT_ONCE", {"cpu": 7})  # so that there are several chunks, the last one short
+    monkeypatch.setattr(head_loss, "ROWS_AT_ONCE", {"cpu": 7})  # so that there are several chunks, the last one short
     torch.manual_seed(0)
     hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(30, 6, dtype=torch.float64, requires_grad=True)
