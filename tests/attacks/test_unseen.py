@@ -71,11 +71,8 @@ def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_p
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     with pytest.raises(ValueError, match="lab/en-masked"):
         source_of("lab/en-masked").trained_on("lab/en-masked")
-    asked = []
-    monkeypatch.setattr(
-        Lab, "texts_and_times", lambda _, recipe: asked.append(recipe["hidden_size"]) or (["text"], [1])
-    )
-    assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
+    monkeypatch.setattr(Lab, "texts_and_times", lambda _, recipe: ([f"hidden size {recipe['hidden_size']}"], [1]))
+    assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["hidden size 128"]
 
 
 def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
