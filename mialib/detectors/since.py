@@ -7,14 +7,18 @@ from typing import Annotated
 
 import numpy as np
 
-from mialib.detectors.papers import K_GRID, SMALLEST_VARIANCE, first_occurrences
-from mialib.detectors.registry import TEMPERATURE, FloatArray, Percent, detector, lowest_mean
+from mialib.detectors.papers import K_GRID, first_occurrences, standardized
+from mialib.detectors.registry import TEMPERATURE, Percent, detector, lowest_mean
+from mialib.metrics import FloatArray
 from mialib.token_stats import TokenRow
 
 later = partial(detector, is_later=True)
+TEMPERED = "the pass at temperature 2"
 GAP_K_VARIANCE, GAP_K_WINDOW = 1e-8, 3  # nats^2 and tokens
 WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)  # tokens
 CAMIA_TOKENS, CAMIA_BINS = 200, 3
+RENYI_GRID = {"order": [1, np.inf], **K_GRID}
+CON_RECALL_GRID = {"gamma": [i / 10 for i in range(1, 11)]}
 
 
 @later("gap_k", "Gap-K%", "Kwak and Kim 2026", reads=("log_prob_var", "top_log_prob"), grid=K_GRID)
@@ -27,13 +31,7 @@ def gap_k(row: TokenRow, *, k: Percent = 20) -> float:
     return lowest_mean(_window_sums(z, GAP_K_WINDOW) / GAP_K_WINDOW if len(z) >= GAP_K_WINDOW else z, k)
 
 
-@later(
-    "max_renyi",
-    "MaxRényi-K%",
-    "Li et al. 2024",
-    reads=("entropy", "top_log_prob"),
-    grid={"order": [1, np.inf], **K_GRID},
-)
+@later("max_renyi", "MaxRényi-K%", "Li et al. 2024", reads=("entropy", "top_log_prob"), grid=RENYI_GRID)
 def max_renyi(
     row: TokenRow, *, order: Annotated[float, "of the entropy, 1 or infinity"] = np.inf, k: Percent = 10
 ) -> float:
@@ -52,20 +50,17 @@ def max_renyi_half(row: TokenRow, *, tempered: TokenRow, k: Percent = 10) -> flo
 
     There log p_2(x) = log p(x) / 2 - log sum_v p(v)^(1/2).
     """
-    _check_same_tokens(row, tempered, "the pass at temperature 2")
+    _check_same_tokens(row, tempered, TEMPERED)
     log_sum = row.log_prob.astype(np.float64) / TEMPERATURE - tempered.log_prob
     return lowest_mean(-2 * log_sum, k)
 
 
 # ACMIA's authors choose one of 51 temperatures by the labels of the judged texts; here it is fixed. All three are means
 # over a text's first occurrences of tokens.
-
-
 @later("acmia_ac", "ACMIA, AC", "Zade et al. 2025", reads=("token_ids",))
 def acmia_ac(row: TokenRow, *, tempered: TokenRow) -> float:
     """ACMIA's calibration: mean of log p - log p_2, p_2 being p at temperature 2."""
-    _check_same_tokens(row, tempered, "the pass at temperature 2")
-    return float((row.log_prob.astype(np.float64) - tempered.log_prob)[first_occurrences(row)].mean())
+    return float(_above(row, tempered, TEMPERED)[first_occurrences(row)].mean())
 
 
 @later("acmia_deriv", "ACMIA, DerivAC", "Zade et al. 2025", reads=("token_ids", "entropy"))
@@ -80,8 +75,7 @@ def acmia_deriv(row: TokenRow) -> float:
 @later("acmia_norm", "ACMIA, NormAC", "Zade et al. 2025", reads=("token_ids", "entropy", "log_prob_var"))
 def acmia_norm(row: TokenRow) -> float:
     """ACMIA's normalization: mean of (log p + H) / sigma at temperature 1, which are Min-K%++'s values."""
-    z = (row.log_prob.astype(np.float64) + row.entropy) / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE))
-    return float(z[first_occurrences(row)].mean())
+    return float(standardized(row)[first_occurrences(row)].mean())
 
 
 @later("polarized", "Polarized distance", "Ye et al. 2024")
@@ -97,10 +91,10 @@ def polarized(row: TokenRow) -> float:
 def wbc(row: TokenRow, *, reference: TokenRow) -> float:
     """WBC: the share of windows of tokens whose summed loss is larger under the reference, a mean over window lengths.
 
-    A window longer than the text is the text. ValueError where the reference has other tokens.
+    A window is at most the text. ValueError where the reference has other tokens.
     """
     lengths = np.minimum(WBC_WINDOWS, len(row.log_prob))
-    difference = _above_reference(row, reference)
+    difference = _above(row, reference, "the reference")
     return float(np.mean([(_window_sums(difference, n) > 0).mean() for n in lengths]))
 
 
@@ -111,7 +105,7 @@ def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
 
     ValueError where the reference has other tokens.
     """
-    difference = _above_reference(row, reference)[row.log_prob < row.top_log_prob]
+    difference = _above(row, reference, "the reference")[row.log_prob < row.top_log_prob]
     below = -difference[difference < 0].sum()
     return float(difference[difference > 0].sum() / below) if len(difference) >= 2 and below else 0.0
 
@@ -123,9 +117,7 @@ def recall(row: TokenRow, *, after_non_members: TokenRow) -> float:
     return _mean(after_non_members, n) / _mean(row, n)
 
 
-@later(
-    "con_recall", "Con-ReCall", "Wang et al. 2025", reads=("token_ids",), grid={"gamma": [i / 10 for i in range(1, 11)]}
-)
+@later("con_recall", "Con-ReCall", "Wang et al. 2025", reads=("token_ids",), grid=CON_RECALL_GRID)
 def con_recall(
     row: TokenRow,
     *,
@@ -135,14 +127,14 @@ def con_recall(
 ) -> float:
     """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p.
 
-    Of the tokens that all three have.
+    All are over the tokens that all three passes have.
     """
     n = min(_n_shared(row, after_non_members), _n_shared(row, after_members))
     return (_mean(after_non_members, n) - gamma * _mean(after_members, n)) / _mean(row, n)
 
 
 def _n_shared(row: TokenRow, after: TokenRow) -> int:
-    """How many first tokens a text has alone and after known texts; ValueError where they are others."""
+    """The number of first tokens that a text has alone and after known texts; ValueError where they differ."""
     n = min(len(row.log_prob), len(after.log_prob))
     if not np.array_equal(row.token_ids[:n], after.token_ids[:n]):
         raise ValueError("the pass after known texts is of other texts, or of another tokenizer")
@@ -165,17 +157,14 @@ def _check_same_tokens(row: TokenRow, other: TokenRow, what: str) -> None:
         raise ValueError(f"{what} reads other tokens; take one of the same texts, tokenizer and start token")
 
 
-def _above_reference(row: TokenRow, reference: TokenRow) -> FloatArray:
-    """log p of each token minus that under the reference, (n,) nats."""
-    _check_same_tokens(row, reference, "the reference")
-    return row.log_prob.astype(np.float64) - reference.log_prob
+def _above(row: TokenRow, other: TokenRow, what: str) -> FloatArray:
+    """log p of each token minus that in another pass, (n,) nats."""
+    _check_same_tokens(row, other, what)
+    return row.log_prob.astype(np.float64) - other.log_prob
 
 
-# --- CAMIA's signals of one pass, each of a text's first 200 tokens ---
-#
-# Its authors' code turns each signal to the side that its own labelled texts have; here the sides are fixed.
-
-
+# CAMIA's signals of one pass, each of a text's first 200 tokens. Its authors' code takes each signal's sign from labelled
+# texts; here the signs are fixed.
 @later("camia_above", "CAMIA, above", "Chang et al. 2025")
 def camia_above(row: TokenRow, *, cutoff: Annotated[float, "log p of a token that counts, nats"] = -1) -> float:
     """CAMIA's count above a cutoff: the share of tokens whose log p is at least `cutoff` nats."""
@@ -211,7 +200,7 @@ def camia_lz(row: TokenRow) -> float:
     """Minus CAMIA's Lempel-Ziv complexity: the phrases that the binned log p falls into, a token.
 
     log p is binned in hundredths of its range up to 0, and these in three equal parts. A phrase is the shortest run of
-    bins that has not been one before.
+    bins that is not an earlier phrase.
     """
     log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
     hundredths = np.digitize(log_prob, np.linspace(log_prob.min(), 0, 100), right=True)
