@@ -19,8 +19,6 @@ To read it, take the files of this folder in this order; they import nothing of 
 Names are imported on first use, so that `import mialib` and `mialib --help` load neither torch nor transformers.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

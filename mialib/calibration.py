@@ -4,8 +4,6 @@ All of it assumes that a text which is no member is *exchangeable* with the know
 rank among theirs, and all ranks are equally likely. Nothing is assumed of the scores' distribution.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All functions take labels of shape (N,), 1 for members and 0 for non-members, an
 ValueError for a label other than 0 or 1, a missing class, a score that is not finite, or lengths that differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,10 +5,10 @@ For a text with tokens x_1 ... x_n and start token x_0 the model reads x_0 ... x
     input      x_0  x_1  x_2  ...  x_(n-1)
     target     x_1  x_2  x_3  ...  x_n        -> n scored tokens, one statistics row each
 
-Texts are sorted by length and batched up to a token budget, longest first, while another thread tokenizes those that
-come next. Rows are padded on the right with no attention mask: a causal model's real positions cannot see what comes
-after them, and padded positions are dropped before the output head. The head runs over a chunk of positions at a time,
-so the (tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
+Batches are of texts of similar length, longest first, up to a token budget; another thread tokenizes the next texts.
+Rows are padded on the right with no attention mask: a causal model's real positions cannot see what comes after them,
+and padded positions are dropped before the output head. The head runs over a chunk of positions at a time, so the
+(tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from mialib.batches import PIECE_CHARACTERS, encode, encode_beginning, in_parts, right_padded, token_batches
 from mialib.models import LoadedModel, find_head, free_bytes, rope_borders
@@ -124,10 +125,8 @@ def one_pass_kernel() -> Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tens
         target = torch.zeros(1, dtype=torch.long, device="cuda")
         one_pass_statistics(torch.zeros(1, 1, device="cuda"), target)[0].item()  # waits, so that a failure shows here
     except Exception as error:  # no Triton, no C compiler or headers for it, a GPU or driver too old for it, ...
-        reason = (str(error).splitlines() or [""])[0]
-        logger.warning(
-            "token statistics take longer: their Triton kernel fails here (%s: %s)", type(error).__name__, reason
-        )
+        why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        logger.warning("token statistics take longer: their Triton kernel fails here (%s)", why)
         return None
     return one_pass_statistics
 
@@ -196,8 +195,6 @@ class Scorer:
         finite; where `after` takes more than half of the context; and for a temperature that is not positive. TypeError
         for `save` without a `found`, or with one that can be gone through only once.
         """
-        from tqdm import tqdm
-
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
         texts = check_texts(texts, "texts to score")
@@ -214,7 +211,7 @@ class Scorer:
         # disable=None shows a bar in a terminal only. A page or a log would keep each refresh as a line of its own.
         bar = tqdm(total=len(texts), unit="text", desc=printable(self.loaded.name), disable=None if progress else True)
         with self._turn, bar:
-            for some in in_parts(self._batches(texts, after, temperature, is_scored, bar.update)):
+            for some in in_parts(self._batches(texts, after, temperature, is_scored, bar)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True
                 keep = held.append if save is None or is_scored.all() else save  # the last part need not be saved
@@ -229,17 +226,9 @@ class Scorer:
         return stats
 
     def _batches(
-        self,
-        texts: Sequence[str],
-        after: str,
-        temperature: float,
-        is_scored: NDArray[np.bool_],
-        tick: Callable[[int], Any],
+        self, texts: Sequence[str], after: str, temperature: float, is_scored: NDArray[np.bool_], bar: tqdm
     ) -> Iterator[StatsPart]:
-        """The statistics of each batch in turn; calls `tick` with the number of texts done.
-
-        Batches are the same whatever `is_scored` (N,) says; one without a text left to score is skipped.
-        """
+        """The statistics of each batch in turn; one is skipped if all of it `is_scored` (N,), and else unchanged."""
         before = self.token_ids([after])[0] if after else []
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(
@@ -255,7 +244,7 @@ class Scorer:
                         self.check_finite(i, row, texts[i])
                     lost = [n_cut[at] for at in batch]
                     yield StatsPart(of_batch, TokenStats.from_rows(rows, n_cut=lost, provenance={}))
-                tick(len(batch))
+                bar.update(len(batch))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
         """What made the statistics of `texts`, to be stored with them."""
@@ -334,12 +323,8 @@ class Scorer:
         """Log how many texts and tokens did not fit into the context; `n_cut` (N,)."""
         if np.any(n_cut):
             logger.warning(
-                "%s: %d of %d texts are longer than its context of %d tokens; %d tokens at their ends are not scored",
-                self.loaded.name,
-                np.count_nonzero(n_cut),
-                len(n_cut),
-                self.loaded.max_tokens,
-                np.sum(n_cut),
+                f"{self.loaded.name}: {np.count_nonzero(n_cut)} of {len(n_cut)} texts are longer than its context of "
+                f"{self.loaded.max_tokens} tokens; {np.sum(n_cut)} tokens at their ends are not scored"
             )
 
     def check_finite(self, i: int, row: TokenRow, text: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mialib.plain import plain_indices, plain_numbers
 from mialib.store import atomic_path, readable
@@ -119,11 +119,7 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def from_rows(
-        cls,
-        rows: Sequence[TokenRow],
-        *,
-        n_cut: Sequence[int] | NDArray[np.integer] | None = None,
-        provenance: dict[str, Any],
+        cls, rows: Sequence[TokenRow], *, n_cut: ArrayLike | None = None, provenance: dict[str, Any]
     ) -> TokenStats:
         """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default."""
         columns: dict[str, NDArray[Any]] = {
@@ -159,7 +155,7 @@ class TokenStats(Sequence[TokenRow]):
             raise ValueError(f"text {texts[is_filled.argmin()]} was in a part, and is in none of them when read again")
         return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
-    def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:
+    def prefix(self, n_tokens: ArrayLike) -> TokenStats:
         """The statistics of each text's first `n_tokens[i]` tokens, (N,): a causal model has not seen what follows.
 
         ValueError where fewer than one are asked for, or more than are scored.
@@ -171,7 +167,7 @@ class TokenStats(Sequence[TokenRow]):
         rows = [TokenRow._make(column[:n] for column in row) for row, n in zip(self, wanted, strict=True)]
         return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})
 
-    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> TokenStats:
+    def take(self, indices: ArrayLike) -> TokenStats:
         """The statistics of the texts with these numbers, in this order, or of those that a mask of N values marks."""
         numbers, provenance = plain_indices(indices, len(self), "texts to take"), self.provenance | {"taken": True}
         return TokenStats.from_rows([self[i] for i in numbers], n_cut=self.n_cut[numbers], provenance=provenance)

@@ -1,7 +1,5 @@
 """The detectors of the four papers, and the baselines that they compare with."""
 
-from __future__ import annotations
-
 import zlib as zlib_library
 from collections.abc import Sequence
 from itertools import product

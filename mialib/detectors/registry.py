@@ -1,7 +1,5 @@
 """The registry of detectors, and what scores texts with one of them."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable
@@ -21,12 +19,13 @@ from mialib.store import hash_texts
 from mialib.text import check_texts
 from mialib.token_stats import TokenStats, check_known, same_or_unknown
 
+ScoreText = Callable[..., float]
 Percent = Annotated[float, "percent of the tokens"]  # a hyperparameter that several detectors have
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
 
+PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
 # What `detect` takes -> the argument by which the function of one text gets its own.
-AS_THEY_ARE = ("lowercase", "reference", "frequency", "neighbors", "tempered", "after_non_members", "after_members")
-INPUTS = {"texts": "text", **{need: need for need in AS_THEY_ARE}}
+INPUTS = {"texts": "text", **{need: need for need in (*PASSES, "frequency", "neighbors")}}
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Detector:
-    """A registered detector: its function of one text, what it needs, and its hyperparameters."""
+    """A registered detector."""
 
     name: str
     label: str  #: as the papers' tables print it
     source: str  #: who proposed it, and when
-    score_text: Callable[..., float]
+    score_text: ScoreText
     needs: tuple[str, ...]  #: keys of INPUTS
-    options: dict[str, Option]
+    options: dict[str, Option]  #: its hyperparameters
     reads: tuple[str, ...] = ()  #: columns of TokenRow, besides log_prob
     grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
     is_later: bool = False  #: than the four papers, whose tables do not have it
@@ -66,22 +65,14 @@ class Detector:
 DETECTORS: dict[str, Detector] = {}
 
 
-def detector(
-    name: str,
-    label: str,
-    source: str,
-    reads: tuple[str, ...] = (),
-    grid: Grid | None = None,
-    is_later: bool = False,
-    version: int = 1,
-) -> Callable[[Callable[..., float]], Callable[..., float]]:
-    """Register a function of one text under `name`; the other arguments are fields of `Detector`.
+def detector(name: str, label: str, source: str, **more: Any) -> Callable[[ScoreText], ScoreText]:
+    """Register a function of one text under `name`; `more` are further fields of `Detector`, from `reads` on.
 
     Its keyword arguments that INPUTS names are what it needs; each other one is a hyperparameter, whose annotation says
     what it means: `k: Annotated[float, "percent of the tokens"] = 20`.
     """
 
-    def register(score_text: Callable[..., float]) -> Callable[..., float]:
+    def register(score_text: ScoreText) -> ScoreText:
         need_of = {argument: need for need, argument in INPUTS.items()}
         hints = get_type_hints(score_text, include_extras=True)
         needs, options = [], {}
@@ -93,8 +84,7 @@ def detector(
             else:
                 form = f'{keyword.name}: Annotated[float, "..."]'
                 raise TypeError(f"say what {keyword.name} means, with its unit: `{form}`")
-        known = Detector(name, label, source, score_text, tuple(needs), options, reads, grid or {}, is_later, version)
-        DETECTORS[name] = known
+        DETECTORS[name] = Detector(name, label, source, score_text, tuple(needs), options, **more)
         return score_text
 
     return register
@@ -167,22 +157,22 @@ def _is_number(value: Any) -> bool:
 
 def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
     """What a detector needs of each text; ValueError where it is of another kind, of other texts, or not finite."""
+    own, other = stats.provenance, {}
     if need == "neighbors":
-        given, provenance = _check_neighbors(given), {}
+        given = _check_neighbors(given)
     elif need == "texts":
         given = check_texts(given, what)
-        provenance = {"texts": hash_texts(given)}
+        other = {"texts": hash_texts(given)}
     else:
         _check_pass(given, what)
-        provenance = given.provenance
+        other = given.provenance
     if len(given) != len(stats):
         raise ValueError(f"{what} holds {len(given)} texts, the statistics {len(stats)}")
-    lowercased = {"texts": stats.provenance.get("lowercased")} if need == "lowercase" else {}
-    if not same_or_unknown(stats.provenance | lowercased, provenance):
+    if not same_or_unknown(own | {"texts": own.get("lowercased" if need == "lowercase" else "texts")}, other):
         raise ValueError(f"{what} is of other texts than the statistics, or of the same in another order")
-    are_named = "model" in stats.provenance and "model" in provenance
-    if need == "tempered" and "model" in provenance and (found := provenance.get("temperature", 1)) != TEMPERATURE:
+    if need == "tempered" and "model" in other and (found := other.get("temperature", 1)) != TEMPERATURE:
         raise ValueError(f"{what}: a pass at temperature {TEMPERATURE:g} is needed, this one is at {found:g}")
+    are_named = "model" in own and "model" in other
     if need == "reference" and are_named and np.array_equal(stats.log_prob, given.log_prob):
         raise ValueError(f"{what} gives the model's own log-probs; give another model")
     return given
@@ -200,7 +190,7 @@ def _check_neighbors(neighbors: Any) -> FloatArray:
 
 
 def _check_pass(stats: Any, what: str) -> None:
-    """ValueError for what is no token statistics, and for a number in them that is not finite."""
+    """ValueError for what is not token statistics, and for a number in them that is not finite."""
     if not isinstance(stats, TokenStats):
         raise ValueError(f"{what}: TokenStats, which Scorer.score gives, are expected; got {type(stats).__name__}")
     stats.check_finite()
@@ -210,13 +200,12 @@ def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequ
     """The frequencies, unless they count another tokenizer's tokens than the statistics hold."""
     if not isinstance(frequency, TokenFrequency):
         raise ValueError(f"frequency: TokenFrequency, as of count_tokens, is expected; got {type(frequency).__name__}")
-    tokenizer = stats.provenance.get("tokenizer")
+    tokenizer, largest = stats.provenance.get("tokenizer"), stats.token_ids.max(initial=0)
     if tokenizer and frequency.tokenizer and tokenizer != frequency.tokenizer:
         raise ValueError(
             f"the frequencies count tokens of tokenizer {frequency.tokenizer} ({frequency.name}), "
             f"the statistics hold tokens of {tokenizer} ({stats.provenance.get('model')})"
         )
-    largest = int(stats.token_ids.max(initial=0))
     if largest >= len(frequency.counts):
         raise ValueError(
             f"token id {largest} of the statistics lies outside the vocabulary of "

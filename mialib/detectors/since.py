@@ -1,7 +1,5 @@
 """Detectors since the four papers, as in their authors' code; the sign is turned so that higher is a member."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 
@@ -163,7 +161,7 @@ def _above(row: TokenRow, other: TokenRow, what: str) -> FloatArray:
     return row.log_prob.astype(np.float64) - other.log_prob
 
 
-# CAMIA's signals of one pass, each of a text's first 200 tokens. Its authors' code takes each signal's sign from labelled
+# CAMIA's signals of one pass, each of a text's first 200 tokens. Its authors' code takes the sign of each from labelled
 # texts; here the signs are fixed.
 @later("camia_above", "CAMIA, above", "Chang et al. 2025")
 def camia_above(row: TokenRow, *, cutoff: Annotated[float, "log p of a token that counts, nats"] = -1) -> float:
