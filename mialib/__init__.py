@@ -2,19 +2,13 @@
 
 To read it, take the files of this folder in this order; they import nothing of its folders.
 
-    store, plain, versions    files, all or nothing, and the hashes in their names; what callers give, as arrays; what
-                              is raised by hand when numbers change
+    store, plain, versions    files and the hashes in their names; what callers give, as arrays; versions of numbers
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to four numbers a token
     frequency, detectors      from these numbers to a score a text; higher = more likely a member
     metrics, calibration      how well scores separate, and what a score decides
     model_selection, blind    hyperparameters chosen on other texts; how far the texts alone separate
-
-    lab/        models whose training set is known        passes/    from names to stored passes
-    catalog/    what a name means                         builders/  benchmarks of today
-    attacks/    neighbors, the probe, synthetic texts     book/, commands/  what pages and the command line need
-    shared/     what these folders share
 
 Names are imported on first use, so that `import mialib` and `mialib --help` load neither torch nor transformers.
 """

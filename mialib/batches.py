@@ -26,8 +26,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
 def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: int) -> tuple[list[int], int]:
     """The first `n_tokens` ids of a text of any length, and how many it has in all.
 
-    A tokenizer takes some 170 bytes a character, so the text is tokenized in pieces. A border between pieces may cut a
-    token in two, so the characters around it are counted again.
+    Tokenizing takes some 170 bytes a character, so it is done in pieces. A border between pieces may cut a token in
+    two, so the characters around it are counted again.
     """
     size = PIECE_CHARACTERS
     while len(beginning := encode(tokenizer, [text[:size]])[0]) < n_tokens + SEAM_CHARACTERS and size < len(text):

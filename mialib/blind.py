@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.model_selection import Indices, stratified_split
@@ -51,13 +52,12 @@ class Baseline:
 
 
 def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
-    """Counts of each word and each pair of words; of characters in Chinese, which puts no space between words."""
-    from scipy.sparse import csr_matrix
+    """Counts of each word and each pair of words; in Chinese, which has no spaces, of characters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(ngram_range=(1, 2), analyzer="char" if language == "zh" else "word")
     if not any(map(counter.build_analyzer(), texts)):  # no words at all are an error to CountVectorizer
-        return csr_matrix((len(texts), 0))
+        return scipy.sparse.csr_matrix((len(texts), 0))
     return counter.fit_transform(texts).tocsr()
 
 
@@ -141,15 +141,13 @@ def blind_scores(
     n_folds: int = N_FOLDS,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Score N texts by what they say alone, without the model, (N,); higher = more likely a member.
+    """Score N texts without the model, (N,); higher = more likely a member.
 
     `kind` is a key of BLIND, `labels` (N,) are 1 for members. Texts of one group, (N,), share a fold: the snippets of a
-    document, or equal texts where no groups are given. Each fold's scores are shifted and scaled (`_aligned`), since
-    each classifier has a level and a scale of its own, which would put chance below an AUC of 0.5. All are 0 where no
-    two texts share an n-gram. ValueError for an unknown kind and for lists of unequal length; TooFewTexts, which is one
-    too, for fewer texts (groups) of a class than folds.
+    document, or equal texts where no groups are given. All scores are 0 where no two texts share an n-gram. ValueError
+    for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts (groups) of a
+    class than folds.
     """
-    import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
     from threadpoolctl import threadpool_limits
 
@@ -157,7 +155,7 @@ def blind_scores(
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
     if groups is None:
-        groups = pd.factorize(np.array(texts, object), sort=True)[0]
+        groups = np.unique(np.array(texts, object), return_inverse=True)[1]
     groups = np.array(plain_list(groups, "groups"))
     if not len(texts) == len(labels) == len(groups):
         raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
@@ -165,8 +163,7 @@ def blind_scores(
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
     features = BLIND[kind].features(texts, language)
-    scores = np.empty(len(labels))
-    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    scores, folds = np.empty(len(labels)), StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
         for fitted, held_out in folds.split(features, labels, groups):
             of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
@@ -177,8 +174,8 @@ def blind_scores(
 def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
     """A fold's scores, centred at the midpoint of its two class means and scaled to unit root mean square.
 
-    The mean would depend on the fold's share of members, which one long document can change. A fold of one class has
-    its mean at 0.
+    Each fold's classifier has a level and a scale of its own, which would put chance below an AUC of 0.5. The mean of
+    all would depend on the fold's share of members. A fold of one class has its mean at 0.
     """
     if np.ptp(scores) <= 1e-12 * max(1.0, np.abs(scores).max()):  # all alike, but for rounding
         return np.zeros(len(scores))
@@ -220,10 +217,10 @@ def held_out_scores(
 
     Equal texts are in one half. No judged text was fitted on, so an interval of these scores needs no widening.
     """
-    import pandas as pd
     from threadpoolctl import threadpool_limits
 
-    labels, groups = np.asarray(labels), pd.factorize(np.array(texts, object))[0]
+    number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    labels, groups = np.asarray(labels), np.array([number[text] for text in texts])
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
     with threadpool_limits(1):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from mialib.metrics import FloatArray, Interval, check_level, clopper_pearson, threshold_at_fpr
@@ -23,10 +24,9 @@ FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it
 def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     """How often a known non-member would score as high, (N,): (1 + how many of the n do) / (n + 1).
 
-    The text counts as one of them, so no p-value is 0, and among non-members like the known ones at most a share p has
-    a p-value of p or less (Phipson and Smyth 2010). These are conformal p-values: that share is over the draw of the
-    known non-members too, and p-values that rest on the same ones are not independent (Bates et al. 2023). ValueError
-    for a score that is not finite, scores that are no list, and no known non-member.
+    The text counts as one of them, so no p-value is 0, and of non-members like the known ones at most a share p has a
+    p-value of p or less (Phipson and Smyth 2010). That share is over the draw of the known non-members too, and the
+    p-values are not independent (Bates et al. 2023). ValueError for scores that are no list of finite numbers.
     """
     scores, known = check_scores(scores, "scores"), np.sort(check_scores(non_member_scores, KNOWN, at_least=1))
     n_as_high = len(known) - np.searchsorted(known, scores, side="left")
@@ -56,14 +56,12 @@ def decide(
     """The lowest threshold for a target FPR (a fraction), from known non-members' scores (n,), and what FPR it has.
 
     *On average* (the default) k = floor(fpr (n + 1)) - 1 of the n may lie above it: exactly the scores with a p-value
-    of at most `fpr`. Whatever the scores' distribution, without ties the true FPR is Beta(k + 1, n - k): its mean,
+    of at most `fpr`. Without ties the true FPR is Beta(k + 1, n - k), whatever the scores' distribution: its mean,
     (k + 1) / (n + 1), is at most `fpr`, and in up to nearly half of all samples of non-members it is larger. *With
     confidence* (`is_confident`) k is the largest number for which even the upper end of the interval is at most `fpr`.
 
     The interval is Clopper and Pearson's (1934), though the same n scores chose the threshold: its upper end, for k of
-    n, is the quantile of that Beta, and its lower end, of Beta(k, n - k + 1), errs on the safe side. Where scores tie,
-    fewer than k may lie above; the lower end is then for the number that does.
-
+    n, is the quantile of that Beta, and its lower end, for the number that do lie above, errs on the safe side.
     ValueError for an FPR outside (0, 1), a score that is not finite, and too few known non-members, saying how many are
     needed.
     """
@@ -87,10 +85,10 @@ def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level
     n_allowed = math.floor(fpr * (n_known + 1) + 1e-9) - 1  # the tolerance keeps 0.29 * 100 from rounding down to 28
     if not is_confident:
         return n_allowed
-    from scipy.stats import beta
-
     k = np.arange(n_allowed + 1)
-    return max(0, int(np.searchsorted(beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1)
+    return max(
+        0, int(np.searchsorted(scipy.stats.beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1
+    )
 
 
 def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:
@@ -119,23 +117,20 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     """One p-value of a set of m texts, (m,) against (n,): do they score higher than known non-members?
 
     The one-sided rank-sum test (Mann and Whitney 1947), valid where a set without members is exchangeable with the
-    known non-members: all orders of the m + n scores are equally likely. Texts that are alike, as one author's are, are
-    not exchangeable: give means of groups (`group_means`) of both. The texts' conformal p-values must not be combined
-    as if they were independent (Fisher's method): where the n known ones happen to score low, all m are small together
-    (Bates et al. 2023).
+    known non-members. Texts of one author are alike and not exchangeable: give means of groups (`group_means`) of both.
+    Their conformal p-values must not be combined as if they were independent (Fisher's method): where the n known ones
+    happen to score low, all m are small together (Bates et al. 2023).
 
     Scores that tie share their mean rank. Where one side has at most `FEW` texts all divisions of the ranks count, else
-    the normal approximation, with the variance of the tied ranks. That fails where most scores are equal: then, and
-    where there are ties and too many texts to count all divisions, `DIVISIONS` random ones are drawn, always the same,
-    and no p-value is below 1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
+    the normal approximation. That fails where most scores are equal: then, and where there are ties and too many texts
+    to count all divisions, `DIVISIONS` random ones are drawn, always the same, and no p-value is below
+    1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
     """
-    from scipy.stats import mannwhitneyu, rankdata
-
     scores = check_scores(scores, "the scores of a set", at_least=1)
     known = check_scores(non_member_scores, KNOWN, at_least=1)
     if len(scores) == 1:
         return float(p_values(scores, known)[0])
-    ranks = rankdata(np.concatenate([scores, known]))
+    ranks = scipy.stats.rankdata(np.concatenate([scores, known]))
     of_set, of_known = ranks[: len(scores)], ranks[len(scores) :]
     values, n_equal = np.unique(ranks, return_counts=True)
     if len(values) == 1:  # all scores are equal
@@ -149,7 +144,7 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
         draws = np.random.default_rng(0).multivariate_hypergeometric(n_equal, len(scores), DIVISIONS, "marginals")
         return float((1 + (draws @ values >= of_set.sum() - 1e-6).sum()) / (DIVISIONS + 1))
     method = "exact" if is_small else "asymptotic"
-    return float(mannwhitneyu(scores, known, alternative="greater", method=method).pvalue)
+    return float(scipy.stats.mannwhitneyu(scores, known, alternative="greater", method=method).pvalue)
 
 
 def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
@@ -165,8 +160,7 @@ def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
     """One p-value against the claim that a set was trained on: do its texts score lower than known members like it?
 
-    `set_p_value` of the negated scores, with known members in the place of non-members. A large p-value is no evidence
-    of use.
+    `set_p_value` of the negated scores, against known members. A large p-value is no evidence of use.
     """
     return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
 

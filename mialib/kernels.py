@@ -1,8 +1,7 @@
 """The four numbers of each row of logits in one pass over them: a Triton kernel for GPUs.
 
-`mialib.scoring.row_statistics` says what the numbers are and runs anywhere, but goes over the logits some fifteen
-times. Here one program reads a row, each logit once. Each of its lanes keeps four float32 numbers of the logits z that
-it has read:
+`mialib.scoring.row_statistics` defines the numbers and runs anywhere, but reads the logits some fifteen times. Here one
+program reads a row, each logit once. Each of its lanes keeps four float32 numbers of the logits z that it has read:
 
     m = max z,    s_j = sum (z - m)^j e^(z - m)  for j = 0, 1, 2
 

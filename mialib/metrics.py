@@ -11,6 +11,7 @@ from math import comb, sqrt
 from typing import Any
 
 import numpy as np
+import scipy  # which loads stats, optimize and special when they are first used
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.plain import plain_array
@@ -20,7 +21,7 @@ BySeed = Sequence[ArrayLike]  # scores of the same texts by models of several tr
 Runs = list[tuple[FloatArray, FloatArray]]  # of each seed, both sides' checked scores, (folds, N) each
 
 RESAMPLES = 2000
-FEW = 5  # misplaced texts, below which they say little of an AUC's variance
+FEW = 5  # misplaced texts: with no more than a few of them DeLong's variance is poorly known
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,13 @@ def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, Floa
 
 
 def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """For each member the share of non-members below it, for each non-member the share of members above it.
+    """For each member (..., m) the share of non-members below it, for each non-member (..., n) of members above it.
 
-    Scores and shares are (..., m) and (..., n). Ties count one half. These are DeLong's structural components, here by
-    midranks (Sun and Xu 2014, Eq. 4-5).
+    Ties count one half. DeLong's structural components, by midranks (Sun and Xu 2014, Eq. 4-5).
     """
-    from scipy.stats import rankdata
-
     m, n = members.shape[-1], non_members.shape[-1]
-    ranks = rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
-    of_members, of_non_members = (rankdata(scores, axis=-1) for scores in (members, non_members))
+    ranks = scipy.stats.rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
+    of_members, of_non_members = (scipy.stats.rankdata(scores, axis=-1) for scores in (members, non_members))
     return (ranks[..., :m] - of_members) / n, 1 - (ranks[..., m:] - of_non_members) / m
 
 
@@ -85,8 +83,6 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     """The AUC of each row of scores, (R, N) -> (R,): what `auc` gives, for a whole grid at once."""
-    from scipy.stats import rankdata
-
     labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
     if scores.ndim != 2 or not len(scores):
         raise ValueError(f"one row of scores or more is needed, got scores of shape {scores.shape}")
@@ -95,7 +91,7 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
         row, i = np.argwhere(~np.isfinite(scores))[0]
         raise ValueError(f"score {scores[row, i]} of text {i} in row {row} is not finite")
     m, n = len(members), len(non_members)
-    of_members = rankdata(scores, axis=1)[:, labels == 1].sum(axis=1)
+    of_members = scipy.stats.rankdata(scores, axis=1)[:, labels == 1].sum(axis=1)
     return (of_members - m * (m + 1) / 2) / (m * n)
 
 
@@ -103,13 +99,9 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     """AUC with a score interval (Newcombe 2006): its ends lie t standard errors *of their own* from the estimate.
 
     At the estimate the variance is DeLong's (1988), elsewhere it changes as `_exponential_variance` does. Few misplaced
-    texts make DeLong's too small: below the exponential variance it is drawn towards that, as if `FEW` further
-    misplaced texts had shown it. The t quantile has the degrees of freedom of the smaller class. `mialib coverage`
-    simulates how often the interval holds the true AUC.
+    texts make DeLong's too small: one below the exponential is drawn towards it, as if `FEW` further misplaced texts
+    had shown that. The t quantile has the degrees of freedom of the smaller class.
     """
-    from scipy.optimize import brentq
-    from scipy.special import stdtrit
-
     check_level(level)
     placed = placements(*split_scores(labels, scores))
     estimate, (m, n) = float(placed[0].mean()), map(len, placed)
@@ -119,12 +111,13 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     if n_misplaced:
         ratio = sum(map(_variance, placed)) / _exponential_variance(estimate, m, n)
         ratio = max(ratio, (n_misplaced * ratio + FEW) / (n_misplaced + FEW))
-    reach = stdtrit(min(m, n) - 1, (1 + level) / 2) * sqrt(ratio)
+    reach = scipy.special.stdtrit(min(m, n) - 1, (1 + level) / 2) * sqrt(ratio)
+
+    def too_low(end: float, of: float) -> float:
+        return of - end - reach * sqrt(_exponential_variance(end, m, n))
 
     def lower_end(of: float) -> float:
-        if of <= 1e-9:
-            return 0.0
-        return float(brentq(lambda end: of - end - reach * sqrt(_exponential_variance(end, m, n)), 0, of - 1e-12))
+        return float(scipy.optimize.brentq(too_low, 0, of - 1e-12, args=(of,))) if of > 1e-9 else 0.0
 
     return Interval(estimate, lower_end(estimate), 1 - lower_end(1 - estimate), level)
 
@@ -156,11 +149,10 @@ def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed
 
     `scores_a[s]` and `scores_b[s]` are the scores of the same texts under models of seed s, (N,); or (F, N), where
     hyperparameters were chosen on each of F folds of the texts in turn, NaN for the fold's own texts. Three variances
-    are added: DeLong's over texts, of the placements averaged over seeds and folds; that between the seeds'
-    differences; and that between the folds' (0 for a single seed or fold). The t quantile has Satterthwaite's degrees
-    of freedom, since few seeds or folds estimate a variance poorly. Where every text agrees (one class wholly above the
-    other against chance) all three are 0; the interval then reaches as far towards 0 as `auc_interval`'s does, and the
-    p-value is the smallest that so many texts can give.
+    are added: DeLong's over texts, of the placements averaged over seeds and folds, that between the seeds'
+    differences, and that between the folds'. The t quantile has Satterthwaite's degrees of freedom, since few seeds or
+    folds estimate a variance poorly. Where one class is wholly above the other throughout, all three are 0; the
+    interval then reaches as far towards 0 as so few texts allow, and the p-value is the smallest that they can give.
     """
     check_level(level)
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
@@ -175,10 +167,13 @@ def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed
 def _over_runs(
     by_run: FloatArray, of_texts: float, labels: NDArray[Any], runs: Runs, are_certain: bool, level: float
 ) -> Comparison:
-    """The mean of differences (seeds, folds), with its variance over texts; `are_certain`: each side of each run is."""
+    """The mean of differences (seeds, folds); `of_texts` is its variance over texts.
+
+    `are_certain`: in each run one class is wholly above the other, so an exact 0 may be an accident of few texts.
+    """
     difference, n_texts = float(by_run.mean()), _sizes(labels)
     if not difference and are_certain and not all(np.array_equal(a, b, equal_nan=True) for a, b in runs):
-        reach = certain_within(min(n_texts), level)  # two certainties that so few texts cannot give
+        reach = certain_within(min(n_texts), level)
         return Comparison(Interval(0.0, -reach, reach, level), 1.0)
     parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
     return compared(difference, of_texts, parts, n_texts, level)
@@ -189,11 +184,9 @@ def compared(
 ) -> Comparison:
     """A difference with its t interval and p-value, as `compare_auc_over_seeds` describes them.
 
-    `of_texts` is the variance over texts, `parts` are the further variances of the mean and the number of seeds (say)
-    that each rests on, `n_texts` the numbers of members and non-members.
+    `of_texts` is the variance over texts, `parts` are further variances of the mean, each with the number that it rests
+    on (of seeds, say), `n_texts` the numbers of members and non-members.
     """
-    from scipy.stats import t
-
     variance = of_texts + sum(part for part, _ in parts)
     spread = sum(part**2 / (n - 1) for part, n in parts)
     freedom, error = (variance**2 / spread if spread else np.inf), float(np.sqrt(variance))
@@ -201,8 +194,8 @@ def compared(
         ends = sorted([difference, difference - np.sign(difference) * certain_within(min(n_texts), level)])
         smallest = 2 / comb(sum(n_texts), n_texts[0])
         return Comparison(Interval(difference, float(ends[0]), float(ends[1]), level), float(smallest))
-    half = t.ppf((1 + level) / 2, freedom) * error
-    p_value = float(2 * t.sf(abs(difference) / error if error else 0.0, freedom))
+    half = scipy.stats.t.ppf((1 + level) / 2, freedom) * error
+    p_value = float(2 * scipy.stats.t.sf(abs(difference) / error if error else 0.0, freedom))
     return Comparison(Interval(difference, difference - half, difference + half, level), p_value)
 
 
@@ -284,16 +277,14 @@ def tpr_at_fpr_interval(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05,
 
     The members' part is Clopper and Pearson's (1934) at the threshold. The non-members' part is the TPR at two of their
     scores, which enclose the true threshold whatever the distribution: of n non-members a binomial number lies above
-    it. On each side the two distances from the estimate are squared and added (Zou and Donner 2008). Where n is small
-    the threshold may lie above all n, and the lower end is 0. ValueError for fewer than `non_members_needed`.
+    it, all n perhaps if n is small. On each side the two distances from the estimate are squared and added (Zou and
+    Donner 2008). ValueError for fewer than `non_members_needed`.
     """
-    from scipy.special import bdtr
-
     members, non_members = split_scores(labels, scores)
     m, n, estimate = len(members), len(non_members), tpr_at_fpr(labels, scores, fpr)
     _check_enough(n, fpr)
     drawn = clopper_pearson(round(estimate * m), m, level)
-    fewest, most = np.searchsorted(bdtr(np.arange(n), n, fpr), [(1 - level) / 2, (1 + level) / 2])
+    fewest, most = np.searchsorted(scipy.special.bdtr(np.arange(n), n, fpr), [(1 - level) / 2, (1 + level) / 2])
     ordered = np.concatenate([[-np.inf], np.sort(non_members), [np.inf]])
     lowest, highest = ((members > ordered[at]).mean() for at in (n + 1 - fewest, n - most))
     down, up = np.hypot(estimate - drawn.low, estimate - lowest), np.hypot(drawn.high - estimate, highest - estimate)
@@ -351,8 +342,6 @@ def _resampled_tprs(labels: NDArray[Any], runs: Runs, fpr: float, n_resamples: i
 @lru_cache(maxsize=4096)
 def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
     """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""
-    from scipy.stats import binomtest
-
     check_level(level)
-    interval = binomtest(n_found, n).proportion_ci(level, method="exact")
+    interval = scipy.stats.binomtest(n_found, n).proportion_ci(level, method="exact")
     return Interval(n_found / n, float(interval.low), float(interval.high), level)

@@ -61,7 +61,7 @@ class LoadedModel:
 
 
 def rope_borders(config: PreTrainedConfig) -> tuple[int, ...]:
-    """Numbers of tokens beyond which a model reads texts differently, which must not share a batch with shorter ones.
+    """Numbers of tokens beyond which texts are read differently: texts on both sides must not share a batch.
 
     LongRoPE (Phi-3) turns all positions of a *batch* by other angles where its longest text is longer than
     `original_max_position_embeddings`.

@@ -53,8 +53,8 @@ def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> Statistics:
 
     `logits` is (R, V) float32, `targets` (R,) int64. Returns four (R,) float32 tensors in nats, nats, nats^2 and nats.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
-    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift keeps H a sum of two non-negative terms and Var
-    exact where one token has nearly all the mass.
+    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift makes H a sum of two non-negative terms and keeps
+    Var exact where one token has nearly all the mass.
     """
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
@@ -228,7 +228,7 @@ class Scorer:
     def _batches(
         self, texts: Sequence[str], after: str, temperature: float, is_scored: NDArray[np.bool_], bar: tqdm
     ) -> Iterator[StatsPart]:
-        """The statistics of each batch in turn; one is skipped if all of it `is_scored` (N,), and else unchanged."""
+        """The statistics of each batch in turn; a batch whose texts all are `is_scored`, (N,), is skipped."""
         before = self.token_ids([after])[0] if after else []
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(

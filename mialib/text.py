@@ -68,7 +68,7 @@ def language_of(texts: Sequence[str]) -> str:
 
 def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
     """Where each word of the text begins and ends."""
-    return iter(_chinese_spans(text)) if language == "zh" else (m.span() for m in re.finditer(r"\S+", text))
+    return iter(_chinese_spans(text)) if language == "zh" else (word.span() for word in re.finditer(r"\S+", text))
 
 
 @lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
@@ -90,7 +90,7 @@ def count_words(text: str, language: str = "en") -> int:
 
 
 def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
-    """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
+    """The text's first `n_words` words with the white space before and between them; all of a shorter text."""
     _check_n_words(n_words, "cut to")
     _, end = next(islice(word_spans(text, language), n_words - 1, None), (0, len(text)))
     return text[:end]

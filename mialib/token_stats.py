@@ -126,7 +126,7 @@ class TokenStats(Sequence[TokenRow]):
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
             for name, dtype in COLUMNS.items()
         }
-        offsets = np.concatenate([[0], np.cumsum([len(row.log_prob) for row in rows])]).astype(np.int64)
+        offsets = np.cumsum([0, *(len(row.log_prob) for row in rows)])
         cut = np.zeros(len(rows), np.int32) if n_cut is None else np.asarray(n_cut, np.int32)
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
 
@@ -177,11 +177,9 @@ class TokenStats(Sequence[TokenRow]):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        offsets = pa.array(self.offsets, pa.int64())
-        columns = {name: pa.LargeListArray.from_arrays(offsets, pa.array(getattr(self, name))) for name in COLUMNS}
-        header = {"format": max(FORMATS), "provenance": self.provenance}
-        table = pa.table(columns | {"n_cut": pa.array(self.n_cut)})
-        table = table.replace_schema_metadata({"mialib": json.dumps(header, ensure_ascii=False)})
+        columns = {name: pa.LargeListArray.from_arrays(self.offsets, getattr(self, name)) for name in COLUMNS}
+        header = json.dumps({"format": max(FORMATS), "provenance": self.provenance}, ensure_ascii=False)
+        table = pa.table(columns | {"n_cut": self.n_cut}).replace_schema_metadata({"mialib": header})
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 

@@ -72,7 +72,7 @@ def calibrated(row: TokenRow, frequency: FloatArray) -> FloatArray:
 
 
 def first_occurrences(row: TokenRow) -> NDArray[np.int64]:
-    """Where each token of a text occurs first: those that DC-PDD averages (Eq. 8)."""
+    """Where each token of a text occurs first; DC-PDD averages over these (Eq. 8)."""
     return np.unique(row.token_ids, return_index=True)[1]
 
 

@@ -16,6 +16,7 @@ GAP_K_VARIANCE, GAP_K_WINDOW = 1e-8, 3  # nats^2 and tokens
 WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)  # tokens
 CAMIA_TOKENS, CAMIA_BINS = 200, 3
 RENYI_GRID = {"order": [1, np.inf], **K_GRID}
+Gamma = Annotated[float, "weight of the pass after members"]
 CON_RECALL_GRID = {"gamma": [i / 10 for i in range(1, 11)]}
 
 
@@ -111,41 +112,31 @@ def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
 @later("recall", "ReCaLL", "Xie et al. 2024", reads=("token_ids",))
 def recall(row: TokenRow, *, after_non_members: TokenRow) -> float:
     """ReCaLL: mean log p after known non-members over mean log p, of the tokens that both have."""
-    n = _n_shared(row, after_non_members)
-    return _mean(after_non_members, n) / _mean(row, n)
+    alone, after = _shared(row, after_non_members)
+    return after / alone
 
 
 @later("con_recall", "Con-ReCall", "Wang et al. 2025", reads=("token_ids",), grid=CON_RECALL_GRID)
-def con_recall(
-    row: TokenRow,
-    *,
-    after_non_members: TokenRow,
-    after_members: TokenRow,
-    gamma: Annotated[float, "weight of the pass after members"] = 1,
-) -> float:
+def con_recall(row: TokenRow, *, after_non_members: TokenRow, after_members: TokenRow, gamma: Gamma = 1) -> float:
     """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p.
 
     All are over the tokens that all three passes have.
     """
-    n = min(_n_shared(row, after_non_members), _n_shared(row, after_members))
-    return (_mean(after_non_members, n) - gamma * _mean(after_members, n)) / _mean(row, n)
+    alone, after_others, after_own = _shared(row, after_non_members, after_members)
+    return (after_others - gamma * after_own) / alone
 
 
-def _n_shared(row: TokenRow, after: TokenRow) -> int:
-    """The number of first tokens that a text has alone and after known texts; ValueError where they differ."""
-    n = min(len(row.log_prob), len(after.log_prob))
-    if not np.array_equal(row.token_ids[:n], after.token_ids[:n]):
-        raise ValueError("the pass after known texts is of other texts, or of another tokenizer")
-    return n
-
-
-def _mean(row: TokenRow, n: int) -> np.float64:
-    """Mean log p of the first n tokens, nats."""
-    return row.log_prob[:n].mean(dtype=np.float64)
+def _shared(row: TokenRow, *others: TokenRow) -> list[np.float64]:
+    """Mean log p, nats, of a text alone and after other texts, over the first tokens that all passes have."""
+    for other in others:
+        if not np.array_equal(row.token_ids[: len(other.token_ids)], other.token_ids[: len(row.token_ids)]):
+            raise ValueError("the pass after known texts is of other texts, or of another tokenizer")
+    n = min(len(of.log_prob) for of in (row, *others))
+    return [of.log_prob[:n].mean(dtype=np.float64) for of in (row, *others)]
 
 
 def _window_sums(values: FloatArray, window: int) -> FloatArray:
-    """Sums of each `window` neighbouring values, (n - window + 1,)."""
+    """Sums of `window` neighbouring values, (n - window + 1,)."""
     return np.convolve(values, np.ones(window), "valid")
 
 
