@@ -16,26 +16,19 @@ Names are imported on first use, so that `import mialib` and `mialib --help` loa
 from importlib import import_module
 from typing import Any
 
-HOME_OF = {
-    "Benchmark": "benchmarks",
-    "load_benchmark": "catalog.benchmarks",
-    "Scorer": "catalog.models",
-    "TokenStats": "token_stats",
-    "TokenFrequency": "frequency",
-    "count_tokens": "frequency",
-    "DETECTORS": "detectors",
-    "detect": "detectors",
-    "surp_grid": "detectors",
-    "auc": "metrics",
-    "auc_interval": "metrics",
-    "compare_auc": "metrics",
-    "roc": "metrics",
-    "tpr_at_fpr": "metrics",
-    "tpr_at_fpr_interval": "metrics",
-    "blind_scores": "blind",
-    "make_neighbors": "attacks.neighbors",
-    "probe_scores": "attacks.probe",
+NAMES_OF = {
+    "attacks.neighbors": ["make_neighbors"],
+    "attacks.probe": ["probe_scores"],
+    "benchmarks": ["Benchmark"],
+    "blind": ["blind_scores"],
+    "catalog.benchmarks": ["load_benchmark"],
+    "catalog.models": ["Scorer"],
+    "detectors": ["DETECTORS", "detect", "surp_grid"],
+    "frequency": ["TokenFrequency", "count_tokens"],
+    "metrics": ["auc", "auc_interval", "compare_auc", "roc", "tpr_at_fpr", "tpr_at_fpr_interval"],
+    "token_stats": ["TokenStats"],
 }
+HOME_OF = {name: home for home, names in NAMES_OF.items() for name in names}
 __all__ = sorted(HOME_OF)
 
 

@@ -1,12 +1,10 @@
 """Benchmarks: texts with known membership, checked once where they enter. `mialib.load_benchmark` loads one."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,7 @@ PARTS = ("head", "middle", "tail")  # of a long document
 class Benchmark:
     """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
 
-    Raises ValueError, naming the text, for an empty text, a label other than 0 or 1, a single class,
-    or one whole text that carries both labels.
+    ValueError, naming the text, for an empty text, another label, a single class, or a whole text with both labels.
     """
 
     name: str
@@ -77,12 +74,12 @@ class Benchmark:
         members, non_members = (set(document[self.labels == label].tolist()) for label in (1, 0))
         return None if members & non_members or min(len(members), len(non_members)) < 2 else document
 
-    def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Benchmark:
+    def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Self:
         """The texts with these numbers, in this order, or those that a mask marks, as a benchmark of another name."""
         indices = plain_indices(indices, len(self), "texts to take")
         return self._with_texts(indices, [self.texts[i] for i in indices], name=name)
 
-    def _with_texts(self, numbers: NDArray[np.int64], texts: Sequence[str], **changed: Any) -> Benchmark:
+    def _with_texts(self, numbers: NDArray[np.int64], texts: Sequence[str], **changed: Any) -> Self:
         """A benchmark of texts that are (parts of) the texts with these numbers, and share what is known of them."""
         of_texts = {"domains": self.domains, "sources": self.sources, "times": self.times}
         taken = {what: tuple(values[i] for i in numbers) for what, values in of_texts.items() if values}
@@ -90,7 +87,7 @@ class Benchmark:
         known = {"texts": tuple(texts), "labels": self.labels[numbers], "validation": validation, **taken}
         return replace(self, **known | changed)
 
-    def snippets(self, n_words: int, part: str = "all") -> Benchmark:
+    def snippets(self, n_words: int, part: str = "all") -> Self:
         """The texts' consecutive snippets of `n_words` words, each with its text's label; `document` tells them apart.
 
         `part` is a place in each text (Dolma-Book, SURP, Section 5.1): the head is its first snippet, the middle number
@@ -102,7 +99,7 @@ class Benchmark:
         sources = tuple(f"text {i}" for i in document)
         return self._with_texts(document, list(chain(*split)), name=name, n_words=n_words, sources=sources)
 
-    def cut(self, n_words: int) -> Benchmark:
+    def cut(self, n_words: int) -> Self:
         """Each text cut to its first `n_words` words; texts that are shorter stay and are counted in a warning."""
         cuts = tuple(cut_to_words(text, n_words, self.language) for text in self.texts)
         uncut = [text for text, cut in zip(self.texts, cuts, strict=True) if cut == text]

@@ -1,10 +1,7 @@
 """Blind baselines: how well the texts alone separate members from non-members, without the model.
 
-Where this works, members and non-members are two kinds of text, and a detector's AUC on them says little about
-membership (Das, Zhang and Tramer 2024; Duan et al. 2024).
-
-Each text is scored by a classifier that was fitted on the other folds, its hyperparameters chosen by an inner
-cross-validation on those folds, so nothing is fitted on what is scored.
+Where they do, a detector's AUC says little about membership (Das, Zhang and Tramer 2024; Duan et al. 2024). Each text
+is scored by a classifier fitted on the other folds, its hyperparameters chosen by an inner cross-validation on them.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from mialib.model_selection import Indices, stratified_split
 from mialib.plain import plain_array, plain_list
@@ -78,6 +76,10 @@ def _signs(texts: Sequence[str], language: str) -> csr_matrix:
     return CountVectorizer(analyzer=signs).fit_transform(texts).tocsr()
 
 
+def _compressed_size(texts: Sequence[str], language: str) -> NDArray[np.float64]:
+    return np.log([[len(zlib.compress(text.encode()))] for text in texts])
+
+
 def _latest_year(texts: Sequence[str], language: str) -> NDArray[np.float64]:
     """The latest year that each text mentions, 0 where it mentions none."""
     return np.array([[max(map(float, YEAR.findall(text)), default=0.0)] for text in texts])
@@ -123,11 +125,7 @@ BLIND: dict[str, Baseline] = {
     "formatting": Baseline("formatting", _signs, _tfidf, min_texts=2),
     "year": Baseline("latest year", _latest_year, _trees),
     "length": Baseline("text length", lambda texts, _: np.log([[len(text)] for text in texts]), _regression),
-    "zlib": Baseline(
-        "compressed size",
-        lambda texts, _: np.log([[len(zlib.compress(text.encode()))] for text in texts]),
-        _regression,
-    ),
+    "zlib": Baseline("compressed size", _compressed_size, _regression),
 }
 
 
@@ -149,7 +147,6 @@ def blind_scores(
     class than folds.
     """
     from sklearn.model_selection import StratifiedGroupKFold
-    from threadpoolctl import threadpool_limits
 
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
@@ -213,12 +210,9 @@ def _fit_and_score(
 def held_out_scores(
     texts: Sequence[str], labels: ArrayLike, seed: int = 0, language: str = "en"
 ) -> tuple[Indices, NDArray[np.float64]]:
-    """The numbers of a random half of each class, and its scores by tf-idf fitted on the other half, (H,) each.
+    """The numbers of a random half of each class, and its scores by tf-idf fitted on the other half, (H,) each."""
 
-    Equal texts are in one half. No judged text was fitted on, so an interval of these scores needs no widening.
-    """
-    from threadpoolctl import threadpool_limits
-
+    # Equal texts are in one half: no judged text was fitted on.
     number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     labels, groups = np.asarray(labels), np.array([number[text] for text in texts])
     first = np.unique(groups, return_index=True)[1]

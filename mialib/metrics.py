@@ -66,9 +66,9 @@ def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, Floa
 
 
 def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """For each member (..., m) the share of non-members below it, for each non-member (..., n) of members above it.
+    """DeLong's structural components, by midranks (Sun and Xu 2014, Eq. 4-5); ties count one half.
 
-    Ties count one half. DeLong's structural components, by midranks (Sun and Xu 2014, Eq. 4-5).
+    For each member (..., m) the share of non-members below it, for each non-member (..., n) of members above it.
     """
     m, n = members.shape[-1], non_members.shape[-1]
     ranks = scipy.stats.rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
@@ -250,7 +250,7 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
 def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
     """The lowest threshold with at most a share `fpr` of the non-members (..., n) above it, shape (...).
 
-    A text is called a member if its score is *above* it. It is a non-member's score, or -inf for an FPR of 1.
+    It is a non-member's score, or -inf for an FPR of 1.
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"an FPR lies in [0, 1], got {fpr}")

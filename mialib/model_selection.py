@@ -1,10 +1,9 @@
 """Choosing hyperparameters from a grid of candidates: on the judged texts, as the papers do, or on others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,14 +27,14 @@ class Candidates:
         """The candidate with the highest AUC on the texts with these numbers; the first of several."""
         return int(aucs(np.asarray(labels)[texts], self.scores[:, texts]).argmax())
 
-    def take(self, texts: Indices) -> Candidates:
+    def take(self, texts: Indices) -> Self:
         """The same candidates on some of the texts."""
-        return Candidates(self.options, self.scores[:, texts])
+        return replace(self, scores=self.scores[:, texts])
 
-    def by_fold(self, labels: ArrayLike) -> Candidates:
+    def by_fold(self, labels: ArrayLike) -> Self:
         """The best candidate on each of the F `folds`, with its scores of all texts, (F, N)."""
         best = [self.best(labels, val_idx) for val_idx, _ in folds(labels)]
-        return Candidates(tuple(self.options[i] for i in best), self.scores[best])
+        return replace(self, options=tuple(self.options[i] for i in best), scores=self.scores[best])
 
 
 def stratified_split(

@@ -61,11 +61,8 @@ class LoadedModel:
 
 
 def rope_borders(config: PreTrainedConfig) -> tuple[int, ...]:
-    """Numbers of tokens beyond which texts are read differently: texts on both sides must not share a batch.
-
-    LongRoPE (Phi-3) turns all positions of a *batch* by other angles where its longest text is longer than
-    `original_max_position_embeddings`.
-    """
+    """Numbers of tokens beyond which texts are read differently: texts on both sides must not share a batch."""
+    # LongRoPE (Phi-3) turns all positions of a *batch* by other angles where its longest text passes the border.
     ropes = getattr(config.get_text_config(), "rope_parameters", None) or {}
     of_layers = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]  # one for each kind, or for all
     long = [rope for rope in of_layers if rope.get("rope_type") == "longrope"]
@@ -129,10 +126,7 @@ def tokenizer_hash(tokenizer: Tokenizer) -> str:
 
 
 def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
-    """The output head, where head(base(x)) is the whole model; None where the logits change after it, as in Gemma.
-
-    Such a model runs whole, with a batch's logits in memory.
-    """
+    """The output head, where head(base(x)) is the whole model; None where the logits change after it, as in Gemma."""
     import torch
 
     model = loaded.model

@@ -11,8 +11,6 @@ and padded positions are dropped before the output head. The head runs over a ch
 (tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,10 +150,7 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
 
 
 class Scorer:
-    """A causal language model that scores texts; `mialib.Scorer` takes one by name.
-
-    Statistics are float32, whatever the weights' type. Threads that share a scorer take turns.
-    """
+    """A causal language model that scores texts; threads that share it take turns. `mialib.Scorer` takes a name."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.loaded = model
@@ -275,10 +270,7 @@ class Scorer:
     def _encode_ahead(
         self, texts: Sequence[str], before: Sequence[int]
     ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
-        """Blocks of texts, longest first, as numbers, token ids and lost tokens.
-
-        Each block is tokenized while the one before it is scored.
-        """
+        """Blocks of texts, longest first, as numbers, token ids and lost tokens; one is scored, the next tokenized."""
         blocks: list[list[int]] = [[]]
         n_characters = 0  # of the block that is being filled
         for i in sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i)):
@@ -299,8 +291,8 @@ class Scorer:
     ) -> tuple[list[list[int]], list[int]]:
         """Token ids of the texts with these numbers, and how many tokens each lost at its end.
 
-        The ids begin with the start token and `before`. They are cut to one token more than the context: the last is
-        predicted and never read. ValueError, naming the text, where no token is left to score.
+        The ids begin with the start token and `before`, and end one token beyond the context: the last is never read.
+        ValueError, naming the text, where no token is left to score.
         """
         start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
         longest = self.loaded.max_tokens + 1 - len(start)
@@ -339,10 +331,9 @@ class Scorer:
     def score_batch(
         self, token_ids: list[list[int]], begins: list[int] | None = None, temperature: float = 1.0
     ) -> list[TokenRow]:
-        """Statistics of one batch's texts, of each text from its token number `begins[i]` on.
+        """Statistics of one batch's texts, of each text from its token number `begins[i]` on, in one forward pass.
 
-        One forward pass; where memory does not suffice, one for each half, and later batches are smaller. MemoryError
-        for a single text that is too long.
+        Without enough memory each half has its own, and later batches are smaller; MemoryError for a single text.
         """
         begins = begins or [0] * len(token_ids)
         try:
@@ -392,24 +383,19 @@ class Scorer:
             columns = head_statistics(hidden, self._head, targets, temperature=temperature, memory=self._memory)
             return torch.stack(columns).numpy()
         n_rows = max(1, LOGITS_AT_ONCE_BYTES[self.device.type] // (4 * self.loaded.vocab_size))
-        chunks = [
-            torch.stack(statistics_of_rows(self._logits(rows, temperature), of_rows))
-            for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
-        ]
+        chunks = []
+        for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
+            logits = self._logits(rows) if temperature == 1 else self._logits(rows).div_(temperature)
+            chunks.append(torch.stack(statistics_of_rows(logits, of_rows)))  # (4, rows)
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _logits(self, rows: torch.Tensor, temperature: float) -> torch.Tensor:
-        """Logits of (R, hidden size) hidden states over `temperature`, (R, V) float32, in memory of their own.
-
-        They are never rounded to the weights' type. Where the model runs whole, the rows are its logits already.
-        """
-        head = self._head
-        if head is None:
-            logits = rows.to(torch.float32, copy=True)
-        elif rows.is_cuda and rows.dtype != torch.float32:
-            logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
+    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
+        """Logits of (R, hidden size) hidden states, (R, V) float32, never rounded to the weights' type."""
+        if self._head is None:  # the model ran whole, and the rows are its logits
+            return rows.to(torch.float32, copy=True)
+        weight, bias = self._head.weight, self._head.bias
+        if rows.is_cuda and rows.dtype != torch.float32:
+            logits = torch.mm(rows, weight.T, out_dtype=torch.float32)
         else:
-            logits = torch.mm(rows.float(), head.weight.float().T)
-        if head is not None and head.bias is not None:
-            logits.add_(head.bias)
-        return logits if temperature == 1 else logits.div_(temperature)
+            logits = torch.mm(rows.float(), weight.float().T)
+        return logits if bias is None else logits.add_(bias)

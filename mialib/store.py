@@ -30,9 +30,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def home() -> Path:
     """The folder of generated files."""
-    if given := folder_of("MIALIB_HOME"):
-        return given
-    return ROOT / "build" if (ROOT / "pyproject.toml").is_file() else Path.home() / ".cache" / "mialib"
+    default = ROOT / "build" if (ROOT / "pyproject.toml").is_file() else Path.home() / ".cache" / "mialib"
+    return folder_of("MIALIB_HOME") or default
 
 
 def folder_of(variable: str) -> Path | None:
@@ -95,14 +94,10 @@ def readable(path: str | Path, what: str) -> Iterator[None]:
 
 def _stream_at(path: Path) -> Path | int | None:
     """What to open where a path can't be replaced (a pipe, a device, standard output); None for a file or folder."""
-    try:
-        found = path.stat()
-    except OSError:  # nothing is there
-        return None
-    with suppress(OSError):  # it is closed
-        if os.path.samestat(found, os.fstat(1)):
+    with suppress(OSError):  # nothing is there, or standard output is closed
+        if os.path.samestat(path.stat(), os.fstat(1)):
             return 1
-    return None if path.is_file() or path.is_dir() else path
+    return path if path.exists() and not (path.is_file() or path.is_dir()) else None
 
 
 @atexit.register

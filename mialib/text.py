@@ -19,10 +19,7 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a sc
 
 
 def check_texts(texts: Iterable[Any], name: str) -> list[str]:
-    """The texts of any container (`mialib.plain`) as a list of plain strings.
-
-    ValueError that names the first text that is not a string, is empty or blank, or is not Unicode.
-    """
+    """The texts of any container as plain strings; ValueError that names the first that is no text, or is blank."""
     given = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
     for i, text in enumerate(given):
         if not isinstance(text, str):
@@ -102,10 +99,7 @@ def _check_n_words(n_words: int, what: str) -> None:
 
 
 def split_into_snippets(text: str, n_words: int, language: str = "en") -> list[str]:
-    """Consecutive snippets of `n_words` words, white space inside kept; a shorter rest at the end is left out.
-
-    ValueError for a text that is shorter than one snippet.
-    """
+    """Consecutive snippets of `n_words` words, white space inside kept, without a shorter rest; ValueError for none."""
     _check_n_words(n_words, "a snippet of")
     spans = list(word_spans(text, language))
     if len(spans) < n_words:

@@ -11,14 +11,12 @@ all in nats (nats^2 for the variance). Min-K%++'s mean is mu_i = -H_i. Texts hav
 ragged: flat columns and one offset a text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,16 +53,6 @@ def same_or_unknown(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> 
     """False where the hashes of both passes' texts are known and differ; `take` and `prefix` forget the hash."""
     own, others = (None if {"taken", "prefix"} & made.keys() else made.get("texts") for made in (provenance, other))
     return own == others or not (own and others)
-
-
-def check_likely(stats: TokenStats, name: str) -> None:
-    """ValueError where the mean log-prob, at temperature 1, is so far below guessing that the model must be broken."""
-    mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
-    if mean < LEAST_LIKELY:
-        raise ValueError(
-            f"model {name} gives the texts a mean log-prob of {mean:.4g}, and guessing among a million tokens gives "
-            "-13.8; its weights are broken (quantized without scales?), or its tokens are others"
-        )
 
 
 @dataclass(frozen=True)
@@ -118,9 +106,7 @@ class TokenStats(Sequence[TokenRow]):
         return np.diff(self.offsets)
 
     @classmethod
-    def from_rows(
-        cls, rows: Sequence[TokenRow], *, n_cut: ArrayLike | None = None, provenance: dict[str, Any]
-    ) -> TokenStats:
+    def from_rows(cls, rows: Sequence[TokenRow], *, n_cut: ArrayLike | None = None, provenance: dict[str, Any]) -> Self:
         """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default."""
         columns: dict[str, NDArray[Any]] = {
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
@@ -131,7 +117,7 @@ class TokenStats(Sequence[TokenRow]):
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
 
     @classmethod
-    def joined(cls, *parts: Iterable[StatsPart], provenance: dict[str, Any]) -> TokenStats:
+    def joined(cls, *parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
         """One table of the texts that parts hold, in the order of their numbers; of a text's copies the first counts.
 
         The parts are gone through twice, first for their sizes, so that those read from a disk are never in memory at
@@ -155,22 +141,22 @@ class TokenStats(Sequence[TokenRow]):
             raise ValueError(f"text {texts[is_filled.argmin()]} was in a part, and is in none of them when read again")
         return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
-    def prefix(self, n_tokens: ArrayLike) -> TokenStats:
-        """The statistics of each text's first `n_tokens[i]` tokens, (N,): a causal model has not seen what follows.
+    def prefix(self, n_tokens: ArrayLike) -> Self:
+        """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError for fewer than 1 or too many.
 
-        ValueError where fewer than one are asked for, or more than are scored.
+        No further pass is needed: a causal model has not seen what follows.
         """
         wanted = plain_numbers(n_tokens, "tokens of a prefix")
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
             raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {wanted[i]} were asked for")
         rows = [TokenRow._make(column[:n] for column in row) for row, n in zip(self, wanted, strict=True)]
-        return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})
+        return self.from_rows(rows, provenance=self.provenance | {"prefix": True})
 
-    def take(self, indices: ArrayLike) -> TokenStats:
+    def take(self, indices: ArrayLike) -> Self:
         """The statistics of the texts with these numbers, in this order, or of those that a mask of N values marks."""
         numbers, provenance = plain_indices(indices, len(self), "texts to take"), self.provenance | {"taken": True}
-        return TokenStats.from_rows([self[i] for i in numbers], n_cut=self.n_cut[numbers], provenance=provenance)
+        return self.from_rows([self[i] for i in numbers], n_cut=self.n_cut[numbers], provenance=provenance)
 
     def save(self, path: str | Path) -> None:
         """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""
@@ -184,7 +170,7 @@ class TokenStats(Sequence[TokenRow]):
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     @classmethod
-    def load(cls, path: str | Path) -> TokenStats:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote; ValueError where the file is something else, or damaged."""
         import pyarrow.parquet as pq
 
@@ -229,7 +215,17 @@ class StatsPart(NamedTuple):
         replace(self.stats, provenance={"numbers": self.numbers.tolist()}).save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> StatsPart:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         stats = TokenStats.load(path)
         return cls(np.array(stats.provenance["numbers"], np.int64), stats)
+
+
+def check_likely(stats: TokenStats, name: str) -> None:
+    """ValueError where the mean log-prob, at temperature 1, is so far below guessing that the model must be broken."""
+    mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
+    if mean < LEAST_LIKELY:
+        raise ValueError(
+            f"model {name} gives the texts a mean log-prob of {mean:.4g}, and guessing among a million tokens gives "
+            "-13.8; its weights are broken (quantized without scales?), or its tokens are others"
+        )

@@ -1,10 +1,9 @@
 """The detectors: each turns a text's token statistics into one score. Higher means more likely a member.
 
-A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments
-named in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose
-default the paper prints and whose annotation says what it means. `reads` names the columns of the pass that it reads
-besides log_prob, since a model behind an API does not give them all; `grid` are the candidates of a paper that tunes.
-Tables, tests, `mialib detectors` and the recorded seeds read the registry, so a function is all it takes.
+A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments named
+in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose default
+the paper prints and whose annotation says what it means. Tables, tests, `mialib detectors` and the recorded seeds read
+the registry, so a function is all it takes.
 
     registry    how a detector is registered, checked and run
     papers      the detectors of the four papers and the baselines beside them

@@ -120,7 +120,7 @@ def surp_conditions(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which of n tokens have low entropy (Eq. 2) and which low probability (Eq. 3); surprising ones have both.
 
-    Each (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles. Percentiles are interpolated.
+    Each is (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles, which are interpolated.
     """
     check_k(*np.ravel(k), or_zero=True)
     if np.isnan(entropy_threshold).any():
@@ -143,16 +143,13 @@ def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
 def surp_grid(
     stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """SURP of N texts at E thresholds and K percentiles: scores and numbers of surprising tokens, both (E, K, N).
-
-    Both conditions are 0/1 matrices, so one matrix product sums a whole grid.
-    """
+    """SURP of N texts at E thresholds and K percentiles: scores and numbers of surprising tokens, both (E, K, N)."""
     check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
     stats.check_finite()
     totals, counts = np.empty((2, len(entropy_thresholds), len(ks), len(stats)))
     for i, row in enumerate(stats):
         is_sure, is_low = (of.astype(np.float64) for of in surp_conditions(row, entropy_thresholds, ks))
-        totals[:, :, i] = is_sure @ (is_low * row.log_prob).T  # (E, n) @ (n, K)
+        totals[:, :, i] = is_sure @ (is_low * row.log_prob).T  # (E, n) @ (n, K): 0/1 matrices sum a whole grid
         counts[:, :, i] = is_sure @ is_low.T
     scores = np.divide(totals, counts, out=np.zeros_like(totals), where=counts > 0)
     return scores, counts.astype(np.int64)

@@ -22,7 +22,6 @@ from mialib.token_stats import TokenStats, check_known, same_or_unknown
 ScoreText = Callable[..., float]
 Percent = Annotated[float, "percent of the tokens"]  # a hyperparameter that several detectors have
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
-
 PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
 # What `detect` takes -> the argument by which the function of one text gets its own.
 INPUTS = {"texts": "text", **{need: need for need in (*PASSES, "frequency", "neighbors")}}
@@ -46,7 +45,7 @@ class Detector:
     score_text: ScoreText
     needs: tuple[str, ...]  #: keys of INPUTS
     options: dict[str, Option]  #: its hyperparameters
-    reads: tuple[str, ...] = ()  #: columns of TokenRow, besides log_prob
+    reads: tuple[str, ...] = ()  #: columns of TokenRow besides log_prob; a model behind an API does not give them all
     grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
     is_later: bool = False  #: than the four papers, whose tables do not have it
     version: int = 1  #: raised by hand when its scores change, as in `mialib.versions`

@@ -1,4 +1,7 @@
-"""Detectors since the four papers, as in their authors' code; the sign is turned so that higher is a member."""
+"""Detectors since the four papers, as in their authors' code; the sign is turned so that higher is a member.
+
+ValueError where passes over a text have other tokens.
+"""
 
 from functools import partial
 from typing import Annotated
@@ -45,17 +48,14 @@ def max_renyi(
 
 @later("max_renyi_half", "MaxRényi-K%, order ½", "Li et al. 2024", reads=("token_ids",), grid=K_GRID)
 def max_renyi_half(row: TokenRow, *, tempered: TokenRow, k: Percent = 10) -> float:
-    """MaxRényi-K% of order 1/2, whose entropy is 2 log sum_v p(v)^(1/2), from a pass at temperature 2.
-
-    There log p_2(x) = log p(x) / 2 - log sum_v p(v)^(1/2).
-    """
+    """MaxRényi-K% of order 1/2, whose entropy is 2 log sum_v p(v)^(1/2), from a pass at temperature 2."""
     _check_same_tokens(row, tempered, TEMPERED)
-    log_sum = row.log_prob.astype(np.float64) / TEMPERATURE - tempered.log_prob
+    log_sum = row.log_prob.astype(np.float64) / TEMPERATURE - tempered.log_prob  # log sum_v p(v)^(1/2)
     return lowest_mean(-2 * log_sum, k)
 
 
-# ACMIA's authors choose one of 51 temperatures by the labels of the judged texts; here it is fixed. All three are means
-# over a text's first occurrences of tokens.
+# ACMIA's authors choose one of 51 temperatures by the labels of the judged texts; here it is fixed. They take the
+# derivative as a difference of two temperatures. All three are means over a text's first occurrences of tokens.
 @later("acmia_ac", "ACMIA, AC", "Zade et al. 2025", reads=("token_ids",))
 def acmia_ac(row: TokenRow, *, tempered: TokenRow) -> float:
     """ACMIA's calibration: mean of log p - log p_2, p_2 being p at temperature 2."""
@@ -64,10 +64,7 @@ def acmia_ac(row: TokenRow, *, tempered: TokenRow) -> float:
 
 @later("acmia_deriv", "ACMIA, DerivAC", "Zade et al. 2025", reads=("token_ids", "entropy"))
 def acmia_deriv(row: TokenRow) -> float:
-    """ACMIA's derivative: mean of log p + H, which is d log p_t / d(1/t) at temperature t = 1.
-
-    Its authors take the difference of two temperatures instead.
-    """
+    """ACMIA's derivative: mean of log p + H, which is d log p_t / d(1/t) at temperature t = 1."""
     return float((row.log_prob.astype(np.float64) + row.entropy)[first_occurrences(row)].mean())
 
 
@@ -77,22 +74,18 @@ def acmia_norm(row: TokenRow) -> float:
     return float(standardized(row)[first_occurrences(row)].mean())
 
 
+# PAC also subtracts the distance of the text with words swapped, which takes passes of its own.
 @later("polarized", "Polarized distance", "Ye et al. 2024")
 def polarized(row: TokenRow) -> float:
-    """Minus PAC's polarized distance: mean of the lowest 30% of log p minus mean of the highest 5%.
-
-    PAC also calibrates it by that of the text with words swapped, which takes passes of its own and is left out.
-    """
+    """Minus PAC's polarized distance: mean of the lowest 30% of log p minus mean of the highest 5%."""
     return lowest_mean(row.log_prob, 30) + lowest_mean(-row.log_prob, 5)
 
 
 @later("wbc", "WBC", "Chen et al. 2026", reads=("token_ids",))
 def wbc(row: TokenRow, *, reference: TokenRow) -> float:
-    """WBC: the share of windows of tokens whose summed loss is larger under the reference, a mean over window lengths.
-
-    A window is at most the text. ValueError where the reference has other tokens.
-    """
-    lengths = np.minimum(WBC_WINDOWS, len(row.log_prob))
+    """WBC: the share of windows of tokens whose summed loss is larger under the reference, a mean over window
+    lengths."""
+    lengths = np.minimum(WBC_WINDOWS, len(row.log_prob))  # a window is at most the text
     difference = _above(row, reference, "the reference")
     return float(np.mean([(_window_sums(difference, n) > 0).mean() for n in lengths]))
 
@@ -101,8 +94,6 @@ def wbc(row: TokenRow, *, reference: TokenRow) -> float:
 def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
     """EZ-MIA: over the tokens that are not the likeliest, the sum of the positive log p - log p_ref over that of the
     negative ones, without its sign; 0 below two such tokens, and where none is negative.
-
-    ValueError where the reference has other tokens.
     """
     difference = _above(row, reference, "the reference")[row.log_prob < row.top_log_prob]
     below = -difference[difference < 0].sum()
@@ -118,10 +109,7 @@ def recall(row: TokenRow, *, after_non_members: TokenRow) -> float:
 
 @later("con_recall", "Con-ReCall", "Wang et al. 2025", reads=("token_ids",), grid=CON_RECALL_GRID)
 def con_recall(row: TokenRow, *, after_non_members: TokenRow, after_members: TokenRow, gamma: Gamma = 1) -> float:
-    """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p.
-
-    All are over the tokens that all three passes have.
-    """
+    """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p."""
     alone, after_others, after_own = _shared(row, after_non_members, after_members)
     return (after_others - gamma * after_own) / alone
 
@@ -162,10 +150,7 @@ def camia_above(row: TokenRow, *, cutoff: Annotated[float, "log p of a token tha
 
 @later("camia_rising", "CAMIA, rising", "Chang et al. 2025")
 def camia_rising(row: TokenRow) -> float:
-    """CAMIA's count above what came before: the share of tokens whose log p is above the mean of those before them.
-
-    0 for a text of one token.
-    """
+    """CAMIA's count above what came before: the share of tokens whose log p is above the mean of those before them."""
     log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
     if len(log_prob) < 2:
         return 0.0
@@ -173,12 +158,10 @@ def camia_rising(row: TokenRow) -> float:
     return float((log_prob[1:] > before).mean())
 
 
+# Its authors take the slope over ten copies of the text; this is that of the first.
 @later("camia_slope", "CAMIA, slope", "Chang et al. 2025")
 def camia_slope(row: TokenRow) -> float:
-    """CAMIA's slope: that of the least-squares line through log p, nats a token; 0 for a text of one token.
-
-    Its authors take the slope over ten copies of the text; this is that of the first.
-    """
+    """CAMIA's slope: that of the least-squares line through log p, nats a token; 0 for a text of one token."""
     log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
     place = np.arange(len(log_prob)) - (len(log_prob) - 1) / 2
     return float(place @ log_prob / (place @ place or 1.0))
