@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
-PIECE_CHARACTERS = 2**20  # of a text, tokenized at once
+PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
 SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
 SECONDS_A_PART = 10.0  # of work: an interruption costs no more, except for one batch
 T = TypeVar("T")
@@ -24,11 +24,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
 
 
 def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: int) -> tuple[list[int], int]:
-    """The first `n_tokens` ids of a text of any length, and how many it has in all.
-
-    Tokenizing takes some 170 bytes a character, so it is done in pieces. A border between pieces may cut a token in
-    two, so the characters around it are counted again.
-    """
+    """The first `n_tokens` ids of a text of any length, and how many it has in all, tokenized in pieces."""
     size = PIECE_CHARACTERS
     while len(beginning := encode(tokenizer, [text[:size]])[0]) < n_tokens + SEAM_CHARACTERS and size < len(text):
         size *= 4
@@ -36,7 +32,7 @@ def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: in
         return beginning[:n_tokens], len(beginning)
     borders = range(size, len(text), PIECE_CHARACTERS)
     n_all = len(beginning) + sum(len(encode(tokenizer, [text[at : at + PIECE_CHARACTERS]])[0]) for at in borders)
-    for at in borders:
+    for at in borders:  # which may cut a token in two, so the characters around are counted again
         before, after = text[at - SEAM_CHARACTERS : at], text[at : at + SEAM_CHARACTERS]
         whole, *halves = map(len, encode(tokenizer, [before + after, before, after]))
         n_all += whole - sum(halves)

@@ -171,8 +171,7 @@ def blind_scores(
 def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
     """A fold's scores, centred at the midpoint of its two class means and scaled to unit root mean square.
 
-    Each fold's classifier has a level and a scale of its own, which would put chance below an AUC of 0.5. The mean of
-    all would depend on the fold's share of members. A fold of one class has its mean at 0.
+    A fold's classifier has a level and a scale of its own; pooled as they are, scores put chance below an AUC of 0.5.
     """
     if np.ptp(scores) <= 1e-12 * max(1.0, np.abs(scores).max()):  # all alike, but for rounding
         return np.zeros(len(scores))

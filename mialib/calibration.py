@@ -86,9 +86,8 @@ def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level
     if not is_confident:
         return n_allowed
     k = np.arange(n_allowed + 1)
-    return max(
-        0, int(np.searchsorted(scipy.stats.beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1
-    )
+    upper_ends = scipy.stats.beta.ppf((1 + level) / 2, k + 1, n_known - k)  # of the interval, were k above
+    return max(0, int(np.searchsorted(upper_ends, fpr, side="right")) - 1)
 
 
 def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:
@@ -158,10 +157,7 @@ def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
 
 
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
-    """One p-value against the claim that a set was trained on: do its texts score lower than known members like it?
-
-    `set_p_value` of the negated scores, against known members. A large p-value is no evidence of use.
-    """
+    """`set_p_value` against the claim that a set was trained on: do its texts score lower than known members?"""
     return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
 
 

@@ -66,9 +66,9 @@ def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, Floa
 
 
 def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """DeLong's structural components, by midranks (Sun and Xu 2014, Eq. 4-5); ties count one half.
+    """The shares of non-members below each member (..., m), and of members above each non-member (..., n).
 
-    For each member (..., m) the share of non-members below it, for each non-member (..., n) of members above it.
+    Ties count one half. DeLong's structural components, by midranks (Sun and Xu 2014, Eq. 4-5).
     """
     m, n = members.shape[-1], non_members.shape[-1]
     ranks = scipy.stats.rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
@@ -167,11 +167,9 @@ def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed
 def _over_runs(
     by_run: FloatArray, of_texts: float, labels: NDArray[Any], runs: Runs, are_certain: bool, level: float
 ) -> Comparison:
-    """The mean of differences (seeds, folds); `of_texts` is its variance over texts.
-
-    `are_certain`: in each run one class is wholly above the other, so an exact 0 may be an accident of few texts.
-    """
+    """The mean of differences (seeds, folds), compared; `of_texts` is its variance over texts."""
     difference, n_texts = float(by_run.mean()), _sizes(labels)
+    # Where one class is wholly above the other on each side of each run, an exact 0 may be an accident of few texts.
     if not difference and are_certain and not all(np.array_equal(a, b, equal_nan=True) for a, b in runs):
         reach = certain_within(min(n_texts), level)
         return Comparison(Interval(0.0, -reach, reach, level), 1.0)
@@ -184,8 +182,8 @@ def compared(
 ) -> Comparison:
     """A difference with its t interval and p-value, as `compare_auc_over_seeds` describes them.
 
-    `of_texts` is the variance over texts, `parts` are further variances of the mean, each with the number that it rests
-    on (of seeds, say), `n_texts` the numbers of members and non-members.
+    `of_texts` is the variance over texts, `parts` are further variances of the mean, each with the number (of seeds,
+    say) that it rests on, `n_texts` the numbers of members and non-members.
     """
     variance = of_texts + sum(part for part, _ in parts)
     spread = sum(part**2 / (n - 1) for part, n in parts)
@@ -312,19 +310,12 @@ def compare_tpr_at_fpr_over_seeds(
     in each resample all seeds, folds and both sides have the same texts.
     """
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
-    tprs = _resampled_tprs(labels, runs, fpr, n_resamples)  # (sides, seeds, folds, 1 + resamples)
-    apart = tprs[0] - tprs[1]
-    of_texts = float(np.nanmean(apart, axis=(0, 1))[1:].var(ddof=1))
-    return _over_runs(apart[..., 0], of_texts, labels, runs, bool(np.isin(tprs, (0, 1)).all()), 0.95)
-
-
-def _resampled_tprs(labels: NDArray[Any], runs: Runs, fpr: float, n_resamples: int) -> FloatArray:
-    """TPRs (2, seeds, folds, 1 + resamples) of both sides: on the texts first, then on resamples that all share."""
     rng = np.random.default_rng(0)
-    # How often each resample draws each text of a class, (1 + resamples, m) and (1 + resamples, n).
+    # How often each resample draws each text of a class, (1 + resamples, m) and (1 + resamples, n); the first is the
+    # texts as they are.
     times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in _sizes(labels)]
 
-    def of(row: FloatArray) -> FloatArray:
+    def resampled(row: FloatArray) -> FloatArray:
         judged = ~np.isnan(row)
         members, non_members = split_scores(labels[judged], row[judged])
         _check_enough(len(non_members), fpr)
@@ -332,11 +323,15 @@ def _resampled_tprs(labels: NDArray[Any], runs: Runs, fpr: float, n_resamples: i
         order = np.argsort(-non_members)
         n_above = np.cumsum(of_others[:, order], axis=1)  # drawn non-members, from the highest score down
         n_below = (n_above <= np.floor(fpr * n_above[:, -1:] + 1e-9)).sum(axis=1)  # a threshold lies below so many
-        thresholds = np.append(non_members[order], -np.inf)[n_below]
+        thresholds = np.append(non_members[order], -np.inf)[n_below]  # (1 + resamples,)
         with np.errstate(invalid="ignore"):  # a resample may leave a fold no member: NaN
             return ((members > thresholds[:, None]) * of_members).sum(axis=1) / of_members.sum(axis=1)
 
-    return np.array([[[of(row) for row in pair[side]] for pair in runs] for side in (0, 1)])
+    # (sides, seeds, folds, 1 + resamples)
+    tprs = np.array([[[resampled(row) for row in pair[side]] for pair in runs] for side in (0, 1)])
+    apart = tprs[0] - tprs[1]
+    of_texts = float(np.nanmean(apart, axis=(0, 1))[1:].var(ddof=1))
+    return _over_runs(apart[..., 0], of_texts, labels, runs, bool(np.isin(tprs, (0, 1)).all()), 0.95)
 
 
 @lru_cache(maxsize=4096)

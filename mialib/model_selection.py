@@ -58,10 +58,7 @@ def stratified_split(
 
 
 def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:
-    """Five splits of the texts: a fifth to choose hyperparameters on, the others to judge; random, stratified by class.
-
-    One fifth of few texts chooses almost at random; five disjoint ones show how much that matters.
-    """
+    """Five random splits, stratified by class: a fifth of the texts to choose hyperparameters on, the rest to judge."""
     from sklearn.model_selection import StratifiedKFold
 
     split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(np.size(labels)), labels)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
+
+import psutil
 
 from mialib.store import hash_of
 
@@ -87,9 +90,6 @@ def pick_device(device: str = "auto") -> torch.device:
 
 def free_bytes(device: torch.device) -> int:
     """Memory that is free for a model on the device."""
-    import gc
-
-    import psutil
     import torch
 
     if device.type != "cuda":

@@ -138,13 +138,13 @@ def statistics_of_rows(logits: torch.Tensor, targets: torch.Tensor) -> tuple[tor
 def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
     """Tokens of a batch, padding included, that fill half of the free memory, at most `TOKENS_PER_BATCH`.
 
-    A layer's activations, in the weights' type, are ten times the width (hidden states, queries, keys, values and their
-    kin) and three times the inner layer of the MLP. `every_layer` keeps the hidden states of all layers besides.
+    `every_layer` keeps the hidden states of all layers.
     """
     config, device = loaded.model.config, loaded.model.device
     width = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * width
     kept = config.num_hidden_layers * width if every_layer else 0
+    # Of a layer, in the weights' type: hidden states, queries, keys, values and their kin, and the MLP's inner layer.
     bytes_a_token = (10 * width + 3 * inner + kept) * loaded.model.dtype.itemsize
     return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
 

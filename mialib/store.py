@@ -1,8 +1,7 @@
 """Where generated files live, how they are written, and what their names are made of.
 
-Everything that mialib computes is cached in one folder: $MIALIB_HOME, or `build/` in the clone, or without a clone
-`~/.cache/mialib`. A cached file's name is a hash of all that determines its content, including the version of what
-computes it (`mialib.versions`), so a stale one is never found.
+All are in $MIALIB_HOME, or `build/` in the clone, or without a clone `~/.cache/mialib`. A cached file's name is a hash
+of all that determines its content, including the version of what computes it, so a stale one is never found.
 """
 
 import atexit

@@ -1,13 +1,9 @@
-"""Texts and their words: checks, word counts and cuts.
-
-A word is what white space divides; in Chinese (`language="zh"`) it is what jieba says.
-"""
+"""Texts and their words, which white space divides, or jieba in Chinese (`language="zh"`)."""
 
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from numbers import Integral
 from reprlib import repr as short_repr
 from typing import Any
@@ -89,8 +85,10 @@ def count_words(text: str, language: str = "en") -> int:
 def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
     """The text's first `n_words` words with the white space before and between them; all of a shorter text."""
     _check_n_words(n_words, "cut to")
-    _, end = next(islice(word_spans(text, language), n_words - 1, None), (0, len(text)))
-    return text[:end]
+    for count, (_, end) in enumerate(word_spans(text, language), start=1):
+        if count == n_words:
+            return text[:end]
+    return text
 
 
 def _check_n_words(n_words: int, what: str) -> None:

@@ -142,10 +142,7 @@ class TokenStats(Sequence[TokenRow]):
         return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
     def prefix(self, n_tokens: ArrayLike) -> Self:
-        """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError for fewer than 1 or too many.
-
-        No further pass is needed: a causal model has not seen what follows.
-        """
+        """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError where these are not all scored."""
         wanted = plain_numbers(n_tokens, "tokens of a prefix")
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])

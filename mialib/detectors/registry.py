@@ -139,19 +139,14 @@ def get_detector(name: str) -> Detector:
 
 def _check_hyperparameter(what: str, value: Any, default: float) -> None:
     """ValueError for what is no number that a float64 holds, or is neither True nor False where the default is."""
-    if isinstance(default, bool):
-        is_known, wanted = isinstance(value, bool | np.bool_ | int) and value in (0, 1), "True or False"
-    else:
-        is_known, wanted = _is_number(value), "a number"
+    is_flag = isinstance(value, bool | np.bool_ | int) and value in (0, 1)
+    try:
+        is_number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:
+        is_number = False
+    is_known, wanted = (is_flag, "True or False") if isinstance(default, bool) else (is_number, "a number")
     if not is_known:
         raise ValueError(f"{what} is {wanted}, got {short_repr(value)}")
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
-    except OverflowError:  # a whole number that no float64 holds
-        return False
 
 
 def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
