@@ -79,7 +79,7 @@ class Benchmark:
         indices = plain_indices(indices, len(self), "texts to take")
         return self._with_texts(indices, [self.texts[i] for i in indices], name=name)
 
-    def _with_texts(self, numbers: NDArray[np.int64], texts: Sequence[str], **changed: Any) -> Self:
+    def _with_texts(self, numbers: Sequence[int] | NDArray[np.integer], texts: Sequence[str], **changed: Any) -> Self:
         """A benchmark of texts that are (parts of) the texts with these numbers, and share what is known of them."""
         of_texts = {"domains": self.domains, "sources": self.sources, "times": self.times}
         taken = {what: tuple(values[i] for i in numbers) for what, values in of_texts.items() if values}
@@ -94,7 +94,7 @@ class Benchmark:
         n // 2 of its n, the tail its last two. ValueError for a text that is shorter than one snippet.
         """
         split = [snippets_at(split_into_snippets(text, n_words, self.language), part) for text in self.texts]
-        document = np.repeat(np.arange(len(self)), [len(of_text) for of_text in split])  # of each snippet
+        document = [i for i, of_text in enumerate(split) for _ in of_text]
         name = f"{self.name}, {'' if part == 'all' else f'{part}, '}snippets of {n_words} words"
         sources = tuple(f"text {i}" for i in document)
         return self._with_texts(document, list(chain(*split)), name=name, n_words=n_words, sources=sources)

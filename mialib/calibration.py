@@ -60,10 +60,9 @@ def decide(
     (k + 1) / (n + 1), is at most `fpr`, and in up to nearly half of all samples of non-members it is larger. *With
     confidence* (`is_confident`) k is the largest number for which even the upper end of the interval is at most `fpr`.
 
-    The interval is Clopper and Pearson's (1934), though the same n scores chose the threshold: its upper end, for k of
-    n, is the quantile of that Beta, and its lower end, for the number that do lie above, errs on the safe side.
-    ValueError for an FPR outside (0, 1), a score that is not finite, and too few known non-members, saying how many are
-    needed.
+    The interval is Clopper and Pearson's (1934): its upper end, for k of n, is the quantile of that Beta, and its lower
+    end, for the number that do lie above, errs on the safe side. ValueError for an FPR outside (0, 1), a score that is
+    not finite, and too few known non-members, saying how many are needed.
     """
     known = check_scores(non_member_scores, KNOWN, at_least=1)
     n = len(known)

@@ -169,7 +169,7 @@ def _over_runs(
 ) -> Comparison:
     """The mean of differences (seeds, folds), compared; `of_texts` is its variance over texts."""
     difference, n_texts = float(by_run.mean()), _sizes(labels)
-    # Where one class is wholly above the other on each side of each run, an exact 0 may be an accident of few texts.
+    # Where both detectors separate the classes wholly in every run, an exact 0 may be an accident of few texts.
     if not difference and are_certain and not all(np.array_equal(a, b, equal_nan=True) for a, b in runs):
         reach = certain_within(min(n_texts), level)
         return Comparison(Interval(0.0, -reach, reach, level), 1.0)
@@ -311,8 +311,7 @@ def compare_tpr_at_fpr_over_seeds(
     """
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
     rng = np.random.default_rng(0)
-    # How often each resample draws each text of a class, (1 + resamples, m) and (1 + resamples, n); the first is the
-    # texts as they are.
+    # How often each text is drawn, (1 + resamples, m) and (1 + resamples, n); the first row is the texts as they are.
     times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in _sizes(labels)]
 
     def resampled(row: FloatArray) -> FloatArray:

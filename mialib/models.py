@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
-    Token = str | None
+    Token = str | None  # as text; None for none
 
 logger = logging.getLogger(__name__)
 

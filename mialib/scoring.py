@@ -51,8 +51,7 @@ def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> Statistics:
 
     `logits` is (R, V) float32, `targets` (R,) int64. Returns four (R,) float32 tensors in nats, nats, nats^2 and nats.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
-    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift makes H a sum of two non-negative terms and keeps
-    Var exact where one token has nearly all the mass.
+    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift keeps Var exact where one token has all the mass.
     """
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
@@ -187,8 +186,8 @@ class Scorer:
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite; where `after` takes more than half of the context; and for a temperature that is not positive. TypeError
-        for `save` without a `found`, or with one that can be gone through only once.
+        finite; for an `after` of more than half of the context; and for a temperature that is not positive. TypeError
+        for `save` without a `found` that can be gone through twice.
         """
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
@@ -270,7 +269,7 @@ class Scorer:
     def _encode_ahead(
         self, texts: Sequence[str], before: Sequence[int]
     ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
-        """Blocks of texts, longest first, as numbers, token ids and lost tokens; one is scored, the next tokenized."""
+        """Numbers, token ids and lost tokens of blocks of texts, longest first; the next one is tokenized meanwhile."""
         blocks: list[list[int]] = [[]]
         n_characters = 0  # of the block that is being filled
         for i in sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i)):

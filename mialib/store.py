@@ -96,7 +96,7 @@ def _stream_at(path: Path) -> Path | int | None:
     with suppress(OSError):  # nothing is there, or standard output is closed
         if os.path.samestat(path.stat(), os.fstat(1)):
             return 1
-    return path if path.exists() and not (path.is_file() or path.is_dir()) else None
+    return path if os.path.exists(path) and not (path.is_file() or path.is_dir()) else None
 
 
 @atexit.register

@@ -22,9 +22,9 @@ from mialib.token_stats import TokenStats, check_known, same_or_unknown
 ScoreText = Callable[..., float]
 Percent = Annotated[float, "percent of the tokens"]  # a hyperparameter that several detectors have
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
-PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
+OTHER_PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
 # What `detect` takes -> the argument by which the function of one text gets its own.
-INPUTS = {"texts": "text", **{need: need for need in (*PASSES, "frequency", "neighbors")}}
+INPUTS = {"texts": "text", **{need: need for need in (*OTHER_PASSES, "frequency", "neighbors")}}
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def acmia_norm(row: TokenRow) -> float:
     return float(standardized(row)[first_occurrences(row)].mean())
 
 
-# PAC also subtracts the distance of the text with words swapped, which takes passes of its own.
+# PAC also calibrates it by the distance of the text with words swapped, which takes passes of its own; left out here.
 @later("polarized", "Polarized distance", "Ye et al. 2024")
 def polarized(row: TokenRow) -> float:
     """Minus PAC's polarized distance: mean of the lowest 30% of log p minus mean of the highest 5%."""
