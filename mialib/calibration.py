@@ -92,7 +92,7 @@ def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level
 def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:
     """The fewest known non-members that allow a threshold for a target FPR: none of them may lie above it."""
     if not 0 < fpr < 1:
-        raise ValueError(f"a wanted FPR lies between 0 and 1, both excluded, got {fpr}")
+        raise ValueError(f"a target FPR lies between 0 and 1, both excluded, got {fpr}")
     check_level(level)
     if is_confident:  # the upper end for 0 of n: (1 - level) / 2 = (1 - fpr)^n
         return math.ceil(math.log((1 - level) / 2) / math.log1p(-fpr) - 1e-9)

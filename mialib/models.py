@@ -8,8 +8,6 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import psutil
-
 from mialib.store import hash_of
 
 if TYPE_CHECKING:
@@ -90,6 +88,7 @@ def pick_device(device: str = "auto") -> torch.device:
 
 def free_bytes(device: torch.device) -> int:
     """Memory that is free for a model on the device."""
+    import psutil
     import torch
 
     if device.type != "cuda":
