@@ -23,7 +23,7 @@ LINES = {  # of Python, by wing; "core" are the files of mialib itself and the d
     "shared": 820,
 }
 TEST_LINES = 24_120
-NAMES_BOUND_TWICE = 66  # on the way to none
+NAMES_BOUND_TWICE = 67  # on the way to none
 NO_IDEA_OF_THEIR_OWN = {"logger", "app"}
 
 
