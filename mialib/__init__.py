@@ -2,8 +2,7 @@
 
 To read it, take the files of this folder in this order; they import nothing of its folders.
 
-    store, plain, versions    files, all or nothing, and the hashes in their names; what callers give, as arrays; what
-                              is raised by hand when numbers change
+    store, plain, versions    files and the hashes in their names; what callers give, as arrays; versions of numbers
     text, benchmarks          texts with known membership
     models, batches, kernels, scoring, token_stats
                               one forward pass, from texts to four numbers a token
@@ -20,31 +19,22 @@ To read it, take the files of this folder in this order; they import nothing of 
 Names are imported on first use, so that `import mialib` and `mialib --help` load neither torch nor transformers.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
-HOME_OF = {
-    "Benchmark": "benchmarks",
-    "load_benchmark": "catalog.benchmarks",
-    "Scorer": "catalog.models",
-    "TokenStats": "token_stats",
-    "TokenFrequency": "frequency",
-    "count_tokens": "frequency",
-    "DETECTORS": "detectors",
-    "detect": "detectors",
-    "surp_grid": "detectors",
-    "auc": "metrics",
-    "auc_interval": "metrics",
-    "compare_auc": "metrics",
-    "roc": "metrics",
-    "tpr_at_fpr": "metrics",
-    "tpr_at_fpr_interval": "metrics",
-    "blind_scores": "blind",
-    "make_neighbors": "attacks.neighbors",
-    "probe_scores": "attacks.probe",
+NAMES_OF = {
+    "attacks.neighbors": ["make_neighbors"],
+    "attacks.probe": ["probe_scores"],
+    "benchmarks": ["Benchmark"],
+    "blind": ["blind_scores"],
+    "catalog.benchmarks": ["load_benchmark"],
+    "catalog.models": ["Scorer"],
+    "detectors": ["DETECTORS", "detect", "surp_grid"],
+    "frequency": ["TokenFrequency", "count_tokens"],
+    "metrics": ["auc", "auc_interval", "compare_auc", "roc", "tpr_at_fpr", "tpr_at_fpr_interval"],
+    "token_stats": ["TokenStats"],
 }
+HOME_OF = {name: home for home, names in NAMES_OF.items() for name in names}
 __all__ = sorted(HOME_OF)
 
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
-PIECE_CHARACTERS = 2**20  # of a text, tokenized at once
+PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
 SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
-SECONDS_A_PART = 10.0  # of work, that an interruption costs at most, but for one batch
+SECONDS_A_PART = 10.0  # of work: an interruption costs no more, except for one batch
 T = TypeVar("T")
 
 
@@ -24,11 +24,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
 
 
 def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: int) -> tuple[list[int], int]:
-    """The first `n_tokens` ids of a text of any length, and how many it has in all.
-
-    The memory is that of a piece: a tokenizer takes some 170 bytes a character. A border between pieces may cut a token
-    in two, so what it changes is counted anew on the characters around it.
-    """
+    """The first `n_tokens` ids of a text of any length, and how many it has in all, tokenized in pieces."""
     size = PIECE_CHARACTERS
     while len(beginning := encode(tokenizer, [text[:size]])[0]) < n_tokens + SEAM_CHARACTERS and size < len(text):
         size *= 4
@@ -36,7 +32,7 @@ def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: in
         return beginning[:n_tokens], len(beginning)
     borders = range(size, len(text), PIECE_CHARACTERS)
     n_all = len(beginning) + sum(len(encode(tokenizer, [text[at : at + PIECE_CHARACTERS]])[0]) for at in borders)
-    for at in borders:
+    for at in borders:  # which may cut a token in two, so the characters around are counted again
         before, after = text[at - SEAM_CHARACTERS : at], text[at : at + SEAM_CHARACTERS]
         whole, *halves = map(len, encode(tokenizer, [before + after, before, after]))
         n_all += whole - sum(halves)
@@ -54,13 +50,13 @@ def token_batches(
     """Batches of the texts' numbers, longest first, each within the budget of tokens, padding included.
 
     A text that would be padded by more than a quarter starts a new batch, which costs less than the padding. So does
-    one on the other side of a border, a number of tokens: see `mialib.models.rope_borders`.
+    one on the other side of a border of `mialib.models.rope_borders`.
     """
     batch: list[int] = []
     for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
         n, longest = len(token_ids[i]), len(token_ids[batch[0]]) if batch else 0
         is_apart = n < (1 - PADDING_SHARE) * longest or are_apart(n, longest, borders)
-        if batch and (longest * (len(batch) + 1) > budget() or is_apart):
+        if batch and (is_apart or longest * (len(batch) + 1) > budget()):
             yield batch
             batch = []
         batch.append(i)
@@ -71,17 +67,17 @@ def token_batches(
 def right_padded(
     token_ids: Sequence[Sequence[int]], device: torch.device | str, padding: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs (texts, longest) and the texts' lengths (texts,), int64. The tokenizer's own padding is never asked."""
+    """Inputs (texts, longest) and the texts' lengths (texts,), int64, whatever the tokenizer's own padding is."""
     import torch
 
-    inputs = torch.full((len(token_ids), max(map(len, token_ids))), padding)
-    for row, ids in enumerate(token_ids):
-        inputs[row, : len(ids)] = torch.tensor(ids)
+    inputs = torch.full((len(token_ids), max(map(len, token_ids))), padding)  # (texts, longest)
+    for row, ids in zip(inputs, token_ids, strict=True):
+        row[: len(ids)] = torch.tensor(ids)
     return inputs.to(device), torch.tensor([len(ids) for ids in token_ids], device=device)
 
 
 def in_parts(results: Iterable[T]) -> Iterator[list[T]]:
-    """Results of a long computation, in lists of about ten seconds of work, each to be saved once it is done."""
+    """Results of a long computation in lists of about ten seconds of work, each to be saved when it is done."""
     part, began = [], time.monotonic()
     for result in results:
         part.append(result)

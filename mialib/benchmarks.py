@@ -1,10 +1,10 @@
 """Benchmarks: texts with known membership, checked once where they enter. `mialib.load_benchmark` loads one."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ PARTS = ("head", "middle", "tail")  # of a long document
 class Benchmark:
     """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
 
-    Raises ValueError, naming the text, for an empty text, a label other than 0 or 1, a single class,
-    or one whole text that carries both labels.
+    ValueError, naming the text, for an empty text, another label, a single class, or a whole text with both labels.
     """
 
     name: str
@@ -39,19 +38,18 @@ class Benchmark:
         if len(texts) != len(labels):
             raise ValueError(f"{self.name}: {len(texts)} texts but {len(labels)} labels")
         for what in ("domains", "sources", "times", "validation"):
-            object.__setattr__(self, what, tuple(plain_list(getattr(self, what), f"{self.name}, {what}")))
-        for what, of_texts in (("domains", self.domains), ("sources", self.sources), ("times", self.times)):
-            if of_texts and len(of_texts) != len(labels):
-                raise ValueError(f"{self.name}: {len(texts)} texts but {len(of_texts)} {what}")
+            values = tuple(plain_list(getattr(self, what), f"{self.name}, {what}"))
+            if values and len(values) != len(labels) and what != "validation":
+                raise ValueError(f"{self.name}: {len(texts)} texts but {len(values)} {what}")
+            object.__setattr__(self, what, values)
         label_of: dict[str, int] = {}
         for i, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True)):
             if label not in (0, 1):
                 raise ValueError(f"{self.name}, text {i}: label {label!r} is neither 0 nor 1 (1 = member)")
             # Two different texts may well begin alike, so only whole texts must differ.
             if label_of.setdefault(text, label) != label and self.n_words is None:
-                first = texts.index(text)
                 raise ValueError(
-                    f"{self.name}: texts {first} and {i} are the same text with labels "
+                    f"{self.name}: texts {texts.index(text)} and {i} are the same text with labels "
                     f"{label_of[text]} and {label}: {excerpt(text)}"
                 )
         if len(set(labels.tolist())) < 2:
@@ -76,54 +74,41 @@ class Benchmark:
         members, non_members = (set(document[self.labels == label].tolist()) for label in (1, 0))
         return None if members & non_members or min(len(members), len(non_members)) < 2 else document
 
-    def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Benchmark:
+    def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Self:
         """The texts with these numbers, in this order, or those that a mask marks, as a benchmark of another name."""
-        indices, validation = plain_indices(indices, len(self), "texts to take"), set(self.validation)
-        return replace(
-            self,
-            name=name,
-            texts=tuple(self.texts[i] for i in indices),
-            labels=self.labels[indices],
-            domains=tuple(self.domains[i] for i in indices) if self.domains else (),
-            sources=tuple(self.sources[i] for i in indices) if self.sources else (),
-            times=tuple(self.times[i] for i in indices) if self.times else (),
-            validation=tuple(at for at, i in enumerate(indices) if int(i) in validation),
-        )
+        indices = plain_indices(indices, len(self), "texts to take")
+        return self._with_texts(indices, [self.texts[i] for i in indices], name=name)
 
-    def snippets(self, n_words: int, part: str = "all") -> Benchmark:
+    def _with_texts(self, numbers: Sequence[int] | NDArray[np.integer], texts: Sequence[str], **changed: Any) -> Self:
+        """A benchmark of texts that are (parts of) the texts with these numbers, and share what is known of them."""
+        of_texts = {"domains": self.domains, "sources": self.sources, "times": self.times}
+        taken = {what: tuple(values[i] for i in numbers) for what, values in of_texts.items() if values}
+        validation = tuple(np.flatnonzero(np.isin(numbers, self.validation)).tolist())
+        known = {"texts": tuple(texts), "labels": self.labels[numbers], "validation": validation, **taken}
+        return replace(self, **known | changed)
+
+    def snippets(self, n_words: int, part: str = "all") -> Self:
         """The texts' consecutive snippets of `n_words` words, each with its text's label; `document` tells them apart.
 
         `part` is a place in each text (Dolma-Book, SURP, Section 5.1): the head is its first snippet, the middle number
         n // 2 of its n, the tail its last two. ValueError for a text that is shorter than one snippet.
         """
-        split = [split_into_snippets(text, n_words, self.language) for text in self.texts]
-        kept = [(i, text) for i, of_text in enumerate(split) for text in snippets_at(of_text, part)]
-        document = [i for i, _ in kept]
-        return replace(
-            self,
-            name=f"{self.name}, {'' if part == 'all' else f'{part}, '}snippets of {n_words} words",
-            texts=tuple(text for _, text in kept),
-            labels=self.labels[document],
-            n_words=n_words,
-            domains=tuple(self.domains[i] for i in document) if self.domains else (),
-            sources=tuple(f"text {i}" for i in document),
-            times=tuple(self.times[i] for i in document) if self.times else (),
-            validation=tuple(np.flatnonzero(np.isin(document, self.validation)).tolist()),
-        )
+        split = [snippets_at(split_into_snippets(text, n_words, self.language), part) for text in self.texts]
+        document = [i for i, of_text in enumerate(split) for _ in of_text]
+        name = f"{self.name}, {'' if part == 'all' else f'{part}, '}snippets of {n_words} words"
+        sources = tuple(f"text {i}" for i in document)
+        return self._with_texts(document, list(chain(*split)), name=name, n_words=n_words, sources=sources)
 
-    def cut(self, n_words: int) -> Benchmark:
+    def cut(self, n_words: int) -> Self:
         """Each text cut to its first `n_words` words; texts that are shorter stay and are counted in a warning."""
-        cuts = [cut_to_words(text, n_words, self.language) for text in self.texts]
-        short = sum(
-            cut == text and count_words(text, self.language) < n_words
-            for text, cut in zip(self.texts, cuts, strict=True)
-        )
-        if short:
+        cuts = tuple(cut_to_words(text, n_words, self.language) for text in self.texts)
+        uncut = [text for text, cut in zip(self.texts, cuts, strict=True) if cut == text]
+        if short := sum(count_words(text, self.language) < n_words for text in uncut):
             warnings.warn(
                 f"{self.name}: {short} of {len(self)} texts are shorter than {n_words} words; left as they are",
                 stacklevel=2,
             )
-        return replace(self, name=f"{self.name}, {n_words} words", texts=tuple(cuts), n_words=n_words)
+        return replace(self, name=f"{self.name}, {n_words} words", texts=cuts, n_words=n_words)
 
 
 def snippets_at(snippets: Sequence[str], part: str) -> Sequence[str]:

@@ -1,10 +1,7 @@
-"""Blind baselines: how well members are told from non-members by the text alone, with no model looked at.
+"""Blind baselines: how well the texts alone separate members from non-members, without the model.
 
-Where this works, members and non-members are two kinds of text, and a detector's AUC on them says little about
-membership (Das, Zhang and Tramer 2024; Duan et al. 2024).
-
-Nested cross-validation: each text is scored by a classifier that was fitted on the other folds. Hyperparameters are
-chosen by an inner cross-validation on those folds alone, so nothing is fitted on what is scored.
+Where they do, a detector's AUC says little about membership (Das, Zhang and Tramer 2024; Duan et al. 2024). Each text
+is scored by a classifier fitted on the other folds, its hyperparameters chosen by an inner cross-validation on them.
 """
 
 from __future__ import annotations
@@ -17,9 +14,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
-from mialib.model_selection import stratified_split
+from mialib.model_selection import Indices, stratified_split
 from mialib.plain import plain_array, plain_list
 from mialib.text import check_texts
 
@@ -28,45 +27,40 @@ if TYPE_CHECKING:
     from sklearn.base import ClassifierMixin
 
     Features: TypeAlias = csr_matrix | NDArray[np.float64]
-    Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]  # each: texts to fit on, texts to judge by
-    FoldsFor = Callable[[], Folds]  # made for those classifiers alone that choose
+    Folds = list[tuple[Indices, Indices]]  # each: texts to fit on, texts to judge by
+    FoldsFor = Callable[[], Folds]  # called by the classifiers that choose hyperparameters
 
 N_FOLDS = 10
-INNER_FOLDS = 3  # to choose a classifier's strength on
-# A number of four digits that stands alone and reads as a year.
-YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
+INNER_FOLDS = 3  # to choose hyperparameters on
+YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")  # four digits, 1500 to 2099, not within a longer number
 
 
 class TooFewTexts(ValueError):
-    """There are not as many texts of a class as folds."""
+    """A class has fewer texts than there are folds."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One way to tell texts apart: what of a text is looked at, and by what classifier."""
+    """One way to tell texts apart: the features of a text, and the classifier that reads them."""
 
     label: str
-    features: Callable[[Sequence[str], str], Features]  # of texts and their language, (N, D); each text's own alone
-    classifier: Callable[[FoldsFor], ClassifierMixin]  # of folds to choose by, of the texts that it will be given
-    min_texts: int = 0  # an n-gram that fewer of the texts learned from hold is left out
+    features: Callable[[Sequence[str], str], Features]  # of texts and their language, (N, D); each from its own text
+    classifier: Callable[[FoldsFor], ClassifierMixin]  # given the inner folds of the texts that it will be fitted on
+    min_texts: int = 0  # an n-gram that is in fewer of the fitted texts is left out
 
 
 def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
-    """Counts of each word and each pair of words; of characters in Chinese, which puts no space between words."""
-    from scipy.sparse import csr_matrix
+    """Counts of each word and each pair of words; in Chinese, which has no spaces, of characters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(ngram_range=(1, 2), analyzer="char" if language == "zh" else "word")
-    if not any(map(counter.build_analyzer(), texts)):  # signs alone, say, of which CountVectorizer makes an error
-        return csr_matrix((len(texts), 0))
+    if not any(map(counter.build_analyzer(), texts)):  # no words at all are an error to CountVectorizer
+        return scipy.sparse.csr_matrix((len(texts), 0))
     return counter.fit_transform(texts).tocsr()
 
 
 def _shape(text: str) -> str:
-    """A text without its words: a run of small letters is "a", of digits "0", a capital "A"; all else stays.
-
-    What is left is case, signs, kinds of quotes, spaces and line ends: how a file was written, not what it says.
-    """
+    """How a text is written, without its words: a run of small letters is "a", of digits "0", a capital "A"."""
     shape = re.sub(r"[^\W\d_]", lambda letter: "A" if letter[0].isupper() else "a", text)
     return "^" + re.sub(r"a+", "a", re.sub(r"\d+", "0", shape)) + "$"
 
@@ -75,25 +69,20 @@ def _signs(texts: Sequence[str], language: str) -> csr_matrix:
     """Counts of each character and each pair of characters of the texts' shapes."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    def signs(text: str) -> list[str]:
+    def signs(text: str) -> list[str]:  # the vectorizer's own analyzer of characters makes one space of several
         shape = _shape(text)
         return [*shape, *map("".join, pairwise(shape))]
 
-    # Not its own analyzer of characters, which makes one space of several.
     return CountVectorizer(analyzer=signs).fit_transform(texts).tocsr()
+
+
+def _compressed_size(texts: Sequence[str], language: str) -> NDArray[np.float64]:
+    return np.log([[len(zlib.compress(text.encode()))] for text in texts])
 
 
 def _latest_year(texts: Sequence[str], language: str) -> NDArray[np.float64]:
     """The latest year that each text mentions, 0 where it mentions none."""
     return np.array([[max(map(float, YEAR.findall(text)), default=0.0)] for text in texts])
-
-
-def _n_characters(texts: Sequence[str], language: str) -> NDArray[np.float64]:
-    return np.log([[len(text)] for text in texts])
-
-
-def _compressed_bytes(texts: Sequence[str], language: str) -> NDArray[np.float64]:
-    return np.log([[len(zlib.compress(text.encode()))] for text in texts])
 
 
 def _tfidf(folds: FoldsFor) -> ClassifierMixin:
@@ -115,14 +104,14 @@ def _naive_bayes(folds: FoldsFor) -> ClassifierMixin:
 
 
 def _trees(folds: FoldsFor) -> ClassifierMixin:
-    """For a number that need not rise or fall with membership, and that is 0 where a text has none."""
+    """For a number that need not rise or fall with membership."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=4, min_samples_leaf=5, early_stopping=False)
 
 
 def _regression(folds: FoldsFor) -> ClassifierMixin:
-    """For one number a text: there is nothing to choose but the direction, which is fitted."""
+    """For a number that rises or falls with membership."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -135,8 +124,8 @@ BLIND: dict[str, Baseline] = {
     "naive_bayes": Baseline("naive Bayes", _ngrams, _naive_bayes, min_texts=1),
     "formatting": Baseline("formatting", _signs, _tfidf, min_texts=2),
     "year": Baseline("latest year", _latest_year, _trees),
-    "length": Baseline("text length", _n_characters, _regression),
-    "zlib": Baseline("compressed size", _compressed_bytes, _regression),
+    "length": Baseline("text length", lambda texts, _: np.log([[len(text)] for text in texts]), _regression),
+    "zlib": Baseline("compressed size", _compressed_size, _regression),
 }
 
 
@@ -150,35 +139,28 @@ def blind_scores(
     n_folds: int = N_FOLDS,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Score N texts by what they say alone, with no model looked at, (N,); higher = more likely a member.
+    """Score N texts without the model, (N,); higher = more likely a member.
 
-    Each text's score is that of a classifier fitted on the other folds; `kind` is a key of BLIND, `labels` (N,) are 1
-    for members. Texts of one group, (N,), share a fold: the snippets of a document, or equal texts where no groups are
-    given. A fold's scores are shifted and scaled (`_aligned`), since its classifier has a level and a scale of its own:
-    pooled as they are, they would put chance below an AUC of 0.5. All are 0 where no two texts share an n-gram.
-    ValueError for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts
-    (groups) of a class than folds.
+    `kind` is a key of BLIND, `labels` (N,) are 1 for members. Texts of one group, (N,), share a fold: the snippets of a
+    document, or equal texts where no groups are given. All scores are 0 where no two texts share an n-gram. ValueError
+    for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts (groups) of a
+    class than folds.
     """
-    import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
-    from threadpoolctl import threadpool_limits
 
     if kind not in BLIND:
         raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
     texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
-    groups = (
-        pd.factorize(np.array(texts, object), sort=True)[0]
-        if groups is None
-        else np.array(plain_list(groups, "groups"))
-    )
+    if groups is None:
+        groups = np.unique(np.array(texts, object), return_inverse=True)[1]
+    groups = np.array(plain_list(groups, "groups"))
     if not len(texts) == len(labels) == len(groups):
         raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
     features = BLIND[kind].features(texts, language)
-    scores = np.empty(len(labels))
-    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    scores, folds = np.empty(len(labels)), StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
         for fitted, held_out in folds.split(features, labels, groups):
             of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
@@ -189,8 +171,7 @@ def blind_scores(
 def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
     """A fold's scores, centred at the midpoint of its two class means and scaled to unit root mean square.
 
-    Folds then compare by how far their members and non-members lie apart, whatever their share of members. Centring at
-    the mean would hide that where one long document makes a fold mostly members. A fold of one class has its mean at 0.
+    A fold's classifier has a level and a scale of its own; pooled as they are, scores put chance below an AUC of 0.5.
     """
     if np.ptp(scores) <= 1e-12 * max(1.0, np.abs(scores).max()):  # all alike, but for rounding
         return np.zeros(len(scores))
@@ -211,14 +192,9 @@ def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
 
 
 def _fit_and_score(
-    baseline: Baseline,
-    features: Any,
-    labels: NDArray[Any],
-    groups: NDArray[Any],
-    fitted: NDArray[Any],
-    scored: NDArray[Any],
+    baseline: Baseline, features: Any, labels: NDArray[Any], groups: NDArray[Any], fitted: Indices, scored: Indices
 ) -> NDArray[np.float64]:
-    if baseline.min_texts:  # n-grams that the texts to learn from do not hold are as if they had not been counted
+    if baseline.min_texts:
         features = features[:, features[fitted].getnnz(axis=0) >= baseline.min_texts]
     if not features.shape[1]:
         return np.zeros(len(scored))
@@ -226,21 +202,18 @@ def _fit_and_score(
     classifier.fit(features[fitted], labels[fitted])
     if hasattr(classifier, "decision_function"):
         return classifier.decision_function(features[scored])
-    log_p = classifier.predict_log_proba(features[scored])  # naive Bayes
+    log_p = classifier.predict_log_proba(features[scored])  # naive Bayes, (N, 2)
     return log_p[:, 1] - log_p[:, 0]
 
 
 def held_out_scores(
     texts: Sequence[str], labels: ArrayLike, seed: int = 0, language: str = "en"
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The numbers of a random half of each class, and the scores of tf-idf fitted on the other half.
+) -> tuple[Indices, NDArray[np.float64]]:
+    """The numbers of a random half of each class, and its scores by tf-idf fitted on the other half, (H,) each."""
 
-    Equal texts are in one half. No judged text was fitted on, so an interval of these needs no widening.
-    """
-    import pandas as pd
-    from threadpoolctl import threadpool_limits
-
-    labels, groups = np.asarray(labels), pd.factorize(np.array(texts, object))[0]
+    # Equal texts are in one half: no judged text was fitted on.
+    number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    labels, groups = np.asarray(labels), np.array([number[text] for text in texts])
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
     with threadpool_limits(1):

@@ -1,13 +1,8 @@
 """From the scores of known non-members to a decision, about one text or about a set of texts. Higher = member.
 
-one text   p_values; decide: a threshold at a wanted FPR, and what is known of the FPR that it really has
-a set      set_p_value: one p-value for many texts; group_means: for texts of few authors; non_use_p_value: its opposite
-
-All of it rests on one assumption: a text that is no member is *exchangeable* with the known non-members, so its score
-may have any rank among theirs, and all ranks are equally likely. Nothing is assumed of the scores' distribution.
+All of it assumes that a text which is no member is *exchangeable* with the known non-members: its score may have any
+rank among theirs, and all ranks are equally likely. Nothing is assumed of the scores' distribution.
 """
-
-from __future__ import annotations
 
 import math
 from bisect import bisect_left
@@ -17,26 +12,23 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from mialib.metrics import FloatArray, Interval, check_level, clopper_pearson, threshold_at_fpr
 from mialib.plain import plain_array
 
 KNOWN = "the scores of known non-members"
-DIVISIONS, MOST_COUNTED = 19_999, 1000  # random ones that are drawn; texts up to which all are counted
+DIVISIONS, MOST_COUNTED = 19_999, 1000  # how many divisions are drawn; the most texts whose divisions are all counted
 FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
-
-
-# --- one text ---
 
 
 def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     """How often a known non-member would score as high, (N,): (1 + how many of the n do) / (n + 1).
 
-    The text itself counts as one of them, so no p-value is 0, and among non-members like the known ones at most a share
-    p has a p-value of p or less (Phipson and Smyth 2010). These are conformal p-values: that share is over the draw of
-    the known non-members too, and the p-values of several texts, which all look at the same ones, are not independent
-    (Bates et al. 2023). ValueError for a score that is not finite, scores that are no list, and no known non-member.
+    The text counts as one of them, so no p-value is 0, and of non-members like the known ones at most a share p has a
+    p-value of p or less (Phipson and Smyth 2010). That share is over the draw of the known non-members too, and the
+    p-values are not independent (Bates et al. 2023). ValueError for scores that are no list of finite numbers.
     """
     scores, known = check_scores(scores, "scores"), np.sort(check_scores(non_member_scores, KNOWN, at_least=1))
     n_as_high = len(known) - np.searchsorted(known, scores, side="left")
@@ -52,35 +44,27 @@ class Decision:
     n_known: int  # known non-members that it rests on
     n_allowed: int  # how many of them may lie above it
     n_above: int  # how many do: fewer where scores tie
-    fpr: Interval  # that share, and the interval of the threshold's true FPR
+    fpr: Interval  # n_above / n_known, lower than the true FPR's mean, and the interval of the true FPR
 
     @property
     def mean_fpr(self) -> float:
-        """The true FPR's mean over samples of known non-members; where scores tie, the most that it can be.
-
-        The share of the known ones that lie above is lower, since the threshold was chosen by it.
-        """
+        """The true FPR's mean over samples of known non-members; where scores tie, the most that it can be."""
         return (self.n_allowed + 1) / (self.n_known + 1)
 
 
 def decide(
     non_member_scores: ArrayLike, fpr: float = 0.05, *, is_confident: bool = False, level: float = 0.95
 ) -> Decision:
-    """The lowest threshold for a wanted FPR (a fraction), from known non-members' scores (n,), and what FPR it has.
+    """The lowest threshold for a target FPR (a fraction), from known non-members' scores (n,), and what FPR it has.
 
-    *On average* (the default) k = floor(fpr (n + 1)) - 1 of the n may lie above it, and a score lies above it exactly
-    where its p-value is at most `fpr`. The true FPR of the (k + 1)-th highest of n scores that do not tie is itself
-    random, Beta(k + 1, n - k) whatever the scores' distribution: its mean, (k + 1) / (n + 1), is at most `fpr`, and
-    in up to nearly half of all samples of non-members it is larger. *With confidence* (`is_confident`) k is
-    the largest number for which even the upper end of the interval is at most `fpr`.
+    *On average* (the default) k = floor(fpr (n + 1)) - 1 of the n may lie above it: exactly the scores with a p-value
+    of at most `fpr`. Without ties the true FPR is Beta(k + 1, n - k), whatever the scores' distribution: its mean,
+    (k + 1) / (n + 1), is at most `fpr`, and in up to nearly half of all samples of non-members it is larger. *With
+    confidence* (`is_confident`) k is the largest number for which even the upper end of the interval is at most `fpr`.
 
-    The interval is Clopper and Pearson's (1934) for k of n, though the same n scores chose the threshold: its upper end
-    is the quantile of Beta(k + 1, n - k), the very distribution of the true FPR, and its lower end, of Beta(k, n - k +
-    1), errs on the safe side. Where scores tie, fewer than k may lie above; the lower end is then that of the number
-    that does, the upper end still that of k.
-
-    ValueError for an FPR outside (0, 1), a score that is not finite, and too few known non-members; it says how many
-    are needed.
+    The interval is Clopper and Pearson's (1934): its upper end, for k of n, is the quantile of that Beta, and its lower
+    end, for the number that do lie above, errs on the safe side. ValueError for an FPR outside (0, 1), a score that is
+    not finite, and too few known non-members, saying how many are needed.
     """
     known = check_scores(non_member_scores, KNOWN, at_least=1)
     n = len(known)
@@ -102,16 +86,15 @@ def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level
     n_allowed = math.floor(fpr * (n_known + 1) + 1e-9) - 1  # the tolerance keeps 0.29 * 100 from rounding down to 28
     if not is_confident:
         return n_allowed
-    from scipy.stats import beta
-
     k = np.arange(n_allowed + 1)
-    return max(0, int(np.searchsorted(beta.ppf((1 + level) / 2, k + 1, n_known - k), fpr, side="right")) - 1)
+    upper_ends = scipy.stats.beta.ppf((1 + level) / 2, k + 1, n_known - k)  # of the interval, were k above
+    return max(0, int(np.searchsorted(upper_ends, fpr, side="right")) - 1)
 
 
 def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:
-    """The fewest known non-members that allow a threshold for a wanted FPR: none of them may lie above it."""
+    """The fewest known non-members that allow a threshold for a target FPR: none of them may lie above it."""
     if not 0 < fpr < 1:
-        raise ValueError(f"a wanted FPR lies between 0 and 1, both excluded, got {fpr}")
+        raise ValueError(f"a target FPR lies between 0 and 1, both excluded, got {fpr}")
     check_level(level)
     if is_confident:  # the upper end for 0 of n: (1 - level) / 2 = (1 - fpr)^n
         return math.ceil(math.log((1 - level) / 2) / math.log1p(-fpr) - 1e-9)
@@ -130,48 +113,42 @@ def check_scores(scores: ArrayLike, name: str, at_least: int = 0) -> FloatArray:
     return scores
 
 
-# --- a set of texts ---
-
-
 def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     """One p-value of a set of m texts, (m,) against (n,): do they score higher than known non-members?
 
-    The one-sided rank-sum test (Mann and Whitney 1947), valid where the set, if it holds no member, is exchangeable
-    with the known non-members, since then all orders of the m + n scores are equally likely. The texts of a set that
-    are alike, as one author's are, are not: give the means of groups (`group_means`), of the set's authors and of known
-    ones. The conformal p-values of the set's texts must not be combined as if they were independent (Fisher's method):
-    all m look at the same n, and where those happen to score low, all m are small together (Bates et al. 2023).
+    The one-sided rank-sum test (Mann and Whitney 1947), valid where a set without members is exchangeable with the
+    known non-members. Texts of one author are alike and not exchangeable: give means of groups (`group_means`) of both.
+    Their conformal p-values must not be combined as if they were independent (Fisher's method): where the n known ones
+    happen to score low, all m are small together (Bates et al. 2023).
 
-    Scores that tie share their mean rank. Where one side has at most `FEW` texts all divisions of the ranks count;
-    beyond that the normal distribution, its variance that of the tied ranks. It fails where most scores are equal: with
-    such ties, and with ties among more texts than all divisions can be counted of, `DIVISIONS` random ones are drawn,
-    always the same, and no p-value is below 1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
+    Scores that tie share their mean rank. Where one side has at most `FEW` texts all divisions of the ranks count, else
+    the normal approximation. That fails where most scores are equal: then, and where there are ties and too many texts
+    to count all divisions, `DIVISIONS` random ones are drawn, always the same, and no p-value is below
+    1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
     """
-    from scipy.stats import mannwhitneyu, rankdata
-
     scores = check_scores(scores, "the scores of a set", at_least=1)
     known = check_scores(non_member_scores, KNOWN, at_least=1)
     if len(scores) == 1:
         return float(p_values(scores, known)[0])
-    ranks = rankdata(np.concatenate([scores, known]))
+    ranks = scipy.stats.rankdata(np.concatenate([scores, known]))
     of_set, of_known = ranks[: len(scores)], ranks[len(scores) :]
     values, n_equal = np.unique(ranks, return_counts=True)
-    if len(values) == 1:  # no score says anything
+    if len(values) == 1:  # all scores are equal
         return 1.0
-    is_small = min(len(scores), len(known)) <= FEW
-    if len(values) < len(ranks) and is_small and len(ranks) <= MOST_COUNTED:
+    has_ties, is_small = len(values) < len(ranks), min(len(scores), len(known)) <= FEW
+    if has_ties and is_small and len(ranks) <= MOST_COUNTED:
         if len(scores) <= FEW:
             return _share_of_divisions(ranks, of_set)
-        return _share_of_divisions(len(ranks) + 1 - ranks, len(ranks) + 1 - of_known)  # high where theirs is low
-    if len(values) < len(ranks) and (is_small or n_equal.max() > len(ranks) / 2):
+        return _share_of_divisions(len(ranks) + 1 - ranks, len(ranks) + 1 - of_known)  # how low the known ones are
+    if has_ties and (is_small or n_equal.max() > len(ranks) / 2):
         draws = np.random.default_rng(0).multivariate_hypergeometric(n_equal, len(scores), DIVISIONS, "marginals")
         return float((1 + (draws @ values >= of_set.sum() - 1e-6).sum()) / (DIVISIONS + 1))
     method = "exact" if is_small else "asymptotic"
-    return float(mannwhitneyu(scores, known, alternative="greater", method=method).pvalue)
+    return float(scipy.stats.mannwhitneyu(scores, known, alternative="greater", method=method).pvalue)
 
 
 def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
-    """Of all ways to choose so many of the ranks as `of_few` has, the share whose sum is at least as high."""
+    """The share of all choices of k = len(of_few) of the ranks whose sum is at least that of `of_few`."""
     doubled, k = np.rint(2 * np.sort(ranks)).astype(np.int64), len(of_few)  # whole: a mean rank may end in a half
     ways = np.zeros((k + 1, doubled[-k:].sum() + 1))  # ways[i, s]: to choose i ranks whose sum is s / 2
     ways[0, 0] = 1
@@ -181,19 +158,14 @@ def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
 
 
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
-    """One p-value against the claim that a set was trained on: do its texts score lower than known members like it?
-
-    `set_p_value` of the negated scores: what is asked of the known non-members there is asked of the known members. A
-    large one is no evidence of use; how often a set that was not used gets a small one is the test's power.
-    """
+    """`set_p_value` against the claim that a set was trained on: do its texts score lower than known members?"""
     return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
 
 
 def group_means(scores: ArrayLike, groups: Sequence[Any]) -> FloatArray:
-    """The mean score of each group, (G,), in the order in which groups come first; `groups` names each text's, (N,).
+    """The mean score of each group, (G,), in order of first appearance; `groups` (N,) names each text's author, say.
 
-    As one score each, groups (authors, books) are exchangeable where their texts are not, if they are of about one
-    size. ValueError for another number of groups than of scores.
+    Groups of about one size are exchangeable where their texts are not. ValueError for lists of different lengths.
     """
     scores = check_scores(scores, "the scores")
     if len(groups) != len(scores):

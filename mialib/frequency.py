@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -24,19 +24,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_KEEPING = 60
-TEXTS_AT_ONCE = 1024  # tokenized side by side by the tokenizer's own threads
+TEXTS_AT_ONCE = 1024  # tokenized in parallel by the tokenizer's own threads
 
 
 @dataclass(frozen=True)
 class TokenFrequency:
-    """How often each token of a vocabulary occurs in a reference corpus.
+    """How often each token of a vocabulary occurs in a reference corpus."""
 
-    `counts` has shape (V,), one entry for each row of the model's output, also for tokens the tokenizer never emits.
-    """
-
-    counts: NDArray[np.int64]
-    name: str  # the corpus
-    tokenizer: str = ""  # the tokenizer's content hash; detectors refuse another tokenizer's tokens
+    counts: NDArray[np.int64]  #: (V,), of each row of the model's output, also of tokens that the tokenizer never emits
+    name: str  #: the corpus
+    tokenizer: str = ""  #: the tokenizer's content hash; detectors refuse another tokenizer's tokens
 
     @cached_property
     def log_probability(self) -> NDArray[np.float64]:
@@ -54,10 +51,9 @@ class TokenFrequency:
         import pyarrow.parquet as pq
 
         metadata = {"mialib": json.dumps({"name": self.name, "tokenizer": self.tokenizer})}
+        table = pa.table({"count": self.counts}).replace_schema_metadata(metadata)
         with atomic_path(path) as temporary:
-            pq.write_table(
-                pa.table({"count": self.counts}).replace_schema_metadata(metadata), temporary, write_page_checksum=True
-            )
+            pq.write_table(table, temporary, write_page_checksum=True)
 
     @classmethod
     def load(cls, path: str | Path) -> TokenFrequency:
@@ -90,25 +86,20 @@ def count_tokens(
     """
     if isinstance(texts, str):
         raise ValueError(f"{name}: texts are expected, got one string")
-    counts, n_done, kept_at = np.zeros(vocab_size, np.int64), 0, time.monotonic()
+    counts, n_done, saved_at = np.zeros(vocab_size, np.int64), 0, time.monotonic()
     for last in found:
         counts, n_done = last["counts"], int(last["n_done"])
-    for batch in _batches(islice(texts, n_done, None), TEXTS_AT_ONCE):
+    rest = islice(texts, n_done, None)
+    while batch := list(islice(rest, TEXTS_AT_ONCE)):
         token_ids = np.concatenate([np.asarray(ids, np.int64) for ids in encode(tokenizer, batch)])
         if len(token_ids) and token_ids.max() >= vocab_size:
             raise ValueError(f"{name}: token id {token_ids.max()} lies outside the model's vocabulary of {vocab_size}")
         counts += np.bincount(token_ids, minlength=vocab_size)
         n_done += len(batch)
-        if save and time.monotonic() - kept_at > SECONDS_BETWEEN_KEEPING:
+        if save and time.monotonic() - saved_at > SECONDS_BETWEEN_KEEPING:
             save({"counts": counts, "n_done": np.array(n_done)})
-            kept_at = time.monotonic()
+            saved_at = time.monotonic()
             logger.info("%s: %s texts, %s tokens counted", name, f"{n_done:,}", f"{counts.sum():,}")
     if not counts.any():
         raise ValueError(f"{name}: the reference corpus holds no tokens")
     return TokenFrequency(counts=counts, name=name, tokenizer=tokenizer_hash)
-
-
-def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    while batch := list(islice(iterator, size)):
-        yield batch

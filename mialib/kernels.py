@@ -1,8 +1,7 @@
 """The four numbers of each row of logits in one pass over them: a Triton kernel for GPUs.
 
-`mialib.scoring.row_statistics` says what the numbers are and runs anywhere, but goes over the logits some fifteen
-times. Here one program reads a row, each logit once. Each of its lanes keeps four float32 numbers of the logits z that
-it has read:
+`mialib.scoring.row_statistics` defines the numbers and runs anywhere, but reads the logits some fifteen times. Here one
+program reads a row, each logit once. Each of its lanes keeps four float32 numbers of the logits z that it has read:
 
     m = max z,    s_j = sum (z - m)^j e^(z - m)  for j = 0, 1, 2
 
@@ -11,8 +10,8 @@ a = e^delta
 
     s_2 <- a (s_2 + 2 delta s_1 + delta^2 s_0),    s_1 <- a (s_1 + delta s_0),    s_0 <- a s_0.
 
-The terms of a sum have one sign, so nothing cancels. Importing this module needs Triton, which PyTorch's CUDA builds
-bring along. With TRITON_INTERPRET=1 in the environment the kernel runs on the CPU, slowly: for tests.
+The terms of a sum have one sign, so nothing cancels. Triton comes with PyTorch's CUDA builds. With TRITON_INTERPRET=1
+in the environment the kernel runs on the CPU, slowly: for tests.
 """
 
 # ruff: noqa: ANN001, ANN202 (Triton types a kernel's arguments when it is started)
@@ -23,9 +22,9 @@ import torch
 import triton
 import triton.language as tl
 
-# A block is DEEP logits for each lane, and each thread loads 16 bytes at a time: four float32 lanes. All that a lane
-# sums up is then in one thread, and threads wait for each other at the row's end only. A deeper block has more loads
-# under way and fewer merges, and takes more registers.
+# A block is DEEP logits for each lane, and each thread loads 16 bytes at a time: four float32 lanes. A lane's sums are
+# in one thread, so threads wait for each other only at the row's end. A deeper block has more loads under way and fewer
+# merges, and takes more registers.
 WARPS = 8
 DEEP = 8
 FLOAT32_MIN = tl.constexpr(-3.4028234663852886e38)  # float32's; a maximum of -inf would turn every difference into NaN

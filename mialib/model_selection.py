@@ -1,14 +1,9 @@
-"""Choosing hyperparameters: on the texts that they are judged on, as the papers do, or on others.
-
-A grid gives each hyperparameter of a detector its candidate values. Every pair of them is scored from stored token
-statistics; which is best is then a matter of which texts are looked at.
-"""
-
-from __future__ import annotations
+"""Choosing hyperparameters from a grid of candidates: on the judged texts, as the papers do, or on others."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,25 +24,25 @@ class Candidates:
     scores: FloatArray  # (C, N)
 
     def best(self, labels: ArrayLike, texts: Indices | slice = slice(None)) -> int:
-        """The candidate of the highest AUC on some of the texts, by their numbers; the first where several are."""
+        """The candidate with the highest AUC on the texts with these numbers; the first of several."""
         return int(aucs(np.asarray(labels)[texts], self.scores[:, texts]).argmax())
 
-    def take(self, texts: Indices) -> Candidates:
+    def take(self, texts: Indices) -> Self:
         """The same candidates on some of the texts."""
-        return Candidates(self.options, self.scores[:, texts])
+        return replace(self, scores=self.scores[:, texts])
 
-    def by_fold(self, labels: ArrayLike) -> Candidates:
-        """The best candidate on each of the F `folds`, in their order: F options, and scores (F, N) of all texts."""
+    def by_fold(self, labels: ArrayLike) -> Self:
+        """The best candidate on each of the F `folds`, with its scores of all texts, (F, N)."""
         best = [self.best(labels, val_idx) for val_idx, _ in folds(labels)]
-        return Candidates(tuple(self.options[i] for i in best), self.scores[best])
+        return replace(self, options=tuple(self.options[i] for i in best), scores=self.scores[best])
 
 
 def stratified_split(
     labels: ArrayLike, share: float, seed: int = 0, document: Indices | None = None
 ) -> tuple[Indices, Indices]:
-    """Split the texts at random: the numbers of `share` of each class, rounded up, and of the rest.
+    """Split N texts at random: the numbers of a `share` of each class, rounded up, and of the rest.
 
-    With the number of each text's document, whole documents are dealt out: pieces of one are alike.
+    With `document`, the number of each text's document (N,), whole documents are dealt out: pieces of one are alike.
     """
     if not 0 < share < 1:
         raise ValueError(f"a share to deal out lies in (0, 1), got {share}")
@@ -63,10 +58,7 @@ def stratified_split(
 
 
 def folds(labels: ArrayLike) -> list[tuple[Indices, Indices]]:
-    """Five splits of the texts: a fifth to choose hyperparameters on, the others to judge; random, stratified by class.
-
-    One fifth of few texts chooses almost at random; what five disjoint ones chose says how much that matters.
-    """
+    """Five random splits, stratified by class: a fifth of the texts to choose hyperparameters on, the rest to judge."""
     from sklearn.model_selection import StratifiedKFold
 
     split = StratifiedKFold(round(1 / HELD_OUT), shuffle=True, random_state=0).split(np.zeros(np.size(labels)), labels)

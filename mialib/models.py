@@ -1,10 +1,8 @@
-"""A language model that is loaded and ready to score, and what its results must record.
-
-`mialib.catalog.models` finds a model by its name: on the hub, in a folder, in the lab.
-"""
+"""A language model that is loaded and ready to score. `mialib.catalog.models` finds one by its name."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from dataclasses import dataclass
@@ -14,14 +12,17 @@ from mialib.store import hash_of
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+
+    Token = str | None  # as text; None for none
 
 logger = logging.getLogger(__name__)
 
-# Where one paper, DC-PDD (Section 4), prepends another token than the tokenizer's own start token. Others do otherwise:
-# the public code of Min-K% Prob and Min-K%++ takes what the tokenizer adds by itself, which is nothing for Pythia.
+# DC-PDD (Section 4) prepends these instead of the tokenizer's own start token. The public code of Min-K% Prob and
+# Min-K%++ takes what the tokenizer adds by itself, which is nothing for Pythia.
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
-HEAD_TOLERANCE = 1e-5  # how far head(base(x)) may lie from the model's own logits, beside the largest of them
+HEAD_TOLERANCE = 1e-5  # the distance of head(base(x)) from the model's own logits, as a share of the largest of them
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class LoadedModel:
 
     name: str
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Tokenizer
     start_token_id: int | None
     revision: str  #: hub commit or content hash of the weights
     tokenizer_hash: str
@@ -39,20 +40,14 @@ class LoadedModel:
 
     @property
     def n_embedded(self) -> int:
-        """Rows of the input embeddings: the token ids that the model reads lie below it."""
+        """Rows of the input embeddings: the token ids that the model can read are smaller."""
         return cast("torch.Tensor", self.model.get_input_embeddings().weight).shape[0]
 
     @classmethod
     def of(
-        cls,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        name: str,
-        revision: str = "",
-        start_token: str | None = "auto",
+        cls, model: PreTrainedModel, tokenizer: Tokenizer, *, name: str, revision: str = "", start_token: Token = "auto"
     ) -> LoadedModel:
-        """A causal model and its tokenizer, for inference from here on; `start_token` as for `find_start_token`."""
+        """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_token`."""
         context = getattr(model.config, "max_position_embeddings", None)
         return cls(
             name=name,
@@ -67,13 +62,10 @@ class LoadedModel:
 
 
 def rope_borders(config: PreTrainedConfig) -> tuple[int, ...]:
-    """The numbers of tokens up to which a model reads a text otherwise than beyond.
-
-    LongRoPE (Phi-3) turns all positions of a *batch* by other angles where its longest text is longer than
-    `original_max_position_embeddings`: texts on both sides of it must not share a batch.
-    """
+    """Numbers of tokens beyond which texts are read differently: texts on both sides must not share a batch."""
+    # LongRoPE (Phi-3) turns all positions of a *batch* by other angles where its longest text passes the border.
     ropes = getattr(config.get_text_config(), "rope_parameters", None) or {}
-    of_layers = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]  # one for all, or for each kind
+    of_layers = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]  # one for each kind, or for all
     long = [rope for rope in of_layers if rope.get("rope_type") == "longrope"]
     return tuple(sorted({int(rope["original_max_position_embeddings"]) for rope in long}))
 
@@ -95,25 +87,22 @@ def pick_device(device: str = "auto") -> torch.device:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a model could still take on the device."""
-    import gc
-
+    """Memory that is free for a model on the device."""
     import psutil
     import torch
 
     if device.type != "cuda":
         return psutil.virtual_memory().available
-    gc.collect()  # of models that are done with, torch keeps the memory until it is asked to give it back
+    gc.collect()  # torch keeps the memory of deleted models until it is asked to give it back
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info(device)[0]
 
 
-def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:
+def find_start_token(tokenizer: Tokenizer, family: str, start_token: Token = "auto") -> int | None:
     """The id of the token that is prepended to each text, so that its first token is predicted too (DC-PDD, Eq. 2).
 
     "auto" takes DC-PDD's choice for the model's family where the tokenizer knows that token, else the tokenizer's start
-    token, else its end token; None, or the word "none", prepends nothing. ValueError where the tokenizer has no such
-    token.
+    token, else its end token; None, or "none", prepends nothing. ValueError where the tokenizer has no such token.
     """
     if start_token is None or start_token.lower() == "none":
         return None
@@ -122,26 +111,21 @@ def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_toke
         start_token = of_family if of_family in tokenizer.get_vocab() else tokenizer.bos_token or tokenizer.eos_token
         if start_token is None:
             raise ValueError("the tokenizer has neither a start nor an end token; pass start_token= a token or None")
-    token_id = cast("int | None", tokenizer.convert_tokens_to_ids(start_token))  # of one token: no list
+    token_id = cast("int | None", tokenizer.convert_tokens_to_ids(start_token))
     if token_id is None or (token_id == tokenizer.unk_token_id and start_token != tokenizer.unk_token):
         raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")
     return token_id
 
 
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_hash(tokenizer: Tokenizer) -> str:
     """Content hash of a tokenizer: two that share it turn any text into the same ids."""
-    if tokenizer.is_fast:
-        # How the last call padded and truncated is kept in there too, and is no part of the tokenizer.
+    if tokenizer.is_fast:  # how the last call padded and truncated is stored there too
         return hash_of(json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None})
     return hash_of([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
 
 
 def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
-    """The output head, where head(base(x)) is the whole model; None where the family does more than that.
-
-    Gemma and Cohere, for example, change the logits after the head. Such a model runs whole, with a batch's logits in
-    memory.
-    """
+    """The output head, where head(base(x)) is the whole model; None where the logits change after it, as in Gemma."""
     import torch
 
     model = loaded.model

@@ -1,7 +1,7 @@
-"""What callers give, as plain lists and arrays: a list, tuple, generator, pandas Series of any index, NumPy, Arrow or
-`datasets` column of the same values all mean the same, in the container's own order."""
+"""What callers give, as plain lists and arrays in the container's own order.
 
-from __future__ import annotations
+A list, tuple, generator, pandas Series of any index, NumPy, Arrow or `datasets` column of equal values mean the same.
+"""
 
 from collections.abc import Mapping, Set
 from numbers import Number
@@ -12,19 +12,16 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 def plain_list(values: Any, name: str) -> list[Any]:
-    """The values in their container's order.
-
-    ValueError for what is no list of values: one string, a table, a dict, a set (which has no order).
-    """
+    """The values in order; ValueError, with the name, for one string, a table, a dict or a set (which has no order)."""
     _check_unmasked(values, name)
     is_list = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
     if not is_list or getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name}: a list is expected, got {_described(values)}")
-    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)  # Arrow's own values are no Python ones
+    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)  # Arrow's own values are not Python's
 
 
 def plain_array(values: ArrayLike, name: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
-    """Numbers as an array of one dimension or more; ValueError, with the name, for what is none."""
+    """Numbers as an array of one dimension or more; ValueError, with the name, for what is not numbers."""
     _check_unmasked(values, name)
     if not hasattr(values, "__array__"):
         values = plain_list(values, name)
@@ -41,9 +38,12 @@ def plain_array(values: ArrayLike, name: str, dtype: DTypeLike | None = None) ->
     return array
 
 
-def _check_unmasked(values: Any, name: str) -> None:
-    if np.ma.is_masked(values):
-        raise ValueError(f"{name}: {np.ma.count_masked(values)} of {values.size} values are masked; take them out")
+def plain_numbers(values: ArrayLike, name: str) -> NDArray[np.int64]:
+    """A list of whole numbers, (N,); ValueError where one is not whole."""
+    given = plain_array(values, name)
+    if given.ndim != 1 or (given != np.floor(given)).any():
+        raise ValueError(f"{name}: a list of whole numbers is expected, got {given.dtype} of shape {given.shape}")
+    return given.astype(np.int64)
 
 
 def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
@@ -62,12 +62,9 @@ def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
     return numbers
 
 
-def plain_numbers(values: ArrayLike, name: str) -> NDArray[np.int64]:
-    """A list of whole numbers, (N,); ValueError where one is not whole."""
-    given = plain_array(values, name)
-    if given.ndim != 1 or (given != np.floor(given)).any():
-        raise ValueError(f"{name}: a list of whole numbers is expected, got {given.dtype} of shape {given.shape}")
-    return given.astype(np.int64)
+def _check_unmasked(values: Any, name: str) -> None:
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name}: {np.ma.count_masked(values)} of {values.size} values are masked; take them out")
 
 
 def _described(value: Any) -> str:

@@ -5,50 +5,45 @@ For a text with tokens x_1 ... x_n and start token x_0 the model reads x_0 ... x
     input      x_0  x_1  x_2  ...  x_(n-1)
     target     x_1  x_2  x_3  ...  x_n        -> n scored tokens, one statistics row each
 
-Texts are sorted by length and batched up to a token budget, longest first, while another thread tokenizes those that
-come next. Rows are padded on the right with no attention mask: a causal model's real positions cannot see what comes
-after them, and padded positions are dropped before the output head. The head runs over a chunk of positions at a time,
-so the (tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
+Batches are of texts of similar length, longest first, up to a token budget; another thread tokenizes the next texts.
+Rows are padded on the right with no attention mask: a causal model's real positions cannot see what comes after them,
+and padded positions are dropped before the output head. The head runs over a chunk of positions at a time, so the
+(tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
 """
-
-from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, wraps
+from functools import cache
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from mialib.batches import PIECE_CHARACTERS, encode, encode_beginning, in_parts, right_padded, token_batches
 from mialib.models import LoadedModel, find_head, free_bytes, rope_borders
 from mialib.store import hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
-from mialib.token_stats import StatsPart, TokenRow, TokenStats, text_hashes
+from mialib.token_stats import StatsPart, TokenRow, TokenStats
 from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.floating]
-T = TypeVar("T")
+Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
 TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1024, 2**22  # tokenized ahead
-# Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, and on an H200 the
-# product takes longer than that from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor makes
-# them of a model that runs whole, and else by columns.
+# Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, which on an H200 takes
+# less time than the product from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor works by
+# rows only for a model that runs whole, else by columns.
 LOGITS_AT_ONCE_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20, "mps": 128 * 2**20}
-CPU_COLUMNS_AT_ONCE = 2048  # of the vocabulary: the logits of a batch then stay in the cache until nobody needs them
-
-
-Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+CPU_COLUMNS_AT_ONCE = 2048  # of the vocabulary: the logits of a batch then stay in the cache while they are needed
 
 
 def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> Statistics:
@@ -56,8 +51,7 @@ def row_statistics(logits: torch.Tensor, targets: torch.Tensor) -> Statistics:
 
     `logits` is (R, V) float32, `targets` (R,) int64. Returns four (R,) float32 tensors in nats, nats, nats^2 and nats.
     With d = z - max z and s_j = sum_v d_v^j e^(d_v): log p(t) = d_t - log s_0, H = log s_0 - s_1 / s_0,
-    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift keeps H a sum of two non-negative terms and Var
-    exact where one token has nearly all the mass.
+    Var = s_2 / s_0 - (s_1 / s_0)^2, max log p = -log s_0. The shift keeps Var exact where one token has all the mass.
     """
     d = logits.sub_(logits.amax(dim=-1, keepdim=True))
     log_prob = d.gather(-1, targets[:, None]).squeeze(-1)
@@ -74,23 +68,21 @@ def head_statistics(
 ) -> Statistics:
     """`row_statistics` of an output head's logits of (R, hidden size) hidden states, `n_columns` of them at a time.
 
-    The logits are divided by `temperature`. `memory` is float32 to work in, at least 2 R n_columns of it.
-
-    The sums of `row_statistics` are carried from block to block. Where the maximum rises by r, d falls by r: s_0, s_1
-    and s_2 become s_0, s_1 - r s_0 and s_2 - 2 r s_1 + r^2 s_0, each times e^(-r), all of them sums of terms of one
-    sign.
+    The logits are divided by `temperature`; `memory` is float32 to work in, at least 2 R n_columns. The sums of
+    `row_statistics` are carried from block to block. Where the maximum rises by r, d falls by r: s_0, s_1 and s_2
+    become s_0, s_1 - r s_0 and s_2 - 2 r s_1 + r^2 s_0, each times e^(-r), all of them sums of terms of one sign.
     """
     weight, bias = head.weight, head.bias
-    rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)
-    of_target = torch.empty(len(hidden))
-    s0, s1, s2 = torch.zeros(3, len(hidden), dtype=torch.float64)
+    rows, maximum = hidden.float(), torch.full((len(hidden), 1), torch.finfo(torch.float32).min)  # (R, 1)
+    of_target = torch.empty(len(hidden))  # (R,)
+    s0, s1, s2 = torch.zeros(3, len(hidden), dtype=torch.float64)  # (R,) each
     size = len(hidden) * n_columns
     memory = torch.empty(2 * size) if memory is None else memory  # one for all blocks: fresh memory is slow
     logits, weighted = memory[:size], memory[size : 2 * size]
     for start in range(0, len(weight), n_columns):
         of_block = weight[start : start + n_columns].float()
         shape = len(hidden), len(of_block)
-        d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))
+        d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))  # (R, columns of the block)
         if bias is not None:
             d.add_(bias[start : start + n_columns])
         if temperature != 1:
@@ -98,7 +90,7 @@ def head_statistics(
         here = ((targets >= start) & (targets < start + n_columns)).nonzero()[:, 0]
         of_target[here] = d[here, targets[here] - start]
         higher = torch.maximum(maximum, d.amax(dim=-1, keepdim=True))
-        rise = (higher - maximum).squeeze(1).clamp_(max=-LOWEST).double()
+        rise = (higher - maximum).squeeze(1).clamp_(max=-LOWEST).double()  # (R,)
         maximum, fall = higher, torch.exp(-rise)
         s0, s1, s2 = s0 * fall, (s1 - rise * s0) * fall, (s2 - 2 * rise * s1 + rise * rise * s0) * fall
         d.sub_(maximum)
@@ -130,10 +122,8 @@ def one_pass_kernel() -> Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tens
         target = torch.zeros(1, dtype=torch.long, device="cuda")
         one_pass_statistics(torch.zeros(1, 1, device="cuda"), target)[0].item()  # waits, so that a failure shows here
     except Exception as error:  # no Triton, no C compiler or headers for it, a GPU or driver too old for it, ...
-        reason = (str(error).splitlines() or [""])[0]
-        logger.warning(
-            "token statistics take longer: their Triton kernel fails here (%s: %s)", type(error).__name__, reason
-        )
+        why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        logger.warning("token statistics take longer: their Triton kernel fails here (%s)", why)
         return None
     return one_pass_statistics
 
@@ -145,41 +135,21 @@ def statistics_of_rows(logits: torch.Tensor, targets: torch.Tensor) -> tuple[tor
 
 
 def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
-    """Tokens of a batch, padding included, that fit beside the model: half of the free memory, at most the device's
-    usual number.
+    """Tokens of a batch, padding included, that fill half of the free memory, at most `TOKENS_PER_BATCH`.
 
-    A layer's activations, in the weights' type: hidden states, queries, keys, values and their kin, about ten times the
-    width, and the inner layer of the MLP three times. `every_layer` keeps the hidden states of all layers.
+    `every_layer` keeps the hidden states of all layers.
     """
     config, device = loaded.model.config, loaded.model.device
     width = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * width
     kept = config.num_hidden_layers * width if every_layer else 0
+    # Of a layer, in the weights' type: hidden states, queries, keys, values and their kin, and the MLP's inner layer.
     bytes_a_token = (10 * width + 3 * inner + kept) * loaded.model.dtype.itemsize
     return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error of torch's says that memory was too small; on a processor it is no class of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-def in_turn(method: Callable[..., T]) -> Callable[..., T]:
-    """A method that one thread at a time runs: threads that share a scorer share the memory that it works in."""
-
-    @wraps(method)
-    def call(self: Scorer, *given: Any, **named: Any) -> T:
-        with self._turn:
-            return method(self, *given, **named)
-
-    return call
-
-
 class Scorer:
-    """A causal language model that scores texts; `mialib.Scorer` takes one by name.
-
-    Statistics are float32, whatever the weights' type.
-    """
+    """A causal language model that scores texts; threads that share it take turns. `mialib.Scorer` takes a name."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.loaded = model
@@ -187,7 +157,7 @@ class Scorer:
         self.tokens_per_batch = fitting_tokens(model)
         self._head = find_head(model)
         self._borders = [n + 1 for n in rope_borders(model.model.config)]  # the last token is predicted and never read
-        self._memory = torch.empty(0)  # that logits are worked out in, kept from batch to batch
+        self._memory = torch.empty(0)  # for logits on a processor, kept from batch to batch
         self._turn = RLock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -196,7 +166,6 @@ class Scorer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_turn": RLock()}
 
-    @in_turn
     def score(
         self,
         texts: Sequence[str],
@@ -217,16 +186,12 @@ class Scorer:
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite; where `after` takes more than half of the context; and for a temperature that is not positive. TypeError
-        for `save` without a `found`, or with one that can be gone through only once.
+        finite; for an `after` of more than half of the context; and for a temperature that is not positive. TypeError
+        for `save` without a `found` that can be gone through twice.
         """
-        from tqdm import tqdm
-
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
-
         texts = check_texts(texts, "texts to score")
-        held: list[StatsPart] = []  # what nothing else keeps
         if save is None:
             found = list(found or ())
         elif found is None or iter(found) is found:
@@ -236,59 +201,47 @@ class Scorer:
             if len(wrong := numbers[(numbers < 0) | (numbers >= len(texts))]):
                 raise ValueError(f"`found` has a text {wrong[0]}, and there are {len(texts)}: is it of other texts?")
             is_scored[numbers] = True
-        n_cut = np.zeros(len(texts), np.int64)
-        # None: a bar in a terminal alone. A page or a log would keep each refresh of it as a line of its own.
-        with tqdm(
-            total=len(texts), unit="text", desc=printable(self.loaded.name), disable=None if progress else True
-        ) as bar:
-            for some in in_parts(self._batches(texts, after, temperature, is_scored, n_cut, bar.update)):
+        held: list[StatsPart] = []  # parts that are not saved
+        # disable=None shows a bar in a terminal only. A page or a log would keep each refresh as a line of its own.
+        bar = tqdm(total=len(texts), unit="text", desc=printable(self.loaded.name), disable=None if progress else True)
+        with self._turn, bar:
+            for some in in_parts(self._batches(texts, after, temperature, is_scored, bar)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True
-                keep = held.append if save is None or is_scored.all() else save  # the last goes into the whole at once
+                keep = held.append if save is None or is_scored.all() else save  # the last part need not be saved
                 keep(StatsPart(numbers, TokenStats.joined(some, provenance={})))
-        self.warn_of_cut(n_cut)
         provenance = self.provenance(texts)
         provenance |= {"after": hash_texts([after])} if after else {}
         provenance |= {"temperature": temperature} if temperature != 1 else {}
         stats = TokenStats.joined(found, held, provenance=provenance)
         if len(stats) != len(texts):
             raise RuntimeError(f"{len(texts)} texts were scored, and parts with {len(stats)} of them are there")
+        self.warn_of_cut(stats.n_cut)
         return stats
 
     def _batches(
-        self,
-        texts: Sequence[str],
-        after: str,
-        temperature: float,
-        is_scored: NDArray[np.bool_],
-        n_cut: NDArray[np.integer],
-        tick: Callable[[int], Any],
+        self, texts: Sequence[str], after: str, temperature: float, is_scored: NDArray[np.bool_], bar: tqdm
     ) -> Iterator[StatsPart]:
-        """The statistics of each batch in turn; fills in `n_cut`, and calls `tick` with the number of texts done.
-
-        Batches are those of all texts, whatever is scored already; one with no text left to score is passed over.
-        """
+        """The statistics of each batch in turn; a batch whose texts all are `is_scored`, (N,), is skipped."""
         before = self.token_ids([after])[0] if after else []
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(
                 f"{len(before)} tokens before each text leave it less than half of {self.loaded.name}'s context of "
                 f"{self.loaded.max_tokens}; give fewer: {excerpt(after)}"
             )
-        for numbers, token_ids, n_lost in self._encode_ahead(texts, before):
-            n_cut[numbers] = n_lost
+        for numbers, token_ids, n_cut in self._encode_ahead(texts, before):
             for batch in self.batches(token_ids):
-                of_batch = [numbers[at] for at in batch]
+                of_batch = np.array([numbers[at] for at in batch])
                 if not is_scored[of_batch].all():
                     rows = self.score_batch([token_ids[at] for at in batch], [len(before)] * len(batch), temperature)
                     for i, row in zip(of_batch, rows, strict=True):
                         self.check_finite(i, row, texts[i])
-                    yield StatsPart(
-                        np.array(of_batch), TokenStats.from_rows(rows, n_cut=n_cut[of_batch], provenance={})
-                    )
-                tick(len(batch))
+                    lost = [n_cut[at] for at in batch]
+                    yield StatsPart(of_batch, TokenStats.from_rows(rows, n_cut=lost, provenance={}))
+                bar.update(len(batch))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
-        """What made the statistics of `texts`: kept in the file beside them."""
+        """What made the statistics of `texts`, to be stored with them."""
         loaded = self.loaded
         return {
             "model": loaded.name,
@@ -298,7 +251,9 @@ class Scorer:
             "device": self.device.type,
             "start_token_id": loaded.start_token_id,
             "max_tokens": loaded.max_tokens,
-            **text_hashes(texts),
+            "texts": hash_texts(texts),
+            "lowercased": hash_texts(text.lower() for text in texts),
+            "n_texts": len(texts),
             "mialib": mialib_version(),
             "versions": versions_of("scoring"),
         }
@@ -314,21 +269,20 @@ class Scorer:
     def _encode_ahead(
         self, texts: Sequence[str], before: Sequence[int]
     ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
-        """Blocks of texts by their numbers, the longest first, each tokenized while the one before it is scored."""
-        order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
-        blocks: list[list[int]] = []
-        n_characters = math.inf  # of the block that is being filled
-        for i in order:
+        """Numbers, token ids and lost tokens of blocks of texts, longest first; the next one is tokenized meanwhile."""
+        blocks: list[list[int]] = [[]]
+        n_characters = 0  # of the block that is being filled
+        for i in sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i)):
             n_characters += len(texts[i])
             if n_characters > CHARACTERS_AT_ONCE or len(blocks[-1]) == TEXTS_AT_ONCE:
                 blocks.append([])
                 n_characters = len(texts[i])
             blocks[-1].append(i)
         with ThreadPoolExecutor(1) as pool:
-            ahead = deque(pool.submit(self.encode, texts, numbers, before) for numbers in blocks[:1])
-            for i, numbers in enumerate(blocks):
-                encoded = ahead.popleft().result()
-                ahead.extend(pool.submit(self.encode, texts, following, before) for following in blocks[i + 1 : i + 2])
+            ahead = pool.submit(self.encode, texts, blocks[0], before)
+            for numbers, following in zip(blocks, [*blocks[1:], []], strict=True):
+                encoded = ahead.result()
+                ahead = pool.submit(self.encode, texts, following, before)
                 yield numbers, *encoded
 
     def encode(
@@ -336,11 +290,11 @@ class Scorer:
     ) -> tuple[list[list[int]], list[int]]:
         """Token ids of the texts with these numbers, and how many tokens each lost at its end.
 
-        They begin with the start token and those of `before`, and are cut to the context and one token more, which is
-        predicted and not read. ValueError, naming the text, where no token is left to score.
+        The ids begin with the start token and `before`, and end one token beyond the context: the last is never read.
+        ValueError, naming the text, where no token is left to score.
         """
         start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
-        longest = self.loaded.max_tokens + 1 - len(start)  # the last token is predicted and never read
+        longest = self.loaded.max_tokens + 1 - len(start)
         at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]
         whole = dict(zip(at_once, self.token_ids([texts[i] for i in at_once]), strict=True))
         token_ids, n_cut = [], []
@@ -357,15 +311,11 @@ class Scorer:
         return token_ids, n_cut
 
     def warn_of_cut(self, n_cut: Sequence[int] | NDArray[np.integer]) -> None:
-        """Say how many texts and tokens did not fit into the context."""
+        """Log how many texts and tokens did not fit into the context; `n_cut` (N,)."""
         if np.any(n_cut):
             logger.warning(
-                "%s: %d of %d texts are longer than its context of %d tokens; %d tokens at their ends are not scored",
-                self.loaded.name,
-                np.count_nonzero(n_cut),
-                len(n_cut),
-                self.loaded.max_tokens,
-                np.sum(n_cut),
+                f"{self.loaded.name}: {np.count_nonzero(n_cut)} of {len(n_cut)} texts are longer than its context of "
+                f"{self.loaded.max_tokens} tokens; {np.sum(n_cut)} tokens at their ends are not scored"
             )
 
     def check_finite(self, i: int, row: TokenRow, text: str) -> None:
@@ -377,20 +327,19 @@ class Scorer:
                 f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? {excerpt(text)}"
             )
 
-    @in_turn
     def score_batch(
         self, token_ids: list[list[int]], begins: list[int] | None = None, temperature: float = 1.0
     ) -> list[TokenRow]:
-        """Statistics of one batch's texts, of each text from its token number `begins[i]` on.
+        """Statistics of one batch's texts, of each text from its token number `begins[i]` on, in one forward pass.
 
-        One forward pass, or two of half of the texts each where memory does not suffice: smaller batches follow then.
-        MemoryError for a single text that is too long for it.
+        Without enough memory each half has its own, and later batches are smaller; MemoryError for a single text.
         """
         begins = begins or [0] * len(token_ids)
         try:
-            return self._forward(token_ids, begins, temperature)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
+            with self._turn:
+                return self._forward(token_ids, begins, temperature)
+        except RuntimeError as error:  # a processor's has no class of its own
+            if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
                 raise
         if len(token_ids) == 1:
             raise MemoryError(
@@ -415,46 +364,37 @@ class Scorer:
         with torch.inference_mode():
             inputs, is_wanted, flat = inputs.to(self.device), is_wanted.to(self.device), flat.to(self.device)
             columns = self._statistics(inputs, is_wanted, flat, temperature)  # (4, tokens)
-        ends = np.cumsum([len(of_text) for of_text in targets])
-        return [
-            TokenRow(np.asarray(of_text, np.int32), *columns[:, end - len(of_text) : end])
-            for of_text, end in zip(targets, ends, strict=True)
-        ]
+        by_text = np.split(columns, np.cumsum([len(of_text) for of_text in targets])[:-1], axis=1)  # (4, n) each
+        return [TokenRow(np.asarray(ids, np.int32), *own) for ids, own in zip(targets, by_text, strict=True)]
 
     def _statistics(
         self, inputs: torch.Tensor, is_wanted: torch.Tensor, targets: torch.Tensor, temperature: float
     ) -> FloatArray:
         """(4, tokens) float32: log-prob, entropy, variance, largest log-prob at each wanted position, text by text."""
+        model = self.loaded.model
         if self._head is None:
-            hidden = self.loaded.model(inputs, use_cache=False).logits[is_wanted]  # (tokens, V)
+            hidden = model(inputs, use_cache=False).logits[is_wanted]  # (tokens, V)
         else:
-            states = self.loaded.model.base_model(inputs, use_cache=False).last_hidden_state
-            hidden = states[is_wanted]  # (tokens, hidden size)
+            hidden = model.base_model(inputs, use_cache=False).last_hidden_state[is_wanted]  # (tokens, hidden size)
         if self._head is not None and self.device.type == "cpu":
             if len(self._memory) < (size := 2 * len(hidden) * CPU_COLUMNS_AT_ONCE):
                 self._memory = torch.empty(size)
             columns = head_statistics(hidden, self._head, targets, temperature=temperature, memory=self._memory)
             return torch.stack(columns).numpy()
         n_rows = max(1, LOGITS_AT_ONCE_BYTES[self.device.type] // (4 * self.loaded.vocab_size))
-        chunks = [
-            torch.stack(statistics_of_rows(self._logits(rows, temperature), of_rows))
-            for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)
-        ]
+        chunks = []
+        for rows, of_rows in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
+            logits = self._logits(rows) if temperature == 1 else self._logits(rows).div_(temperature)
+            chunks.append(torch.stack(statistics_of_rows(logits, of_rows)))  # (4, rows)
         return torch.cat(chunks, dim=1).cpu().numpy()
 
-    def _logits(self, rows: torch.Tensor, temperature: float) -> torch.Tensor:
-        """Logits of (R, hidden size) hidden states over `temperature`, (R, V) float32, in memory of their own.
-
-        They are never rounded to a narrower type of the weights'. Where the model runs whole, the rows are its logits
-        already.
-        """
-        head = self._head
-        if head is None:
-            logits = rows.to(torch.float32, copy=True)
-        elif rows.is_cuda and rows.dtype != torch.float32:
-            logits = torch.mm(rows, head.weight.T, out_dtype=torch.float32)
+    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
+        """Logits of (R, hidden size) hidden states, (R, V) float32, never rounded to the weights' type."""
+        if self._head is None:  # the model ran whole, and the rows are its logits
+            return rows.to(torch.float32, copy=True)
+        weight, bias = self._head.weight, self._head.bias
+        if rows.is_cuda and rows.dtype != torch.float32:
+            logits = torch.mm(rows, weight.T, out_dtype=torch.float32)
         else:
-            logits = torch.mm(rows.float(), head.weight.float().T)
-        if head is not None and head.bias is not None:
-            logits.add_(head.bias)
-        return logits if temperature == 1 else logits.div_(temperature)
+            logits = torch.mm(rows.float(), weight.float().T)
+        return logits if bias is None else logits.add_(bias)

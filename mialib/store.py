@@ -1,11 +1,8 @@
 """Where generated files live, how they are written, and what their names are made of.
 
-Everything that mialib computes and keeps lies under one folder: $MIALIB_HOME, or `build/` in the clone, or without a
-clone `~/.cache/mialib`. A kept file's name is a hash of all that determines its content, the version of what computes
-it included (`mialib.versions`), so a stale one is never found.
+All are in $MIALIB_HOME, or `build/` in the clone, or without a clone `~/.cache/mialib`. A cached file's name is a hash
+of all that determines its content, including the version of what computes it, so a stale one is never found.
 """
-
-from __future__ import annotations
 
 import atexit
 import errno
@@ -26,19 +23,18 @@ version = cache(metadata.version)  # of a package; it reads a file
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
-TEMPORARY: dict[Path, int] = {}  # folders of what is being written, and the process that does
+TEMPORARY: dict[Path, int] = {}  # folders in which files are being written, and the process that writes
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def home() -> Path:
     """The folder of generated files."""
-    if given := folder_of("MIALIB_HOME"):
-        return given
-    return ROOT / "build" if (ROOT / "pyproject.toml").is_file() else Path.home() / ".cache" / "mialib"
+    default = ROOT / "build" if (ROOT / "pyproject.toml").is_file() else Path.home() / ".cache" / "mialib"
+    return folder_of("MIALIB_HOME") or default
 
 
 def folder_of(variable: str) -> Path | None:
-    """The folder that a variable of the environment names, `~` expanded; None where it is empty or not set."""
+    """The folder that an environment variable names, `~` expanded; None where it is empty or not set."""
     given = os.environ.get(variable)
     return Path(os.path.expanduser(given)) if given else None
 
@@ -51,35 +47,31 @@ def mialib_version() -> str:
         return "unknown"
 
 
-# --- files, all or nothing ---
-
-
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error.
 
-    Where `path` is a symbolic link, its target is replaced; where it is a pipe, a device or standard output, what was
-    written is copied into it at the end.
+    The target of a symbolic link is replaced; into a pipe, a device or standard output the file is copied at the end.
     """
     path = Path(path)
     stream = _stream_at(path)
-    place = path if stream is None else Path(tempfile.gettempdir(), path.name)
-    place = Path(os.path.realpath(place))
+    place = Path(os.path.realpath(path if stream is None else Path(tempfile.gettempdir(), path.name)))
     place.parent.mkdir(parents=True, exist_ok=True)
     folder = place.parent / f".{path.name}.{secrets.token_hex(4)}"
+    written = folder / path.name
     TEMPORARY[folder] = os.getpid()
     try:
         folder.mkdir(mode=0o700)
-        yield folder / path.name
+        yield written
         if stream is not None:
-            with (folder / path.name).open("rb") as written, open(stream, "wb", closefd=stream != 1) as file:
-                shutil.copyfileobj(written, file)
+            with written.open("rb") as source, open(stream, "wb", closefd=stream != 1) as file:
+                shutil.copyfileobj(source, file)
             return
         if place.is_dir():
             shutil.rmtree(place)
-        (folder / path.name).replace(place)
+        written.replace(place)
     except OSError as error:
-        if error.errno in FULL and not error.filename:  # what writes to an open file does not name it
+        if error.errno in FULL and not error.filename:  # a write to an open file does not name it
             error.filename = str(path)
         raise
     finally:
@@ -89,13 +81,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def readable(path: str | Path, what: str) -> Iterator[None]:
-    """While a parquet file of ours is read: any error of a foreign or damaged file becomes a ValueError."""
+    """While a parquet file of ours is read, any error of a foreign or damaged file becomes a ValueError."""
     try:
         yield
-    except FileNotFoundError:
-        raise
     except Exception as error:  # pyarrow's are of many classes
-        if type(error) is ValueError:  # which says it already
+        if isinstance(error, FileNotFoundError) or type(error) is ValueError:  # which say enough
             raise
         why = f"{type(error).__name__}: {' '.join(str(error).split()):.100}"
         raise ValueError(f"{path} holds no {what}, or is damaged ({why}); make it anew") from None
@@ -103,19 +93,15 @@ def readable(path: str | Path, what: str) -> Iterator[None]:
 
 def _stream_at(path: Path) -> Path | int | None:
     """What to open where a path can't be replaced (a pipe, a device, standard output); None for a file or folder."""
-    try:
-        found = path.stat()
-    except OSError:  # nothing is there
-        return None
-    with suppress(OSError):  # it is closed
-        if os.path.samestat(found, os.fstat(1)):
+    with suppress(OSError):  # nothing is there, or standard output is closed
+        if os.path.samestat(path.stat(), os.fstat(1)):
             return 1
-    return None if path.is_file() or path.is_dir() else path
+    return path if os.path.exists(path) and not (path.is_file() or path.is_dir()) else None
 
 
 @atexit.register
 def remove_temporaries() -> None:
-    """Remove what a signal kept `atomic_path` from removing."""
+    """Remove the temporary folders of an `atomic_path` that a signal interrupted."""
     for folder, process in list(TEMPORARY.items()):
         if process == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)
@@ -125,9 +111,6 @@ def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, all or nothing."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-# --- hashes ---
 
 
 def hash_of(value: Any) -> str:

@@ -1,9 +1,4 @@
-"""Texts and their words: checks, word counts and cuts.
-
-A word is what white space divides; in Chinese (`language="zh"`) it is what jieba says.
-"""
-
-from __future__ import annotations
+"""Texts and their words, which white space divides, or jieba in Chinese (`language="zh"`)."""
 
 import logging
 import re
@@ -20,11 +15,8 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a sc
 
 
 def check_texts(texts: Iterable[Any], name: str) -> list[str]:
-    """The texts of any container (`mialib.plain`) as a list of plain strings.
-
-    ValueError that names the first text that is not a string, or is empty or blank.
-    """
-    given = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy has its own
+    """The texts of any container as plain strings; ValueError that names the first that is no text, or is blank."""
+    given = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
     for i, text in enumerate(given):
         if not isinstance(text, str):
             raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {short_repr(text)}")
@@ -41,17 +33,17 @@ def excerpt(text: str, n_characters: int = 60) -> str:
 
 
 def bare(text: str) -> str:
-    """A text without white space: two that differ in that alone are copies, such as one with an end of line more."""
+    """A text without white space: texts that differ only in that are copies of each other."""
     return "".join(text.split())
 
 
 def count_copies(texts: Sequence[str]) -> int:
-    """How many texts repeat an earlier one, but for white space."""
+    """How many texts repeat an earlier one, up to white space."""
     return len(texts) - len({bare(text) for text in texts})
 
 
 def printable(text: str) -> str:
-    """A text for a terminal: what is not printable in it, but for line breaks and tabs, as `repr` writes it."""
+    """A text for a terminal: signs that are not printable, except line breaks and tabs, as `repr` writes them."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 
@@ -69,9 +61,7 @@ def language_of(texts: Sequence[str]) -> str:
 
 def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
     """Where each word of the text begins and ends."""
-    if language == "zh":
-        return iter(_chinese_spans(text))
-    return (match.span() for match in re.finditer(r"\S+", text))
+    return iter(_chinese_spans(text)) if language == "zh" else (word.span() for word in re.finditer(r"\S+", text))
 
 
 @lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
@@ -93,7 +83,7 @@ def count_words(text: str, language: str = "en") -> int:
 
 
 def cut_to_words(text: str, n_words: int, language: str = "en") -> str:
-    """The text up to the end of its word number `n_words`, white space inside kept; all of it where it is shorter."""
+    """The text's first `n_words` words with the white space before and between them; all of a shorter text."""
     _check_n_words(n_words, "cut to")
     for count, (_, end) in enumerate(word_spans(text, language), start=1):
         if count == n_words:
@@ -107,7 +97,7 @@ def _check_n_words(n_words: int, what: str) -> None:
 
 
 def split_into_snippets(text: str, n_words: int, language: str = "en") -> list[str]:
-    """Consecutive snippets of `n_words` words, white space inside kept; a shorter rest at the end is left out."""
+    """Consecutive snippets of `n_words` words, white space inside kept, without a shorter rest; ValueError for none."""
     _check_n_words(n_words, "a snippet of")
     spans = list(word_spans(text, language))
     if len(spans) < n_words:

@@ -5,41 +5,31 @@ One forward pass of a model over a text gives, per token x_i with context x_<i a
     log_prob      log p(x_i | x_<i)
     entropy       H_i   = -sum_v p(v | x_<i) log p(v | x_<i)
     log_prob_var  Var_i =  sum_v p(v | x_<i) (log p(v | x_<i) + H_i)^2
-    top_log_prob  max_v log p(v | x_<i); where it is log_prob, x_i is the token that the model takes for likeliest
+    top_log_prob  max_v log p(v | x_<i), which is log_prob where x_i is the likeliest token
 
-all in nats (nats^2 for the variance). Min-K%++'s mean is mu_i = -H_i. A file of an older version may lack a column:
-it is read as NaN, and `lacks` says so.
-
-Texts have different lengths, so the table is ragged: flat columns and one offset a text.
+all in nats (nats^2 for the variance). Min-K%++'s mean is mu_i = -H_i. Texts have different lengths, so the table is
+ragged: flat columns and one offset a text.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mialib.plain import plain_indices, plain_numbers
-from mialib.store import atomic_path, hash_texts, readable
+from mialib.store import atomic_path, readable
 
-FORMAT_VERSION = 2  # 1 had no top_log_prob
-COLUMNS: dict[str, type[np.int32 | np.float32]] = {
-    "token_ids": np.int32,
-    "log_prob": np.float32,
-    "entropy": np.float32,
-    "log_prob_var": np.float32,
-    "top_log_prob": np.float32,
-}
-NUMBERS = tuple(COLUMNS)[1:]  # of a token
+NUMBERS = ("log_prob", "entropy", "log_prob_var", "top_log_prob")  # of a token
+COLUMNS: dict[str, type[np.int32 | np.float32]] = {"token_ids": np.int32, **dict.fromkeys(NUMBERS, np.float32)}
+# Formats of a file: the columns that it lacks, which are read as NaN, and why.
+FORMATS = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}, 2: {}}
 LEAST_LIKELY = -50.0  # a mean log-prob, nats: even a model that is sure of other texts gives more
 TEXTS_AT_ONCE = 1024  # read: the file's own copy of a column is never whole in memory
-OLDER = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}}  # what each lacks
 
 
 class TokenRow(NamedTuple):
@@ -53,60 +43,30 @@ class TokenRow(NamedTuple):
 
 
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
-    """ValueError where `what` reads a column that is not known; `lacks` as `TokenStats.lacks`."""
+    """ValueError where `what` reads one of the columns that `TokenStats.lacks`."""
     for column in columns:
         if column in lacks:
             raise ValueError(f"{what} is not applicable: {lacks[column]}")
 
 
-def text_hashes(texts: Sequence[str]) -> dict[str, Any]:
-    """The part of a provenance that names the texts: hashes of them and of the same texts lowercased."""
-    return {
-        "texts": hash_texts(texts),
-        "lowercased": hash_texts(text.lower() for text in texts),
-        "n_texts": len(texts),
-    }
-
-
 def same_or_unknown(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """False only where both passes name their texts and the names differ.
-
-    After `take` or `prefix` a pass no longer names its texts.
-    """
+    """False where the hashes of both passes' texts are known and differ; `take` and `prefix` forget the hash."""
     own, others = (None if {"taken", "prefix"} & made.keys() else made.get("texts") for made in (provenance, other))
     return own == others or not (own and others)
 
 
-def check_likely(stats: TokenStats, name: str) -> None:
-    """ValueError where the mean log-prob of all tokens is so far below guessing that the model must be broken.
-
-    For temperature 1 alone: at lower temperatures log-probs have no such floor.
-    """
-    mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
-    if mean < LEAST_LIKELY:
-        raise ValueError(
-            f"model {name} gives the texts a mean log-prob of {mean:.4g}, and guessing among a million tokens gives "
-            "-13.8; its weights are broken (quantized without scales?), or its tokens are others"
-        )
-
-
 @dataclass(frozen=True)
 class TokenStats(Sequence[TokenRow]):
-    """Token statistics of N texts.
+    """Token statistics of N texts, whose tokens follow each other in flat columns."""
 
-    `offsets` has shape (N + 1,): text i owns entries offsets[i]:offsets[i + 1] of each flat column.
-    `n_cut` has shape (N,): how many of a text's tokens lay past the model's context and were not scored.
-    `provenance` says what made the table (model and tokenizer hash, dtype, start token, text hash, version).
-    """
-
-    token_ids: NDArray[np.int32]
-    log_prob: NDArray[np.float32]
-    entropy: NDArray[np.float32]
-    log_prob_var: NDArray[np.float32]
-    top_log_prob: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-    n_cut: NDArray[np.int32]
-    provenance: dict[str, Any]
+    token_ids: NDArray[np.int32]  #: (tokens,)
+    log_prob: NDArray[np.float32]  #: (tokens,) nats
+    entropy: NDArray[np.float32]  #: (tokens,) nats
+    log_prob_var: NDArray[np.float32]  #: (tokens,) nats^2
+    top_log_prob: NDArray[np.float32]  #: (tokens,) nats
+    offsets: NDArray[np.int64]  #: (N + 1,): text i owns entries offsets[i]:offsets[i + 1]
+    n_cut: NDArray[np.int32]  #: (N,): how many of a text's tokens lay past the model's context and were not scored
+    provenance: dict[str, Any]  #: what made the table: model and tokenizer hash, dtype, start token, text hash, version
 
     def __post_init__(self) -> None:
         total = int(self.offsets[-1])
@@ -126,12 +86,11 @@ class TokenStats(Sequence[TokenRow]):
         return TokenRow(*(getattr(self, name)[span] for name in COLUMNS))
 
     def check_finite(self) -> None:
-        """ValueError that names the first text without a scored token, or with a number that is not finite, unless the
-        model gives no such numbers at all."""
+        """ValueError that names the first text without a scored token, or with a number that is not finite."""
         if not self.n_tokens.all():
             raise ValueError(f"text {int(np.argmin(self.n_tokens))} has no scored token")
-        for name in [name for name in NUMBERS if name not in self.lacks]:
-            if len(wrong := np.flatnonzero(~np.isfinite(getattr(self, name)))):
+        for name in NUMBERS:
+            if name not in self.lacks and len(wrong := np.flatnonzero(~np.isfinite(getattr(self, name)))):
                 i = int(np.searchsorted(self.offsets, wrong[0], side="right")) - 1
                 at = int(wrong[0] - self.offsets[i])
                 raise ValueError(f"text {i}, token {at}: {name} is {getattr(self, name)[wrong[0]]}")
@@ -147,28 +106,22 @@ class TokenStats(Sequence[TokenRow]):
         return np.diff(self.offsets)
 
     @classmethod
-    def from_rows(
-        cls,
-        rows: Sequence[TokenRow],
-        *,
-        n_cut: Sequence[int] | NDArray[np.integer] | None = None,
-        provenance: dict[str, Any],
-    ) -> TokenStats:
-        """The table of `rows`, in their order; `n_cut` (N,) as in `TokenStats`, by default all 0."""
+    def from_rows(cls, rows: Sequence[TokenRow], *, n_cut: ArrayLike | None = None, provenance: dict[str, Any]) -> Self:
+        """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default."""
         columns: dict[str, NDArray[Any]] = {
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
             for name, dtype in COLUMNS.items()
         }
-        offsets = np.concatenate([[0], np.cumsum([len(row.log_prob) for row in rows])]).astype(np.int64)
+        offsets = np.cumsum([0, *(len(row.log_prob) for row in rows)])
         cut = np.zeros(len(rows), np.int32) if n_cut is None else np.asarray(n_cut, np.int32)
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
 
     @classmethod
-    def joined(cls, *parts: Iterable[StatsPart], provenance: dict[str, Any]) -> TokenStats:
-        """One table of all texts that some parts hold, in the order of their numbers.
+    def joined(cls, *parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
+        """One table of the texts that parts hold, in the order of their numbers; of a text's copies the first counts.
 
-        A text that several parts hold is taken from the first. Parts that are read from a disk are never in memory at
-        once: all are gone through twice, first for their sizes. ValueError where the second time gives fewer.
+        The parts are gone through twice, first for their sizes, so that those read from a disk are never in memory at
+        once. ValueError where the second time gives fewer.
         """
         sizes = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
         if not sizes:
@@ -188,77 +141,64 @@ class TokenStats(Sequence[TokenRow]):
             raise ValueError(f"text {texts[is_filled.argmin()]} was in a part, and is in none of them when read again")
         return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
 
-    def prefix(self, n_tokens: Sequence[int] | NDArray[np.integer]) -> TokenStats:
-        """The statistics of each text's first `n_tokens[i]` tokens, with no further forward pass.
-
-        A causal model has not seen what follows a prefix, so the statistics of a prefix are a prefix of
-        the statistics. Raises ValueError where a text has fewer scored tokens than asked for, or none are.
-        """
+    def prefix(self, n_tokens: ArrayLike) -> Self:
+        """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError where these are not all scored."""
         wanted = plain_numbers(n_tokens, "tokens of a prefix")
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
             raise ValueError(f"text {i} has {self.n_tokens[i]} scored tokens, {wanted[i]} were asked for")
         rows = [TokenRow._make(column[:n] for column in row) for row, n in zip(self, wanted, strict=True)]
-        return TokenStats.from_rows(rows, provenance=self.provenance | {"prefix": True})
+        return self.from_rows(rows, provenance=self.provenance | {"prefix": True})
 
-    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> TokenStats:
+    def take(self, indices: ArrayLike) -> Self:
         """The statistics of the texts with these numbers, in this order, or of those that a mask of N values marks."""
-        numbers = plain_indices(indices, len(self), "texts to take")
-        rows = [self[i] for i in numbers]
-        return TokenStats.from_rows(rows, n_cut=self.n_cut[numbers], provenance=self.provenance | {"taken": True})
+        numbers, provenance = plain_indices(indices, len(self), "texts to take"), self.provenance | {"taken": True}
+        return self.from_rows([self[i] for i in numbers], n_cut=self.n_cut[numbers], provenance=provenance)
 
     def save(self, path: str | Path) -> None:
         """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        offsets = pa.array(self.offsets, pa.int64())
-        columns = {name: pa.LargeListArray.from_arrays(offsets, pa.array(getattr(self, name))) for name in COLUMNS}
-        header = {"format": FORMAT_VERSION, "provenance": self.provenance}
-        table = pa.table(columns | {"n_cut": pa.array(self.n_cut)})
-        table = table.replace_schema_metadata({"mialib": json.dumps(header, ensure_ascii=False)})
+        columns = {name: pa.LargeListArray.from_arrays(self.offsets, getattr(self, name)) for name in COLUMNS}
+        header = json.dumps({"format": max(FORMATS), "provenance": self.provenance}, ensure_ascii=False)
+        table = pa.table(columns | {"n_cut": self.n_cut}).replace_schema_metadata({"mialib": header})
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     @classmethod
-    def load(cls, path: str | Path) -> TokenStats:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote; ValueError where the file is something else, or damaged."""
-        with readable(path, "token statistics"):
-            return cls._load(path)
-
-    @classmethod
-    def _load(cls, path: str | Path) -> TokenStats:
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with readable(path, "token statistics"), pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = json.loads((file.schema_arrow.metadata or {}).get(b"mialib", b"{}"))
-            lacks = {FORMAT_VERSION: {}, **OLDER}.get(header.get("format"))
+            lacks = FORMATS.get(header.get("format"))
             if lacks is None:
-                raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT_VERSION}")
+                raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {max(FORMATS)}")
             if missing := {"n_cut", *COLUMNS} - {*file.schema_arrow.names, *lacks}:
                 raise ValueError(f"{path}: token statistics without the column {min(missing)}")
 
             def read(name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
                 """A column's entries (tokens,), and how many each text has (N,)."""
-                entries: list[NDArray[Any]] = [np.empty(0, COLUMNS[name])]
-                lengths = [np.empty(0, np.int64)]
+                entries, lengths = [np.empty(0, COLUMNS[name])], [np.empty(0, np.int64)]
                 for batch in file.iter_batches(TEXTS_AT_ONCE, columns=[name]):
                     entries.append(batch.column(0).flatten().to_numpy().astype(COLUMNS[name]))
                     lengths.append(batch.column(0).value_lengths().to_numpy())
                 return np.concatenate(entries), np.concatenate(lengths)
 
-            columns, lengths = {}, {}
-            for name in [name for name in COLUMNS if name not in lacks]:
-                columns[name], lengths[name] = read(name)
+            read_columns = {name: read(name) for name in COLUMNS if name not in lacks}
+            log_prob, n_tokens = read_columns["log_prob"]
+            for name, (_, lengths) in read_columns.items():
+                if not np.array_equal(lengths, n_tokens):
+                    raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
+            columns = {name: entries for name, (entries, _) in read_columns.items()}
+            columns |= {name: np.full(len(log_prob), np.nan, np.float32) for name in lacks}
             n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)  # (N,)
-        for name, own in lengths.items():
-            if not np.array_equal(own, lengths["log_prob"]):
-                raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
-        columns |= {name: np.full(len(columns["log_prob"]), np.nan, np.float32) for name in lacks}
-        if lacks:
-            header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
-        offsets = np.concatenate([[0], np.cumsum(lengths["log_prob"])]).astype(np.int64)  # (N + 1,)
-        return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
+            if lacks:
+                header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
+            offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)  # (N + 1,)
+            return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
 
 
 class StatsPart(NamedTuple):
@@ -272,7 +212,17 @@ class StatsPart(NamedTuple):
         replace(self.stats, provenance={"numbers": self.numbers.tolist()}).save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> StatsPart:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         stats = TokenStats.load(path)
         return cls(np.array(stats.provenance["numbers"], np.int64), stats)
+
+
+def check_likely(stats: TokenStats, name: str) -> None:
+    """ValueError where the mean log-prob, at temperature 1, is so far below guessing that the model must be broken."""
+    mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
+    if mean < LEAST_LIKELY:
+        raise ValueError(
+            f"model {name} gives the texts a mean log-prob of {mean:.4g}, and guessing among a million tokens gives "
+            "-13.8; its weights are broken (quantized without scales?), or its tokens are others"
+        )

@@ -1,18 +1,16 @@
-"""Whatever computes numbers has a version. Who changes its numbers raises the version, in the same commit.
+"""Versions of all that computes numbers. Whoever changes its numbers raises the version, in the same commit.
 
-Kept and recorded results hold the versions of what computed them, and count only where these are today's. Rewording a
-message, renaming a module or adding a detector changes no number, so it raises nothing. `tests/test_versions.py` holds
-each version to the exact numbers that it gave on tiny models. A detector's own version is in its declaration.
+Stored and recorded results count only if their versions are the current ones. Rewording a message, renaming a module or
+adding a detector changes no number, so it raises nothing. `tests/test_versions.py` compares each version with the exact
+numbers that it gave on tiny models. A detector declares its own version.
 """
-
-from __future__ import annotations
 
 VERSIONS = {
     "scoring": 1,  # texts to token statistics, by a model that is here
     "api": 1,  # texts to token statistics, by a model behind an API
     "logprobs": 1,  # a file of log-probs to token statistics
     "counting": 1,  # the tokens of a reference corpus
-    "neighbors": 1,  # words that a masked model replaces, and the mean log-probs of the texts that come of it
+    "neighbors": 1,  # words that a masked model replaces, and the mean log-probs of the resulting texts
     "activations": 1,  # of the probe, its proxies' training included
     "probe": 1,  # activations to scores
     "sampling": 1,  # unseen texts that a model writes for the probe
@@ -28,5 +26,5 @@ VERSIONS = {
 
 
 def versions_of(*names: str) -> dict[str, int]:
-    """The versions of these, by name: a part of a result's key or provenance."""
+    """These versions by name, for a result's key or provenance."""
     return {name: VERSIONS[name] for name in sorted(names)}

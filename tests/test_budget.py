@@ -12,7 +12,7 @@ import pytest
 from mialib.store import PACKAGE, ROOT
 
 LINES = {  # of Python, by wing; "core" are the files of mialib itself and the detectors
-    "core": 3420,
+    "core": 2958,
     "attacks": 1250,
     "book": 8100,
     "builders": 800,

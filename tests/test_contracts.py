@@ -128,6 +128,7 @@ def test_no_test_patches_or_reads_a_private_name_of_another_wing(tmp_path):
     offence = tmp_path / "lab" / "test_x.py"
     offence.write_text(
         "from mialib import frequency\nfrom replication.lab import dealing\n"
-        "monkeypatch.setattr(frequency, '_batches', 1)\ndealing._make()\nfrequency._batches()\nmonkeypatch.setattr('mialib.passes.cache._made_by', 1)\n"
+        "monkeypatch.setattr(frequency, '_batches', 1)\ndealing._make()\nfrequency._batches()\n"
+        "monkeypatch.setattr('mialib.passes.cache._made_by', 1)\n"
     )
     assert [line.split("line ")[1][0] for line in private_names_of_other_wings(offence)] == ["3", "5", "6"]

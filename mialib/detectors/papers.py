@@ -1,7 +1,5 @@
 """The detectors of the four papers, and the baselines that they compare with."""
 
-from __future__ import annotations
-
 import zlib as zlib_library
 from collections.abc import Sequence
 from itertools import product
@@ -10,12 +8,15 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.detectors.registry import DETECTORS, FloatArray, Percent, check_k, detect, detector, lowest_mean
+from mialib.detectors.registry import DETECTORS, Percent, check_k, detect, detector, lowest_mean
+from mialib.metrics import FloatArray
 from mialib.model_selection import Candidates, Grid
 from mialib.token_stats import TokenRow, TokenStats, check_known
 
-# log p is exact only to about 1e-7, so a variance below this is a distribution with all its mass on one token.
-SMALLEST_VARIANCE = 1e-12  # nats^2
+# nats^2. log p is exact only to about 1e-7, so a variance below this is a distribution with all its mass on one token.
+SMALLEST_VARIANCE = 1e-12
+K_GRID = {"k": list(range(10, 101, 10))}
+SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), **K_GRID}  # Section 5.2
 
 
 @detector("ppl", "PPL", "Yeom et al. 2018")
@@ -42,14 +43,17 @@ def ref(row: TokenRow, *, reference: TokenRow) -> float:
     return -ppl(row) / ppl(reference)
 
 
-# Its own paper keeps k = 20. SURP's takes "the best parameter value" and does not say of which.
-K_GRID = {"k": list(range(10, 101, 10))}
-
-
+# Its own paper keeps k = 20. SURP's takes "the best parameter value" and does not say of which values.
 @detector("min_k", "Min-K% Prob", "Shi et al. 2024", grid=K_GRID)
 def min_k(row: TokenRow, *, k: Percent = 20) -> float:
     """Min-K% Prob: mean log p of the k% of tokens with the lowest log p."""
     return lowest_mean(row.log_prob, k)
+
+
+def standardized(row: TokenRow) -> FloatArray:
+    """Min-K%++'s (log p(x_i) - mu_i) / sigma_i of each token, (n,)."""
+    centred = row.log_prob.astype(np.float64) + row.entropy
+    return centred / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE))
 
 
 # Its grid is that of the authors' code.
@@ -59,8 +63,7 @@ def min_k_plus_plus(row: TokenRow, *, k: Percent = 20) -> float:
 
     mu_i = E[log p(v | x_<i)] = -H_i and sigma_i^2 = Var[log p(v | x_<i)], both over v ~ p(. | x_<i).
     """
-    centred = row.log_prob.astype(np.float64) + row.entropy
-    return lowest_mean(centred / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE)), k)
+    return lowest_mean(standardized(row), k)
 
 
 def calibrated(row: TokenRow, frequency: FloatArray) -> FloatArray:
@@ -69,7 +72,7 @@ def calibrated(row: TokenRow, frequency: FloatArray) -> FloatArray:
 
 
 def first_occurrences(row: TokenRow) -> NDArray[np.int64]:
-    """Where each token of a text occurs first: those that DC-PDD averages (Eq. 8)."""
+    """Where each token of a text occurs first; DC-PDD averages over these (Eq. 8)."""
     return np.unique(row.token_ids, return_index=True)[1]
 
 
@@ -84,20 +87,17 @@ def dc_pdd(
 ) -> float:
     """DC-PDD: beta = mean over first occurrences of min(alpha_i, a).
 
-    alpha_i = -p(x_i; M) log p(x_i; D'). `frequency` is log p(v; D') for each v, shape (V,). `lup` limits the upper
-    bound to `a` (Eq. 7), `sfo` keeps each token's first occurrence alone (Eq. 8); CLD is neither, +LUP the first.
+    alpha_i = -p(x_i; M) log p(x_i; D'), and `frequency` is log p(v; D') for each v, (V,). The paper's CLD has neither
+    `lup` (Eq. 7) nor `sfo` (Eq. 8), its +LUP the first.
     """
     alpha = calibrated(row, frequency)
     if sfo:
         alpha = alpha[first_occurrences(row)]
-    # As a distance from the bound, so that texts whose every token reaches it tie exactly, whatever their length.
+    # a minus a mean distance, so that texts whose every token reaches the bound tie exactly, whatever their length.
     return float(a - np.maximum(a - alpha, 0).mean()) if lup else float(alpha.mean())
 
 
-SURP_GRID = {"entropy_threshold": np.arange(0.5, 10.25, 0.5).tolist(), **K_GRID}
-
-
-@detector("surp", "SURP", "Zhang and Wu 2024, Eq. 1-4", reads=("entropy",), grid=SURP_GRID)  # Section 5.2
+@detector("surp", "SURP", "Zhang and Wu 2024, Eq. 1-4", reads=("entropy",), grid=SURP_GRID)
 def surp(
     row: TokenRow,
     *,
@@ -107,8 +107,8 @@ def surp(
     """SURP: mean log p of tokens with H_i < entropy_threshold and log p_i < L^k.
 
     L^k is the k-th percentile of the text's log p. A text without a surprising token scores 0 nats: it surprises the
-    model least. The defaults are the best cell of the paper's Figure 4, of one model and benchmark; the paper
-    recommends none, and searches its grid for each.
+    model least. The defaults are the best cell of the paper's Figure 4, for one model and benchmark; the paper searches
+    its grid for each.
     """
     is_sure, is_low = surp_conditions(row, entropy_threshold, k)
     surprising = row.log_prob[is_sure & is_low].astype(np.float64)
@@ -118,24 +118,24 @@ def surp(
 def surp_conditions(
     row: TokenRow, entropy_threshold: ArrayLike, k: ArrayLike
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which tokens have low entropy (Eq. 2) and which low probability (Eq. 3); those of both are surprising.
+    """Which of n tokens have low entropy (Eq. 2) and which low probability (Eq. 3); surprising ones have both.
 
-    Each (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles. The percentile is interpolated
-    between the text's sorted log p, and low is strictly below it.
+    Each is (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles, which are interpolated.
     """
     check_k(*np.ravel(k), or_zero=True)
     if np.isnan(entropy_threshold).any():
         raise ValueError("entropy_threshold is a number, got nan")
     log_prob = row.log_prob.astype(np.float64)
     is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
-    return is_sure, log_prob < np.percentile(log_prob, np.asarray(k, np.float64))[..., None]
+    is_low = log_prob < np.percentile(log_prob, np.asarray(k, np.float64))[..., None]
+    return is_sure, is_low
 
 
 @detector("neighbor", "Neighbor", "Mattern et al. 2023, Eq. 2")
 def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
     """The Neighbor attack: mean loss of a text's neighbors minus its own loss.
 
-    `neighbors` is the mean log p of each, shape (M,) in nats, so the score is mean log p(x) - mean_j mean log p(x~_j).
+    `neighbors` is the mean log p of each, (M,) nats, so the score is mean log p(x) - mean_j mean log p(x~_j).
     """
     return ppl(row) - neighbors.mean()
 
@@ -143,20 +143,15 @@ def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
 def surp_grid(
     stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """SURP of every text at every pair of hyperparameters.
-
-    Returns scores of shape (E, K, N) and, of the same shape, how many surprising tokens each text has (a count of 0
-    scores 0 nats, as in `surp`). Both conditions are 0/1 matrices, so one matrix product sums a whole grid.
-    """
+    """SURP of N texts at E thresholds and K percentiles: scores and numbers of surprising tokens, both (E, K, N)."""
     check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
     stats.check_finite()
-    shape = (len(entropy_thresholds), len(ks), len(stats))
-    totals, counts = np.empty(shape), np.empty(shape)
+    totals, counts = np.empty((2, len(entropy_thresholds), len(ks), len(stats)))
     for i, row in enumerate(stats):
         is_sure, is_low = (of.astype(np.float64) for of in surp_conditions(row, entropy_thresholds, ks))
-        totals[:, :, i] = is_sure @ (is_low * row.log_prob).T
+        totals[:, :, i] = is_sure @ (is_low * row.log_prob).T  # (E, n) @ (n, K): 0/1 matrices sum a whole grid
         counts[:, :, i] = is_sure @ is_low.T
-    scores = np.divide(totals, counts, out=np.zeros(shape), where=counts > 0)
+    scores = np.divide(totals, counts, out=np.zeros_like(totals), where=counts > 0)
     return scores, counts.astype(np.int64)
 
 
