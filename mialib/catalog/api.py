@@ -146,7 +146,8 @@ class Api(logprobs.LogProbsAlone):
                 was_asked.append(True)
                 return score(api_model, texts, replies)
 
-        stats = keep("token_stats", make, STATS, **asked, texts=hash_texts(texts), **versions_of("api"))
+        key: dict[str, Any] = asked | {"texts": hash_texts(texts)} | versions_of("api")
+        stats = keep("token_stats", make, STATS, **key)
         if was_asked:
             with alone(replies):
                 drop_replies(replies, texts)

@@ -31,6 +31,7 @@ from mialib.versions import versions_of
 LOGPROBS = "logprobs:"  # how such a name begins
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
+Known = tuple[Sequence[int] | None, Sequence[float]]  # a text's token ids, if known, and log-probs
 COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "prompt_logprobs"))
 
 
@@ -93,13 +94,14 @@ class Logprobs(LogProbsAlone):
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
         tokenizer = load_tokenizer(model) if self.tokenizer(model) else None
-        of_file = {"file": hash_files([path]), "tokenizer": tokenizer_hash(tokenizer) if tokenizer else None}
+        key: dict[str, Any] = {"file": hash_files([path]), "texts": hash_texts(texts)} | versions_of("logprobs")
+        key["tokenizer"] = tokenizer_hash(tokenizer) if tokenizer else None
 
         def make() -> TokenStats:
             check_texts(texts, "texts to score")
             provenance = {
-                "revision": f"{of_file['file']:.10} (a file of log-probs)",
-                "tokenizer": of_file["tokenizer"],
+                "revision": f"{key['file'][:10]} (a file of log-probs)",
+                "tokenizer": key["tokenizer"],
                 "device": "not known",
                 "start_token_id": None,
                 "versions": versions_of("logprobs"),
@@ -107,13 +109,10 @@ class Logprobs(LogProbsAlone):
             own = encode(tokenizer, texts) if tokenizer else None
             return known_log_probs(model, texts, self._rows(model, path, texts, own), provenance)
 
-        return keep("token_stats", make, STATS, **of_file, texts=hash_texts(texts), **versions_of("logprobs"))
+        return keep("token_stats", make, STATS, **key)
 
-    def _rows(
-        self, model: str, path: Path, texts: Sequence[str], own: list[list[int]] | None
-    ) -> list[tuple[Sequence[int] | None, Sequence[float]]]:
-        """Each text's token ids, where its `own` are known, and log-probs."""
-        found, rows = _read(path), []
+    def _rows(self, model: str, path: Path, texts: Sequence[str], own: list[list[int]] | None) -> list[Known]:
+        found, rows = _read(path), list[Known]()
         for i, text in enumerate(texts):
             if text not in found:
                 raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
@@ -132,7 +131,7 @@ class Logprobs(LogProbsAlone):
 def known_log_probs(
     model: str,
     texts: Sequence[str],
-    rows: Sequence[tuple[Sequence[int] | None, Sequence[float]]],
+    rows: Sequence[Known],
     provenance: dict[str, Any],
 ) -> TokenStats:
     """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
