@@ -62,14 +62,7 @@ MAX_SAMPLES_PER_TEXT = 20  # tried for each one asked for
 
 
 def write_synthetic(
-    sources: Sequence[str],
-    n: int,
-    path: str | Path,
-    *,
-    base_url: str,
-    model: str,
-    seed: int = 0,
-    language: str = "en",
+    sources: Sequence[str], n: int, path: str | Path, *, base_url: str, model: str, seed: int = 0, language: str = "en"
 ) -> list[str]:
     """`n` new texts like `sources`, asked for ten at a time with five examples that `seed` draws for each request.
 

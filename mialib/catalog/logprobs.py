@@ -128,12 +128,7 @@ class Logprobs(LogProbsAlone):
         return rows
 
 
-def known_log_probs(
-    model: str,
-    texts: Sequence[str],
-    rows: Sequence[Known],
-    provenance: dict[str, Any],
-) -> TokenStats:
+def known_log_probs(model: str, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]) -> TokenStats:
     """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
 
     ValueError for log-probs far below guessing.

@@ -71,11 +71,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 def read_benchmark(
-    path: str | Path,
-    *,
-    text_column: str | None = None,
-    label_column: str = LABEL_COLUMN,
-    language: str | None = None,
+    path: str | Path, *, text_column: str | None = None, label_column: str = LABEL_COLUMN, language: str | None = None
 ) -> Benchmark:
     """The benchmark in a file with columns, one text a row; `language` by default `language_of` the texts.
 
