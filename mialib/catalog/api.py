@@ -4,11 +4,11 @@ A model `api:NAME` is asked to repeat a prompt (`echo`) with the log-prob of eac
 from the environment, OPENAI_BASE_URL and OPENAI_API_KEY; the key is written nowhere.
 
     tokenizer known    ids of the start token and the text are sent: the numbers are those of `mialib.Scorer`
-    not known          the text is sent, and its first token is not scored: nothing stands before it
+    not known          the text is sent, and its first token is not scored, since no token comes before it
 
-An API gives neither entropy nor variance. What it lacks is NaN (-1 for token ids) and named in `TokenStats.lacks`.
-Each reply is stored as soon as it arrives, so an interrupted run continues where it stopped. After a failure, requests
-under way are waited for; after Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
+What an API lacks (entropy, variance) is NaN (-1 for token ids) and named in `TokenStats.lacks`. Each reply is stored as
+soon as it arrives, so an interrupted run continues where it stopped. After a failure, requests under way are waited
+for; after Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ BYTES_A_TOKEN = 4  # a guess, for English
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
-ADVICE = {
+CHECK_NETWORK = "check OPENAI_BASE_URL and the network"
+ADVICE = {  # by status
     307: "texts go to no other host unasked; if you trust it, set OPENAI_BASE_URL to its address",
     401: "check OPENAI_API_KEY",
     404: "check the model's name and OPENAI_BASE_URL: it may offer no completions",
@@ -154,7 +155,7 @@ class Api(logprobs.LogProbsAlone):
         return stats
 
 
-class Logprobs(BaseModel):
+class TokenLogProbs(BaseModel):
     """The part of a reply that is read: a log-prob for each token of prompt and completion."""
 
     model_config = ConfigDict(strict=True)  # "-1.5" and false are no log-probs
@@ -167,7 +168,7 @@ class Choice(BaseModel):
     """A completion, of which one is asked for."""
 
     index: int = 0
-    logprobs: Logprobs
+    logprobs: TokenLogProbs
 
 
 class Reply(BaseModel):
@@ -287,7 +288,7 @@ def _estimate(model: ApiModel, prompts: Sequence[str | list[int]]) -> str:
 
 
 def price_a_million() -> float | None:
-    """US dollars a million tokens, as $MIALIB_API_PRICE says; None where it does not."""
+    """$MIALIB_API_PRICE: US dollars a million tokens; None where it is not set."""
     return _number("MIALIB_API_PRICE")
 
 
@@ -420,10 +421,10 @@ async def _ask(
 
     Where no one answers the first one the address is wrong; later on a server may be starting anew.
     """
-    parts = urlsplit(_url())
-    url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/completions"))
-    asked = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": max_tokens, "temperature": 0}
-    asked["model"] = model.name.removeprefix("api:")
+    base = httpx.URL(_url())
+    url = base.copy_with(path=f"{base.path.rstrip('/')}/completions")
+    asked = {"model": model.name.removeprefix("api:"), "prompt": prompt, "echo": True, "logprobs": 1}
+    asked |= {"max_tokens": max_tokens, "temperature": 0}
 
     async def once() -> bytes:
         await wait()
@@ -433,11 +434,10 @@ async def _ask(
                 body = b"".join([count(chunk) async for chunk in stream.aiter_bytes()])
         except httpx.ConnectError as error:
             if is_first:
-                raise Unavailable(f"{_said(error)}; check OPENAI_BASE_URL and the network") from None
+                raise Unavailable(f"{_said(error)}; {CHECK_NETWORK}") from None
             raise
         return retries.whole(stream, body).raise_for_status().content
 
-    network = "check OPENAI_BASE_URL and the network"
     try:
         return Reply.model_validate_json(await retries.retrying(AsyncRetrying, _said)(once))
     except httpx.HTTPStatusError as error:
@@ -447,7 +447,7 @@ async def _ask(
         advice = ADVICE.get(307 if error.response.is_redirect else status)
         raise Unavailable("; ".join(filter(None, (_said(error), advice)))) from None
     except httpx.HTTPError as error:
-        raise Unavailable(f"{_said(error)}; {network}") from None
+        raise Unavailable(f"{_said(error)}; {CHECK_NETWORK}") from None
     except TimeoutError:
         raise Unavailable(f"{model.endpoint} has sent no whole reply in {retries.REPLY_SECONDS:g} s") from None
     except ValidationError as error:
@@ -513,36 +513,32 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
     tokens, log_probs = asked_for[0].tokens, asked_for[0].token_logprobs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
-    begins: Sequence[int]
-    ends: Sequence[int]
     if isinstance(prompt, str):
-        sent, begins, ends = prompt, (0, 1), range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
         advice = "set MIALIB_API_TOKENIZER, so that token ids are sent"
+        ends = range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
+        fitting = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
     else:
+        advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
         if not len(prompt) <= len(tokens) <= len(prompt) + max_tokens:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
-        n_start = int(model.start_token_id is not None)
-        sent, begins, ends = model.spelling(prompt[n_start:]), (n_start,), (len(prompt),)
-        advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
-    fitting = [end for end in ends if any(spell(tokens[begin:end], sent) for begin in begins)]
-    if not fitting:
-        raise ValueError(
-            f"the reply's tokens spell {excerpt(_without_secrets(''.join(tokens)))}, not what was sent; {advice}"
-        )
-    if not isinstance(prompt, str):
-        for token_id, received in zip(prompt[n_start:], tokens[n_start:], strict=False):
+        sent = slice(int(model.start_token_id is not None), len(prompt))
+        fitting = [len(prompt)] if spell(tokens[sent], model.spelling(prompt[sent])) else []
+        for token_id, received in zip(prompt[sent], tokens[sent], strict=True) if fitting else ():
             if _is_another(wanted := model.spelling([token_id]), received):
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
-    found = []
+    if not fitting:
+        spelled = excerpt(_without_secrets("".join(tokens)))
+        raise ValueError(f"the reply's tokens spell {spelled}, not what was sent; {advice}")
+    scored = []
     for at, value in enumerate(log_probs[1 : fitting[0]], start=1):
-        if value is None or not logprobs.NO_LOG_PROB < value <= logprobs.LARGEST_LOG_PROB:
+        if not logprobs.is_log_prob(value):
             raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
-        found.append(value)
-    return found
+        scored.append(value)
+    return scored
 
 
 def _is_another(sent: str, received: str) -> bool:
-    """Whether a token is surely not the one that was sent; servers write anything but plain words in their own ways."""
+    """Whether a token differs from the one that was sent; only plain words are written alike by all servers."""
     sent, received = (re.sub(r"[\s▁Ġ]", "", token) for token in (sent, received))
     return sent.isalnum() and received.isalnum() and sent != received
 

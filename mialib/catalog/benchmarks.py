@@ -149,7 +149,7 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     folder = local_copy(known.hub_id, "dataset")
     if folder:
         try:
-            return [row for of in known.hub for row in _rows_of(of, part, folder, None)], str(folder), None
+            return [row for piece in known.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
         except Exception as error:
             said = f"not the data set that the hub has ({type(error).__name__}: {error})"
             raise ValueError(f"{folder}: {said}") from error
@@ -157,32 +157,34 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     try:
         if why_not_asked() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
             raise ConnectionError
-        rows = [row for of in known.hub for row in _rows_of(of, part, None, revision)]
+        rows = [row for piece in known.hub for row in _rows_of(piece, part, None, revision)]
     except Exception as error:
         raise explain(known.hub_id, "dataset", error) from error
     return rows, f"{known.hub_id}@{revision}", revision
 
 
-def _rows_of(of: HubPart, part: Part, folder: Path | None, revision: str | None) -> Rows:
+def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | None) -> Rows:
     """The rows of a split or a file of a data set: in a folder, else on the hub at a commit."""
     hub_id = str(part.known.hub_id)
-    if of.file:
+    if piece.file:
         from huggingface_hub import hf_hub_download
 
-        name = part.fill(of.file)
+        name = part.fill(piece.file)
         file = folder / name if folder else hf_hub_download(hub_id, name, repo_type="dataset", revision=revision)
-        if not of.role:
+        if not piece.role:
             return read_rows(file)
         with open(file, encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
-            return [{"text": json.loads(line), "label": int(of.role == "member")} for line in lines if line.strip()]
+            return [{"text": json.loads(line), "label": int(piece.role == "member")} for line in lines if line.strip()]
     from datasets import load_dataset
 
     where: dict[str, Any] = {"path": str(folder)} if folder else {"path": hub_id, "revision": revision}
-    data = load_dataset(**where, name=of.config and part.fill(of.config), split=of.split and part.fill(of.split))
+    data = load_dataset(
+        **where, name=piece.config and part.fill(piece.config), split=piece.split and part.fill(piece.split)
+    )
     commit = Path(data.cache_files[0]["filename"]).parent.name
     if not folder and commit != revision:  # offline, `datasets` takes whatever it prepared last
         raise Unavailable(
             f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted (data/revisions.yml, or the one "
             "that was first used here); fetch it while the hub can be reached"
         )
-    return [({SPLIT_COLUMN: of.role} if of.role else {}) | row for row in data.to_list()]
+    return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in data.to_list()]

@@ -53,15 +53,14 @@ class LogProbsAlone(Source):
 
     def lacks(self, model: str) -> dict[str, str]:
         """All columns but log_prob and, where no tokenizer is known, the token ids."""
-        of = self.place(model)
-        reasons = {
-            "entropy": f"{of} gives no entropy",
-            "log_prob_var": f"{of} gives no variance",
-            "top_log_prob": f"{of} gives the actual tokens' log-probs alone",
+        lacking = {
+            "entropy": "no entropy",
+            "log_prob_var": "no variance",
+            "top_log_prob": "the actual tokens' log-probs alone",
         }
         if self.tokenizer(model) is None:
-            reasons["token_ids"] = f"{of} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
-        return reasons
+            lacking["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+        return {column: f"{self.place(model)} gives {what}" for column, what in lacking.items()}
 
 
 class Logprobs(LogProbsAlone):

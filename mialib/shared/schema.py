@@ -16,16 +16,16 @@ MOST_TOLD = 5  # wrong values in an error message
 
 
 class Strict(BaseModel):
-    """Data from a YAML file: frozen, and an unknown key is an error."""
+    """Frozen data from a YAML file; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key that stands twice is an error, and each error one that names its line."""
+    """PyYAML's safe loader, but a repeated key is an error, and each error names its line."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        """The keys and values of a mapping; of a key that stands twice YAML would take the last."""
+        """The keys and values of a mapping; YAML would take the last of a repeated key."""
         node, seen = super().compose_mapping_node(anchor), set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -58,9 +58,6 @@ def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = No
         return TypeAdapter(kind).validate_python(empty if data is None else data)
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply to be read") from None
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {byte:#04x}); save it as UTF-8") from None
     except (ValueError, OverflowError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {one_line(error)}{advice}") from None
 
