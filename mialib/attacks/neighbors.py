@@ -227,8 +227,7 @@ def _not_another(text: str, row: MaskedRow, vocabulary: Vocabulary) -> list[int]
 def _context(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """How many tokens the masked model reads, its start and end token included."""
     config = model.config
-    # RoBERTa counts positions from its padding token's id on.
-    first_position = config.pad_token_id + 1 if "roberta" in config.model_type else 0
+    first_position = config.pad_token_id + 1 if "roberta" in config.model_type else 0  # RoBERTa's follows the padding's
     return min(tokenizer.model_max_length, config.max_position_embeddings - first_position)
 
 

@@ -53,6 +53,7 @@ MAX_USELESS_REPLIES = 5  # in a row: each costs money
 
 PROMPT_TOKENS = 8  # of a text, which a sample continues
 SAMPLES_AT_ONCE = 64
+SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 0.95}
 TOKENS_PER_WORD = 4  # a sample may have this many, and ends where it has its words
 SPACES = ("Ġ", "▁")  # how byte-level and sentencepiece tokens write the space before them
 MAX_SAMPLES_PER_TEXT = 20  # tried for each one asked for
@@ -80,7 +81,12 @@ def write_synthetic(
     if len(sources) < N_EXAMPLES:
         raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
     path, made_by = Path(path), hash_of([list(sources), model, seed, TEMPLATE, TEXTS_PER_REPLY])
-    replies = _read_replies(path, made_by)
+    for number, row in enumerate(rows := read_lines(path), start=1):
+        if not isinstance(row, dict) or row.get("made_by") != made_by:
+            raise ValueError(
+                f"{path}, line {number}: from other sources, another model or another seed; give another file"
+            )
+    replies = [row["reply"] for row in rows]
     new = NewTexts(sources, language)
     texts = [text for reply in replies for text in new.take(parse_numbered(reply))]
     key, useless = api_key(), 0
@@ -126,16 +132,6 @@ def parse_numbered(reply: str) -> list[str]:
     return [text for item in items if (text := "\n".join(item).strip())]
 
 
-def _read_replies(path: Path, made_by: str) -> list[str]:
-    rows = read_lines(path)
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict) or row.get("made_by") != made_by:
-            raise ValueError(
-                f"{path}, line {number}: from other sources, another model or another seed; give another file"
-            )
-    return [row["reply"] for row in rows]
-
-
 def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
     """One chat completion, tried again with back-off where that may help."""
     import httpx
@@ -171,10 +167,8 @@ def sample_synthetic(
     *,
     n_words: int,
     seed: int = 0,
-    top_p: float = 0.95,
     known: Iterable[str] = (),
     language: str = "en",
-    device: str = "auto",
 ) -> list[str]:
     """`n` texts of `n_words` words sampled at temperature 1, each from the first eight tokens of one of `texts`.
 
@@ -187,7 +181,7 @@ def sample_synthetic(
     from transformers import StoppingCriteriaList
 
     check_texts(texts, "texts to begin from")
-    loaded = load_scorer(model, device=device).loaded
+    loaded = load_scorer(model).loaded
     encoded = encode(loaded.tokenizer, texts)
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     prompts = [start + ids[:PROMPT_TOKENS] for ids in encoded if len(ids) >= PROMPT_TOKENS]  # equally long: no padding
@@ -213,13 +207,10 @@ def sample_synthetic(
             outputs = loaded.model.generate(  # type: ignore[operator]  # the class of causal models has it
                 inputs,
                 attention_mask=torch.ones_like(inputs),
-                do_sample=True,
-                temperature=1.0,
-                top_k=0,
-                top_p=top_p,
                 max_new_tokens=n_new,
                 stopping_criteria=StoppingCriteriaList([enough]) if enough else None,
                 pad_token_id=loaded.tokenizer.eos_token_id,
+                **SAMPLING,
             )
             decoded = loaded.tokenizer.batch_decode(outputs[:, len(start) :], skip_special_tokens=True)
             long = [text for text in decoded if count_words(text, language) >= n_words]

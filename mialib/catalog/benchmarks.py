@@ -119,8 +119,9 @@ def _load_published(part: Part, length: int | None) -> Benchmark:
         source, revision = ", ".join(map(str, copies)), None
     else:
         rows, source, revision = _rows_from_hub(part)
-    if known.nested:
-        rows = [_object_in(row.get(known.nested)) | row for row in rows]
+    if known.nested:  # a JSON object, parsed already or not
+        inner = [json.loads(i) if isinstance(i := row.get(known.nested), str) else i or {} for row in rows]
+        rows = [its | row for its, row in zip(inner, rows, strict=True)]
     for number, row in enumerate(rows, start=1):
         if missing := [column for column in known.columns if column not in row]:
             there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
@@ -133,11 +134,6 @@ def _load_published(part: Part, length: int | None) -> Benchmark:
         rows, part.name, text_column=known.columns[0], revision=revision, language=known.language
     )
     return benchmark if part.length or length is None else benchmark.cut(length)
-
-
-def _object_in(value: Any) -> dict[str, Any]:
-    """A JSON object, parsed already or not."""
-    return json.loads(value) if isinstance(value, str) else value or {}
 
 
 def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:

@@ -30,6 +30,7 @@ from mialib.versions import versions_of
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
 LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -40,7 +41,6 @@ OLD_BUFFER = re.compile(r"\.attn(\.attention)?\.(masked_)?bias$|rotary_emb\.inv_
 LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 SAME_LOGITS = 1e-6  # beside the largest logit
 CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
-MOST_LAYERS = 10_000
 # Of several kinds: a model, or its tokenizer, may know one of them alone.
 ORDINARY_TEXTS = (
     "The river rises in the hills above the old mill and runs south through three villages to the sea.",
@@ -59,12 +59,8 @@ class Weights(Source):
     has_weights = is_fetched = True
 
     def folder(self, model: str) -> Path | None:
-        """The folder, or that of a copy; None for a name on the hub. ValueError for a pipe or a device in it."""
-        folder = Path(model) if Path(model).is_dir() else local_copy(model, "model")
-        for file in folder.iterdir() if folder else ():
-            if not (file.is_file() or file.is_dir()):
-                raise ValueError(f"model {model}: {file.name} is no regular file, or a dead link; remove it")
-        return folder
+        """The folder, or that of a copy; None for a name on the hub."""
+        return Path(model) if Path(model).is_dir() else local_copy(model, "model")
 
     def check(self, model: str) -> None:
         """Raise as loading would, by the model's config alone."""
@@ -79,7 +75,12 @@ class Weights(Source):
             raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
         files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name != LAB_CARD}
         for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
-            files |= {folder / name for name in _weight_files(index)}
+            try:
+                files |= {
+                    folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+                }
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
         return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
 
     def vocabulary_size(self, model: str) -> int:
@@ -108,18 +109,18 @@ class Weights(Source):
         return empty.num_parameters() - sum(tables.values())
 
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """A pass over the texts, kept; arguments as for `Scorer` and its `score`."""
+        """A pass over the texts, cached; arguments as for `Scorer` and its `score`."""
+        after, temperature = options.after, options.temperature
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
-        key = pass_key(model, **loading)
+        key = pass_key(model, **loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
+        key |= {"after": hash_texts([after])} if after else {}
+        key |= {"temperature": temperature} if temperature != 1 else {}
 
         def make(parts: Parts) -> TokenStats:
             scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
-            given: dict[str, Any] = {"after": options.after, "temperature": options.temperature}
-            return scorer.score(texts, **given, found=parts, save=parts.add)
+            return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
 
-        key |= {"after": hash_texts([options.after])} if options.after else {}
-        key |= {"temperature": options.temperature} if options.temperature != 1 else {}
-        return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), **versions_of("scoring"), **key)
+        return keep("token_stats", make, STATS, STATS_PARTS, **key)
 
 
 def pretrained_arguments(name: str) -> dict[str, Any]:
@@ -434,23 +435,19 @@ def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
 
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
-    """The start token that "auto" stands for, where the registry knows the model: one paper's, DC-PDD, Section 4."""
+    """A start token; in place of "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
     known = find_model(name)
     return known.start_token if known and start_token == "auto" else start_token
 
 
 def load_config(name: str) -> Any:
-    """A model's config: a few kilobytes, without its weights."""
+    """A model's config, without its weights."""
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(**pretrained_arguments(name))
+        return AutoConfig.from_pretrained(**pretrained_arguments(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
-    n_layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
-    if n_layers > MOST_LAYERS:  # which would take hours to build
-        raise ValueError(f"model {name}: its config.json asks for {n_layers} layers; no model has over {MOST_LAYERS}")
-    return config
 
 
 def check_loadable(name: str) -> None:
@@ -466,13 +463,6 @@ def count_parameters(name: str, *, embeddings: bool = False) -> int:
 def model_revision(name: str) -> str:
     """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
     return source_of(name).revision(name)
-
-
-def _weight_files(index: Path) -> set[str]:
-    try:
-        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

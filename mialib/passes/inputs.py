@@ -91,10 +91,6 @@ class Need:
     made_by: str = "scoring"  # whose version counts, of `mialib.versions`
 
 
-def _texts(inputs: Inputs, _: str) -> tuple[str, ...] | None:
-    return inputs.texts if inputs.source.has_texts else None
-
-
 def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     # Not in Chinese, where at most units and formulas have case; a file holds what was made of the texts as they are.
     if inputs.language == "zh" or not inputs.source.scores_any_text:
@@ -115,9 +111,10 @@ def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
 
 
 def _neighbors(inputs: Inputs, masked: str) -> FloatArray:
-    n, start_token, language = inputs.target.n_neighbors, inputs.target.start_token, inputs.language
+    target = inputs.target
+    n, language, start_token = target.n_neighbors, inputs.language, target.start_token
     return neighbor_log_probs_or_load(
-        inputs.target.model, inputs.texts, masked, n_neighbors=n, language=language, start_token=start_token
+        target.model, inputs.texts, masked, n_neighbors=n, language=language, start_token=start_token
     )
 
 
@@ -141,7 +138,6 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
 
 
 def _tempered(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass at the temperature that detectors are written for."""
     if not inputs.source.has_weights:
         return None
     return inputs.score(inputs.target.model, inputs.texts, temperature=detectors.TEMPERATURE)
@@ -151,7 +147,7 @@ NO_CORPUS = "no reference corpus is named (corpora), or the token ids are not kn
 NO_KNOWN = "no known {} are named to be read before each text, or only log-probs of the model are here"
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and why it may be missing.
 NEEDS = {
-    "texts": Need(_texts, missing="no texts are recorded"),
+    "texts": Need(lambda inputs, _: inputs.texts if inputs.source.has_texts else None, missing="no texts are recorded"),
     "lowercase": Need(_lowercase, missing="the texts have no upper and lower case, or only their log-probs are here"),
     "reference": Need(_reference, "reference", "--reference", "no smaller model is named (references)"),
     "frequency": Need(_frequency, "corpus", "--corpus", NO_CORPUS, "counting"),

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from io import StringIO
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -169,12 +169,8 @@ def _text(content: bytes, name: str) -> str:
 
 
 def _read_jsonl(content: bytes, name: str) -> Rows:
-    rows = []
-    for number, line in enumerate(StringIO(_text(content, name), newline=None), start=1):
-        if not line.isspace():
-            row = _parse(line, name, number)
-            rows.append(row if isinstance(row, dict) else _no_object(row, f"{name}, line {number}"))
-    return rows
+    lines = enumerate(StringIO(_text(content, name), newline=None), start=1)
+    return _objects([(f"line {n}", _parse(line, name, n)) for n, line in lines if not line.isspace()], name)
 
 
 def _read_json(content: bytes, name: str) -> Rows:
@@ -182,8 +178,15 @@ def _read_json(content: bytes, name: str) -> Rows:
     items = _parse(_text(content, name), name)
     if not isinstance(items, list):
         raise ValueError(f"{name}: a list is expected, got {type(items).__name__}; one object a line is .jsonl")
-    rows = [{"text": item} if isinstance(item, str) else item for item in items]
-    return [row if isinstance(row, dict) else _no_object(row, f"{name}, row {i}") for i, row in enumerate(rows, 1)]
+    rows = enumerate(({"text": item} if isinstance(item, str) else item for item in items), start=1)
+    return _objects([(f"row {n}", row) for n, row in rows], name)
+
+
+def _objects(values: list[tuple[str, Any]], name: str) -> Rows:
+    for where, value in values:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name}, {where}: an object is expected, got {type(value).__name__}")
+    return [value for _, value in values]
 
 
 def _parse(content: str, name: str, line: int | None = None) -> Any:
@@ -199,10 +202,6 @@ def _parse(content: str, name: str, line: int | None = None) -> Any:
     except ValueError as error:
         said = str(error)
     raise ValueError(f"{name}{f', line {line}' if line else ''}: {said}")
-
-
-def _no_object(value: Any, where: str) -> NoReturn:
-    raise ValueError(f"{where}: an object is expected, got {type(value).__name__}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

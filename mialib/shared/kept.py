@@ -1,6 +1,6 @@
-"""A cache on disk: what is computed once is written to a file and read from there ever after.
+"""A cache on disk: a result is computed once, written to a file, and read from there later.
 
-A checksum of name and content lies beside each file. A file that does not match it is set aside, with a warning, and
+Each file has a checksum of name and content beside it. A file that does not match is set aside, with a warning, and
 computed anew.
 """
 
