@@ -12,7 +12,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -129,31 +129,34 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     is_anew = ANEW is not None and path not in ANEW
     if ANEW is not None:
         ANEW.add(path)
-    made: list[T] = []
-    is_making = False
-
-    def write(to: Path) -> None:
-        nonlocal is_making
-        if is_anew:
-            remove(folder)
-        given = (Parts(folder, parts),) if parts else ()
-        is_making = True
-        made.append(make(*given))
-        is_making = False
-        form.write(made[0], to)
-        remove(folder)
-
-    try:
-        once(path, write, is_anew)
-    except OSError as error:
-        if is_making or error.errno not in NO_ROOM:
-            raise
-        logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
-        if not made:
-            made.append(make(Parts(None, parts)) if parts else make())
-        return made[0]
-    made.clear()  # before it is read: not twice in memory
+    if not is_anew and _is_whole(path):
+        return form.read(path)
+    with ExitStack() as lock:
+        try:
+            is_missing = lock.enter_context(_cleared(path, is_anew))
+            if is_anew:
+                remove(folder)
+            given = [Parts(folder, parts)] if parts else []
+        except OSError as error:
+            _warn_of_no_room(path, error)
+            return make(Parts(None, parts)) if parts else make()
+        if is_missing:
+            value = make(*given)
+            try:
+                _write_with_checksum(path, lambda to: form.write(value, to))
+                remove(folder)
+            except OSError as error:
+                _warn_of_no_room(path, error)
+                return value
+            del value  # before it is read: not twice in memory
     return form.read(path)
+
+
+def _warn_of_no_room(path: Path, error: OSError) -> None:
+    """Raise any error but that nothing can be written."""
+    if error.errno not in NO_ROOM:
+        raise error
+    logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
 
 
 def keep_nothing_of_before() -> None:
@@ -200,24 +203,31 @@ def _write_with_checksum(path: Path, write: Callable[[Path], None]) -> None:
             checksum.write_text(_checksum(path, temporary), encoding="ascii")
 
 
-def once(path: Path, write: Callable[[Path], None], is_anew: bool = False) -> Path:
+def once(path: Path, write: Callable[[Path], None]) -> Path:
     """`path`, a file or folder, written first where it does not exist; of several processes one writes, others wait.
 
     `write` is given a path whose file or folder is moved to `path` at the end, with a checksum beside it. What does not
-    match its checksum, or has none, is set aside with a warning and made anew. `is_anew` makes it anew in any case.
+    match its checksum, or has none, is set aside with a warning and made anew.
     """
-    if not is_anew and path.exists() and _is_whole(path):
-        return path
+    if not _is_whole(path):
+        with _cleared(path) as is_missing:
+            if is_missing:
+                _write_with_checksum(path, write)
+    return path
+
+
+@contextmanager
+def _cleared(path: Path, is_anew: bool = False) -> Iterator[bool]:
+    """Hold the lock of a file or folder, without a damaged one; gives whether it is missing and to be made."""
     with alone(path):
         if is_anew:
             remove(path, _checksum_file(path))
         elif path.exists() and not _is_whole(path):
             aside = path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
             logger.warning("%s is not as it was written: set aside as %s and made anew", path, aside.name)
-        if not path.exists():
+        if is_missing := not path.exists():
             remove(*path.parent.glob(f".{path.name}.*/"))  # of a run that was killed: it held this lock
-            _write_with_checksum(path, write)
-    return path
+        yield is_missing
 
 
 @contextmanager
