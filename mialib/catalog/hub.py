@@ -28,7 +28,7 @@ Kind = Literal["model", "dataset"]
 Revisions = dict[Kind, dict[str, Annotated[str, Field(pattern="^[0-9a-f]{40}$")]]]  # commits, by kind and name
 
 PINS = DATA / "revisions.yml"
-RECORDED = "revisions.yml"  # under `home`
+COMMITS_FILE = "revisions.yml"  # under `home`
 TIMEOUT_SECONDS = 5
 REACHED_SECONDS = 3
 LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # they hold copies as org/name
@@ -81,7 +81,7 @@ def find_revision(name: str, kind: Kind) -> str:
 
 def kept_commit(name: str, kind: Kind) -> tuple[str | None, Path | None]:
     """The commit that is pinned or was recorded for a name, and the file that says so; None for none."""
-    for path in (PINS, home() / RECORDED):
+    for path in (PINS, home() / COMMITS_FILE):
         if commit := read_revisions(path).get(kind, {}).get(name):
             return commit, path
     return None, None
@@ -141,7 +141,7 @@ def lock(names: dict[Kind, Sequence[str]]) -> tuple[Revisions, list[str]]:
 
 def _record(name: str, kind: Kind, commit: str) -> str:
     """Keep a commit, and return the one that is kept: another process may have been the first to use the name."""
-    path = home() / RECORDED
+    path = home() / COMMITS_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         revisions = read_revisions(path)
