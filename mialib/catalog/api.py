@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -90,7 +90,7 @@ class ApiModel:
         tokenizer = load_tokenizer(name)
         return cls(name, endpoint(), tokenizer, find_start_token(tokenizer, "", start_token_of(name, start_token)))
 
-    @property
+    @cached_property
     def determined_by(self) -> dict[str, Any]:
         """What a text's reply depends on besides the text."""
         return {

@@ -208,7 +208,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's names and values; ValueError for a repeated name, of which JSON takes the last."""
     repeated = _first_repeated([name for name, _ in pairs])
     if repeated is not None:
-        raise ValueError(f"{excerpt(repeated)} stands there twice")
+        raise ValueError(f"{excerpt(repeated)} is there twice")
     return dict(pairs)
 
 
@@ -284,9 +284,7 @@ def _read_csv(content: bytes, name: str, delimiter: str | None = None) -> Rows:
                 f"{excerpt(delimiter.join(cells))}"
             )
         if beyond := [cell for column, cell in zip(names[1:], cells[1:], strict=True) if not column and cell]:
-            raise ValueError(
-                f"{name}, line {number}: {excerpt(beyond[0])} stands in a column without a name; {unquoted}"
-            )
+            raise ValueError(f"{name}, line {number}: {excerpt(beyond[0])} is in a column without a name; {unquoted}")
     return [{column: cell for column, cell in zip(names, cells, strict=True) if column} for _, cells in lines[1:]]
 
 

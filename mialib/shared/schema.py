@@ -22,7 +22,7 @@ class Strict(BaseModel):
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a repeated key is an error, and each error names its line."""
+    """PyYAML's safe loader, but a repeated key is an error that names its line."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
         """The keys and values of a mapping; YAML would take the last of a repeated key."""
@@ -30,22 +30,9 @@ class Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
                 seen.add((key.tag, key.value))
         return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node. PyYAML's errors for a wrong tag or date are of many classes, and name no line."""
-        try:
-            value = super().construct_object(node, deep)
-            if isinstance(value, str):
-                value.encode()  # not half of a surrogate pair
-            return value
-        except (yaml.YAMLError, RecursionError):
-            raise
-        except Exception as error:
-            problem = f"{short_repr(node.value)} can't be read ({type(error).__name__}: {error})"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
 def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = None) -> T:
@@ -53,12 +40,13 @@ def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = No
 
     `empty` is what a file without data stands for, where it may be without.
     """
+    content = path.read_bytes()
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        data = yaml.load(content.decode(), Loader)
         return TypeAdapter(kind).validate_python(empty if data is None else data)
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply to be read") from None
-    except (ValueError, OverflowError, yaml.YAMLError) as error:
+    except Exception as error:  # PyYAML's for a wrong tag or date are of many classes
         raise ValueError(f"{path}: {one_line(error)}{advice}") from None
 
 
@@ -73,7 +61,7 @@ def one_line(error: Exception) -> str:
         mark = error.problem_mark
         said = f"line {mark.line + 1}, column {mark.column + 1}: {error.context or ''} {error.problem}"
     else:
-        said = str(error)
+        said = str(error) if isinstance(error, ValueError | yaml.YAMLError) else f"{type(error).__name__}: {error}"
     return " ".join(said.split())
 
 
