@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,7 +93,7 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
             check_revision(name, model_revision(name), key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
         scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
-        return _run(scorer.loaded, texts, parts, parts.add)._asdict()
+        return _run(scorer.loaded, texts, parts)._asdict()
 
     return Pass(**keep("activations", make, ARRAYS, ARRAYS, **key))
 
@@ -127,23 +127,18 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
     return [start + ids for ids in token_ids], n_cut
 
 
-def _run(
-    loaded: LoadedModel,
-    texts: Sequence[str],
-    found: Iterable[dict[str, NDArray[Any]]] = (),
-    save: Callable[[dict[str, NDArray[Any]]], None] | None = None,
-) -> Pass:
+def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) -> Pass:
     """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it.
 
-    `save` is given finished parts; `found` is what an earlier run saved of the same texts.
+    `parts` holds what an earlier run finished, and is given what this one does.
     """
     import torch
 
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
     budget = fitting_tokens(loaded, every_layer=True)
-    parts, is_done = list(found), np.zeros(len(texts), bool)
-    for part in parts:
+    done, is_done = list(parts or ()), np.zeros(len(texts), bool)
+    for part in done:
         is_done[part["numbers"]] = True
 
     def last_states(batch: list[int]) -> tuple[list[int], NDArray[np.float32]]:
@@ -159,15 +154,15 @@ def _run(
     batches = token_batches(token_ids, lambda: budget, rope_borders(loaded.model.config))
     for some in in_parts(last_states(batch) for batch in batches if not is_done[batch].all()):
         numbers, values = np.concatenate([n for n, _ in some]), np.concatenate([v for _, v in some], axis=1)
-        parts.append({"numbers": numbers, "values": values})
+        done.append({"numbers": numbers, "values": values})
         is_done[numbers] = True
-        if save and not is_done.all():
-            save(parts[-1])
-    if not parts:
+        if parts and not is_done.all():
+            parts.add(done[-1])
+    if not done:
         return Pass(np.zeros((0, 0, 0), np.float32), n_cut)
-    n_layers, _, width = parts[0]["values"].shape
+    n_layers, _, width = done[0]["values"].shape
     values = np.empty((n_layers, len(texts), width), np.float32)
-    for part in reversed(parts):  # where a text is in two parts, the first one's counts
+    for part in reversed(done):  # where a text is in two parts, the first one's counts
         values[:, part["numbers"]] = part["values"]
     for layer, i in np.argwhere(~np.isfinite(values).all(axis=2)):
         raise ValueError(
