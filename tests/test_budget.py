@@ -20,7 +20,7 @@ LINES = {  # of Python, by wing; "core" are the files of mialib itself and the d
     "commands": 2000,
     "lab": 1860,
     "passes": 543,
-    "shared": 741,
+    "shared": 742,
 }
 TEST_LINES = 24_120
 NAMES_BOUND_TWICE = 64  # on the way to none

@@ -1,8 +1,8 @@
 """Neighbors of a text: the same text with one word replaced by another that a masked language model proposes.
 
 The Neighbor attack (Mattern et al. 2023) compares a text's loss with that of its neighbors, which are about as
-plausible but were in nobody's training data. A word w is hidden, the masked model predicts what stands in its place,
-and the candidate w~ there has the score
+plausible but were in nobody's training data. A word w is hidden, the masked model predicts it, and a candidate w~ has
+the score
 
     p(w~ | context) / (1 - p(w | context))
 
@@ -246,7 +246,7 @@ def _draw(spans: list[tuple[int, int]], n: int, seed: int, text: str) -> list[tu
 def _masked_rows(
     text: str, spans: Sequence[tuple[int, int]], tokenizer: PreTrainedTokenizerBase, context: int
 ) -> list[MaskedRow]:
-    """The text with each of the words masked. What stands left and right of the mask is encoded by itself."""
+    """The text with each of the words masked. The texts left and right of the mask are encoded by themselves."""
     lefts = [text[:start].removesuffix(" ") for start, _ in spans]
     rights = [text[end:] for _, end in spans]
     originals = [text[len(left) : end] for left, (_, end) in zip(lefts, spans, strict=True)]
@@ -297,7 +297,7 @@ def _best(
 def _logits_at_mask(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[MaskedRow]
 ) -> torch.Tensor:
-    """(R, V) float32 logits of what stands at the mask, one forward pass; the head runs at the masks alone."""
+    """(R, V) float32 logits at the mask, one forward pass; the head runs at the masks alone."""
     import torch
 
     inputs, lengths = right_padded([row.token_ids for row in rows], model.device, tokenizer.pad_token_id)

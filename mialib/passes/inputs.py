@@ -54,9 +54,9 @@ class Target(Strict):
     n_neighbors: PositiveInt = 100  # how many it makes for each text
     non_member_prefix: str | None = None  # known non-members, for ReCaLL: a file, or a reference corpus's name
     member_prefix: str | None = None  # known members, for Con-ReCall
-    n_shots: PositiveInt = 7  # of them that are read before each text
+    n_shots: PositiveInt = 7  # texts of a prefix that are read before each text
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
-    published: str | None = None  # the published table's column that stands beside it
+    published: str | None = None  # the published table's column to compare with
     start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
 
     @field_validator("start_token")

@@ -129,19 +129,20 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     is_anew = ANEW is not None and path not in ANEW
     if ANEW is not None:
         ANEW.add(path)
-    if not is_anew and _is_whole(path):
-        return form.read(path)
     with ExitStack() as lock:
+        can_write = True
         try:
-            is_missing = lock.enter_context(_cleared(path, is_anew))
+            is_missing = (is_anew or not _is_whole(path)) and lock.enter_context(_cleared(path, is_anew))
             if is_anew:
                 remove(folder)
-            given = [Parts(folder, parts)] if parts else []
+            given = [Parts(folder, parts)] if is_missing and parts else []
         except OSError as error:
             _warn_of_no_room(path, error)
-            return make(Parts(None, parts)) if parts else make()
+            is_missing, can_write, given = True, False, [Parts(None, parts)] if parts else []
         if is_missing:
             value = make(*given)
+            if not can_write:
+                return value
             try:
                 _write_with_checksum(path, lambda to: form.write(value, to))
                 remove(folder)
