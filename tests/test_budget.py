@@ -16,14 +16,14 @@ LINES = {  # of Python, by wing; "core" are the files of mialib itself and the d
     "attacks": 1250,
     "book": 8100,
     "builders": 800,
-    "catalog": 2731,
+    "catalog": 2573,
     "commands": 2000,
     "lab": 1860,
-    "passes": 610,
-    "shared": 820,
+    "passes": 543,
+    "shared": 742,
 }
 TEST_LINES = 24_120
-NAMES_BOUND_TWICE = 67  # on the way to none
+NAMES_BOUND_TWICE = 64  # on the way to none
 NO_IDEA_OF_THEIR_OWN = {"logger", "app"}
 
 

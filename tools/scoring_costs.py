@@ -112,7 +112,7 @@ def seconds(folder: Path) -> str:
     texts = some_texts(N_TEXTS, N_WORDS)
     clock, work = Clock(), "scoring itself"
     clock.time(kept.Parts, "add", "parts written")
-    cache.STATS_PARTS = cache.STATS_PARTS._replace(read=clock.timed(cache.STATS_PARTS.read, "parts read"))
+    models.STATS_PARTS = models.STATS_PARTS._replace(read=clock.timed(models.STATS_PARTS.read, "parts read"))
     clock.time(scoring.TokenStats, "joined", "parts joined")
     clock.time(kept, "_checksum", "checksums")
     clock.time(models, "model_revision", "hash of the weights")

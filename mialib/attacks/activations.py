@@ -1,16 +1,16 @@
-"""What a model holds of a text: the hidden state of the last token of a prompt, at every layer (Liu et al. 2024).
+"""The hidden state of a prompted text's last token at every layer (Liu et al. 2024).
 
     activations(model, texts)                                        of the model itself
     activations(Proxy(model, member_texts, learning_rate), texts)    of a copy fine-tuned on some texts (Section 3.3)
 
-Both are kept on disk. A proxy's weights are not: it is trained where its activations are not there yet.
+Both are cached. A proxy's weights are not: it is trained again where its activations on other texts are asked for.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,10 +71,9 @@ def activations(
     """The hidden state of each prompted text's last token at every layer, (L + 1, N, D): embeddings, then each block.
 
     As in Hugging Face's `hidden_states`, most families' last one has gone through the final norm. Where a layer is
-    narrower than D (OPT-350M's last), zeros fill it up; a probe gives them no weight. A text whose prompt is longer
-    than the context loses its end, never the prompt's; a warning counts them. A model by name and a proxy go through
-    the cache. A loaded model is run as it is, with its own device and dtype: its weights may have changed since.
-    ValueError for an empty text and an activation that is not finite.
+    narrower than D (OPT-350M's last), zeros fill it up. A text whose prompt is longer than the context loses its end,
+    never the prompt's; a warning counts them. A model by name and a proxy go through the cache; a loaded model, whose
+    weights may have changed, is run as it is. ValueError for an empty text and an activation that is not finite.
     """
     if isinstance(model, LoadedModel):
         return _run(model, texts).values
@@ -84,30 +83,19 @@ def activations(
 def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
     """`activations` from the cache, and how much of each text was cut."""
     name = model.model if isinstance(model, Proxy) else model
-    made_by: dict[str, Any] = {}
+    key = pass_key(name, device=device, dtype=dtype) | {"texts": hash_texts(texts)} | versions_of("activations")
     if isinstance(model, Proxy):
-        made_by = {"learning_rate": model.learning_rate, "epochs": model.epochs}
-        made_by["members"] = hash_texts(model.member_texts)
-    key = pass_key(name, device=device, dtype=dtype)
+        members = hash_texts(model.member_texts)
+        key |= {"learning_rate": model.learning_rate, "epochs": model.epochs, "members": members}
 
     def make(parts: Parts) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
             check_revision(name, model_revision(name), key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
         scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
-        return _run(scorer.loaded, texts, parts, parts.add)._asdict()
+        return _run(scorer.loaded, texts, parts)._asdict()
 
-    kept = keep(
-        "activations",
-        make,
-        ARRAYS,
-        ARRAYS,
-        texts=hash_texts(texts),
-        **versions_of("activations"),
-        **key,
-        **made_by,
-    )
-    return Pass(**kept)
+    return Pass(**keep("activations", make, ARRAYS, ARRAYS, **key))
 
 
 def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[TokenIds], NDArray[np.int64]]:
@@ -120,11 +108,9 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
     room = loaded.max_tokens - len(start)
 
     def ids_of(some: Sequence[str]) -> list[TokenIds]:
-        prompts = [PROMPT.replace(SAMPLE, text) for text in some]
-        return encode(loaded.tokenizer, prompts)
+        return encode(loaded.tokenizer, [PROMPT.replace(SAMPLE, text) for text in some])
 
-    token_ids = ids_of(texts) if texts else []
-    n_cut = np.zeros(len(texts), np.int64)
+    token_ids, n_cut = ids_of(texts), np.zeros(len(texts), np.int64)
     for i, text in enumerate(texts):
         if len(token_ids[i]) <= room:
             continue
@@ -136,34 +122,23 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
             )
         token_ids[i], n_cut[i] = ids_of([text[:fits]])[0], len(text) - fits
     if n_cut.any():
-        logger.warning(
-            "%s: %d of %d texts and the prompt exceed its context of %d tokens; %d characters at their ends are cut",
-            loaded.name,
-            int((n_cut > 0).sum()),
-            len(texts),
-            loaded.max_tokens,
-            int(n_cut.sum()),
-        )
+        said = "%s: %d of %d texts and the prompt exceed its context of %d tokens; %d characters at their ends are cut"
+        logger.warning(said, loaded.name, np.count_nonzero(n_cut), len(texts), loaded.max_tokens, n_cut.sum())
     return [start + ids for ids in token_ids], n_cut
 
 
-def _run(
-    loaded: LoadedModel,
-    texts: Sequence[str],
-    found: Iterable[dict[str, NDArray[Any]]] = (),
-    save: Callable[[dict[str, NDArray[Any]]], None] | None = None,
-) -> Pass:
+def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) -> Pass:
     """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it.
 
-    What is computed goes to `save` part by part; `found` is what an earlier run saved of the same texts.
+    `parts` holds what an earlier run finished, and is given what this one does.
     """
     import torch
 
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.model.device
     budget = fitting_tokens(loaded, every_layer=True)
-    parts, is_done = list(found), np.zeros(len(texts), bool)
-    for part in parts:
+    done, is_done = list(parts or ()), np.zeros(len(texts), bool)
+    for part in done:
         is_done[part["numbers"]] = True
 
     def last_states(batch: list[int]) -> tuple[list[int], NDArray[np.float32]]:
@@ -178,20 +153,18 @@ def _run(
 
     batches = token_batches(token_ids, lambda: budget, rope_borders(loaded.model.config))
     for some in in_parts(last_states(batch) for batch in batches if not is_done[batch].all()):
-        numbers = np.concatenate([batch for batch, _ in some])
-        parts.append({"numbers": numbers, "values": np.concatenate([states for _, states in some], axis=1)})
-        is_done[parts[-1]["numbers"]] = True
-        if save and not is_done.all():
-            save(parts[-1])
-    if not parts:
+        numbers, values = np.concatenate([n for n, _ in some]), np.concatenate([v for _, v in some], axis=1)
+        done.append({"numbers": numbers, "values": values})
+        is_done[numbers] = True
+        if parts and not is_done.all():
+            parts.add(done[-1])
+    if not done:
         return Pass(np.zeros((0, 0, 0), np.float32), n_cut)
-    n_layers, _, width = parts[0]["values"].shape
+    n_layers, _, width = done[0]["values"].shape
     values = np.empty((n_layers, len(texts), width), np.float32)
-    for part in reversed(parts):  # of a text in two the first's counts
+    for part in reversed(done):  # where a text is in two parts, the first one's counts
         values[:, part["numbers"]] = part["values"]
-    wrong = np.argwhere(~np.isfinite(values).all(axis=2))
-    if len(wrong):
-        layer, i = wrong[0]
+    for layer, i in np.argwhere(~np.isfinite(values).all(axis=2)):
         raise ValueError(
             f"text {i}: layer {layer} of {loaded.name} in {loaded.model.dtype} is not finite; is its dtype wide "
             f"enough, and its learning rate low enough? {excerpt(texts[i])}"
@@ -213,11 +186,10 @@ def train_proxy(
 ) -> LoadedModel:
     """A copy of a model, by name or folder, fine-tuned on the prompted texts: one batch of them all, an epoch a step.
 
-    AdamW at a constant learning rate, without weight decay, on the mean loss a token of the whole prompt, as in the
-    authors' code. The batch goes through in chunks whose gradients add up to its own. Dropout is off, so that the
-    chunks do not matter and nothing is random. Weights and optimizer are float32, 16 bytes a parameter, and only then
-    take the `dtype` that the target has: in bfloat16 most steps of this size would round to nothing. The model's own
-    files are only read. FloatingPointError where the loss becomes NaN or infinite.
+    AdamW at a constant learning rate, without weight decay or dropout, on the mean loss a token of the whole prompt, as
+    in the authors' code. The batch goes through in chunks whose gradients add up. Weights and optimizer are float32, 16
+    bytes a parameter, since most steps of this size would round to nothing in bfloat16; at the end the weights take the
+    `dtype` of the target. FloatingPointError where the loss becomes NaN or infinite.
     """
     import torch
 

@@ -1,21 +1,21 @@
 """Neighbors of a text: the same text with one word replaced by another that a masked language model proposes.
 
 The Neighbor attack (Mattern et al. 2023) compares a text's loss with that of its neighbors, which are about as
-plausible but were in nobody's training data. A word w is hidden, the masked model predicts what stands in its place,
-and the candidate w~ there has the score
+plausible but were in nobody's training data. A word w is hidden, the masked model predicts it, and a candidate w~ has
+the score
 
     p(w~ | context) / (1 - p(w | context))
 
-The n best candidates over all words of the text are its neighbors: the original word is never its own replacement, in
-whichever case, and a word that is hard to guess otherwise makes room for more of them.
+The n best candidates over all words of the text are its neighbors. The original word is never its own replacement, in
+whichever case.
 
-word       what white space divides (for Chinese, jieba), without the punctuation around it, which stays as it is
+word       what white space divides (for Chinese, jieba), without the punctuation around it
 mask       one mask token hides the word, whatever its number of tokens, and the space before it
 candidate  one token that is a whole word: letters and digits alone, with its space where the word has one. A word of
            several tokens cannot be proposed by one mask, so its own p(w | context) is 0
 
-Mattern et al. blur the word's embedding by dropout; a mask is the simpler choice, and draws nothing at random. A text
-of more than n words is masked at n of them, drawn by the seed; every other text at all.
+Mattern et al. blur the word's embedding by dropout; a mask is simpler, and draws nothing at random. A text of more than
+n words is masked at n of them, drawn by the seed; every other text at all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOKENS_PER_BATCH = 8192  # padding included
 
 
 class Vocabulary(NamedTuple):
-    """The words that can stand in a place: whole words of one token each."""
+    """The words that can replace a word: whole words of one token each."""
 
     word_of: dict[int, str]
     ids_of: dict[str, list[int]]  # by the word without its case
@@ -81,10 +81,9 @@ def make_neighbors(
 
     `masked_lm` is a Hugging Face name (`roberta-base`), a folder or a lab model (`lab/en-masked`) with a byte-level BPE
     or WordPiece tokenizer. A text's neighbors depend on it, the model, `n_neighbors` and `seed`, not on the other
-    texts. A word of a text longer than the model's context is seen with the tokens around it, as many as fit; how many
-    texts that concerns is logged. What is made goes to `save` part by part: neighbors, and whether the text was longer;
-    `found` is what an earlier run saved of the same texts. ValueError, naming the text, for one that has fewer
-    neighbors than asked for.
+    texts. In a text longer than the model's context a word is seen with as many tokens around it as fit; the number of
+    such texts is logged. `save` is given finished parts: neighbors, and whether the text was longer; `found` is what an
+    earlier run saved of the same texts. ValueError, naming the text, for one that has fewer neighbors than asked for.
     """
     from tqdm import tqdm
 
@@ -95,18 +94,14 @@ def make_neighbors(
     spaced, unspaced = _vocabularies(model, tokenizer, language)
     context = _context(model, tokenizer)
     made = [one for part in found for one in part]
-    bar = tqdm(
-        total=len(texts), unit="text", desc=printable(f"neighbors by {masked_lm}"), disable=None if progress else True
-    )
 
-    def make(i: int, text: str) -> tuple[list[str], bool]:
+    def make(i: int) -> tuple[list[str], bool]:
+        text = texts[i]
         spans = _draw(_word_cores(text, language), n_neighbors, seed, text)
         vocabulary_of = [spaced if text[:start].endswith(" ") else unspaced for start, _ in spans]
         rows = _masked_rows(text, spans, tokenizer, context)
-        n_possible = sum(
-            len(known.word_of) - len(_not_another(text, row, known))
-            for known, row in zip(vocabulary_of, rows, strict=True)
-        )
+        of_rows = zip(vocabulary_of, rows, strict=True)
+        n_possible = sum(len(known.word_of) - len(_not_another(text, row, known)) for known, row in of_rows)
         if n_possible < n_neighbors:
             raise ValueError(
                 f"text {i}: {masked_lm} can replace {len(spans)} of its words and knows {n_possible} neighbors, "
@@ -115,24 +110,24 @@ def make_neighbors(
         best = _best(model, tokenizer, text, rows, vocabulary_of, n_neighbors)
         if len(best) < n_neighbors:  # NaN is above nothing
             raise ValueError(f"text {i}: a prediction of {masked_lm} is not finite; is it whole? {excerpt(text)}")
-        bar.update()
         neighbors = [text[: rows[r].start] + word + text[rows[r].end :] for _, r, word in best]
         return neighbors, any(row.is_window for row in rows)
 
-    with bar:
-        bar.update(len(made))
-        for part in in_parts(make(i, texts[i]) for i in range(len(made), len(texts))):
-            made += part
-            if save and len(made) < len(texts):
-                save(part)
+    bar = tqdm(
+        range(len(made), len(texts)),
+        printable(f"neighbors by {masked_lm}"),
+        len(texts),
+        initial=len(made),
+        unit="text",
+        disable=None if progress else True,
+    )
+    for part in in_parts(map(make, bar)):
+        made += part
+        if save and len(made) < len(texts):
+            save(part)
     if n_long := sum(is_long for _, is_long in made):
-        logger.info(
-            "%s: %d of %d texts are longer than its context of %d tokens; each word is seen with what is around it",
-            masked_lm,
-            n_long,
-            len(texts),
-            context,
-        )
+        said = "%s: %d of %d texts are longer than its context of %d tokens; each word is seen with what is around it"
+        logger.info(said, masked_lm, n_long, len(texts), context)
     return [neighbors for neighbors, _ in made]
 
 
@@ -157,10 +152,8 @@ def neighbor_log_probs(
     if len(counts) > 1:
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
     means = [row for part in found for row in part["log_prob"]]
-    what = f"{scorer.loaded.name} on neighbors"
-    left = tqdm(
-        range(len(means), len(neighbors)), unit="text", desc=printable(what), disable=None if progress else True
-    )
+    what = printable(f"{scorer.loaded.name} on neighbors")
+    left = tqdm(range(len(means), len(neighbors)), what, unit="text", disable=None if progress else True)
     # A text's neighbors are of almost one length, so a batch of them has next to no padding.
     of_texts = (log_probs_of_variants(scorer, stats[i], neighbors[i]) for i in left)
     for part in in_parts([log_prob.mean(dtype=np.float64) for log_prob in of_text] for of_text in of_texts):
@@ -173,10 +166,9 @@ def neighbor_log_probs(
 def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:
     """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
 
-    A causal model has not seen where a variant parts from its text before it does, so up to there its log-probs are
-    the text's, and the output head runs on the rest alone. Without a start token the first token is in no row of
-    statistics, so nothing is known to be shared; nor is it of a variant that the model reads otherwise, being longer or
-    shorter (`mialib.models.rope_borders`).
+    Up to where a variant parts from its text, a causal model's log-probs are the text's, and the output head runs on
+    the rest alone. Nothing is shared without a start token, since the first token is then in no row of statistics, nor
+    with a variant whose length makes the model read it otherwise (`mialib.models.rope_borders`).
     """
     variants, borders = check_texts(variants, "texts to score"), rope_borders(scorer.loaded.model.config)
     token_ids, n_cut = scorer.encode(variants, range(len(variants)))
@@ -203,8 +195,7 @@ def _vocabularies(
 ) -> tuple[Vocabulary, Vocabulary]:
     """The tokens that are a whole word after a space, and those that are one after anything else.
 
-    Byte-level BPE has the space in the token (" river"), and a word without one is another token or none. WordPiece
-    has no spaces at all: both vocabularies are the same, and no word begins with its "##".
+    Byte-level BPE has the space in the token (" river"). WordPiece has no spaces: both vocabularies are the same.
     """
     import torch
 
@@ -228,8 +219,7 @@ def _vocabularies(
 
 
 def _not_another(text: str, row: MaskedRow, vocabulary: Vocabulary) -> list[int]:
-    """The words of the vocabulary that are the masked one: equal but for case, or what an uncased tokenizer, which may
-    strip accents too, reads it as."""
+    """The words of the vocabulary that equal the masked one but for case or, to an uncased tokenizer, accents."""
     own = set() if row.own is None else {row.own} & vocabulary.word_of.keys()
     return sorted(own.union(vocabulary.ids_of.get(text[row.start : row.end].casefold(), [])))
 
@@ -237,23 +227,18 @@ def _not_another(text: str, row: MaskedRow, vocabulary: Vocabulary) -> list[int]
 def _context(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """How many tokens the masked model reads, its start and end token included."""
     config = model.config
-    # RoBERTa counts positions from its padding token's id on.
-    first_position = config.pad_token_id + 1 if "roberta" in config.model_type else 0
+    first_position = config.pad_token_id + 1 if "roberta" in config.model_type else 0  # RoBERTa's follows the padding's
     return min(tokenizer.model_max_length, config.max_position_embeddings - first_position)
 
 
 def _word_cores(text: str, language: str) -> list[tuple[int, int]]:
     """Where each word begins and ends without the punctuation around it; none for a word that is nothing else."""
-    cores = []
-    for start, end in word_spans(text, language):
-        inside = [at for at in range(start, end) if text[at].isalnum()]
-        if inside:
-            cores.append((inside[0], inside[-1] + 1))
-    return cores
+    inside = ([at for at in range(*span) if text[at].isalnum()] for span in word_spans(text, language))
+    return [(core[0], core[-1] + 1) for core in inside if core]
 
 
 def _draw(spans: list[tuple[int, int]], n: int, seed: int, text: str) -> list[tuple[int, int]]:
-    """At most n of the words, in the text's order; the text itself is part of the seed, its number in a list is not."""
+    """At most n of the words, in the text's order; the text itself is part of the seed."""
     rng = np.random.default_rng([seed, int(hash_texts([text]), 16)])
     return [spans[at] for at in sorted(rng.permutation(len(spans))[:n])]
 
@@ -261,16 +246,12 @@ def _draw(spans: list[tuple[int, int]], n: int, seed: int, text: str) -> list[tu
 def _masked_rows(
     text: str, spans: Sequence[tuple[int, int]], tokenizer: PreTrainedTokenizerBase, context: int
 ) -> list[MaskedRow]:
-    """The text with each of the words masked. What stands left and right of the mask is encoded by itself."""
-    if not spans:
-        return []
+    """The text with each of the words masked. The texts left and right of the mask are encoded by themselves."""
     lefts = [text[:start].removesuffix(" ") for start, _ in spans]
     rights = [text[end:] for _, end in spans]
     originals = [text[len(left) : end] for left, (_, end) in zip(lefts, spans, strict=True)]
-    parts = lefts + rights + originals
-    # A text may well hold the characters "<mask>"; split, they are text.
-    encoded = encode(tokenizer, parts)
-    n = len(spans)
+    # Encoded apart from the mask token: a text may well hold the characters "<mask>".
+    encoded, n = encode(tokenizer, lefts + rights + originals), len(spans)
     first, last = ([] if t is None else [t] for t in (tokenizer.cls_token_id, tokenizer.sep_token_id))
     room = context - len(first) - len(last)
     rows = []
@@ -295,7 +276,7 @@ def _best(
     import torch
 
     found: list[tuple[float, int, str]] = []
-    # Never rows of two texts: those of one have almost one length, and what else is in the list changes no number.
+    # Never rows of two texts, so that the other texts change no number.
     for batch in token_batches([row.token_ids for row in rows], lambda: TOKENS_PER_BATCH):
         with torch.inference_mode():
             logits = _logits_at_mask(model, tokenizer, [rows[r] for r in batch])
@@ -316,7 +297,7 @@ def _best(
 def _logits_at_mask(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[MaskedRow]
 ) -> torch.Tensor:
-    """(R, V) float32 logits of what stands at the mask, one forward pass; the head runs at the masks alone."""
+    """(R, V) float32 logits at the mask, one forward pass; the head runs at the masks alone."""
     import torch
 
     inputs, lengths = right_padded([row.token_ids for row in rows], model.device, tokenizer.pad_token_id)

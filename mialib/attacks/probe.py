@@ -1,4 +1,4 @@
-"""Probing: does a model hold a text it was trained on otherwise than one it never saw? (Liu et al. 2024)
+"""Probing: does a model represent a text it was trained on otherwise than one it never saw? (Liu et al. 2024)
 
 texts    some that no model was trained on; a coin calls half of them members
 proxy    a copy of the target, fine-tuned on these members                                 (Section 3.3)
@@ -6,11 +6,10 @@ probe    logistic regression from the proxy's activations on these texts to the 
 scores   the probe on the *target's* activations on the benchmark's texts                  (Section 3.5)
 
 Layer and learning rate are those of the highest AUC on a fifth of the benchmark; the other four fifths are for
-judging. Unlike the detectors of token statistics this one reads the weights, and needs the benchmark's labels to
-choose, so it stands beside their registry and not in it.
+judging. The probe reads the weights and needs labels to choose, so it is not in the registry of detectors.
 
-A caveat of the method itself: the probe is fitted on activations of one model and applied to those of another. It
-learns what two steps of fine-tuning do to the texts fine-tuned on, and that need not be what pre-training did.
+A caveat of the method itself: the probe is fitted on one model's activations and applied to another's. It learns the
+trace of two steps of fine-tuning, and assumes that pre-training leaves the same.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,13 +89,11 @@ def probe_scores(
     """The whole method for one target.
 
     `texts` and `labels` (N,) are the benchmark; `training_texts` are like them, and the target has seen none.
-    `validation` are the numbers of the texts to choose on, a fifth of each class at random where it is not given; that
-    and the coin are dealt out by `seed`. Raises as `collect` does.
+    `validation` are the numbers of the texts to choose on, by default a fifth of each class at random. `seed` draws
+    these and the coin. Raises as `collect` does.
     """
-    collected = collect(
-        model, texts, training_texts, learning_rates=learning_rates, seed=seed, device=device, dtype=dtype
-    )
-    return choose_probe(collected, labels, seed, validation)
+    options: dict[str, Any] = {"learning_rates": learning_rates, "seed": seed, "device": device, "dtype": dtype}
+    return choose_probe(collect(model, texts, training_texts, **options), labels, seed, validation)
 
 
 def collect(
@@ -111,8 +108,8 @@ def collect(
 ) -> Collected:
     """Run the target on the benchmark's texts, and a proxy of each learning rate on the training texts.
 
-    Training texts that stand in the benchmark word for word are left out, with a warning. ValueError for fewer than 4
-    training texts, and as in `activations` and `train_proxy`.
+    Training texts that are in the benchmark are left out, with a warning. ValueError for fewer than 4 training texts,
+    and as in `activations` and `train_proxy`.
     """
     texts, training_texts = check_texts(texts, "texts to probe"), check_texts(training_texts, "texts to train on")
     known, given = set(texts), {"device": device, "dtype": dtype}
@@ -134,10 +131,7 @@ def flip_coin(n: int, seed: int = 0) -> NDArray[np.int8]:
 
 
 def fit_probe(activations_layer: Activations, labels: ArrayLike) -> Pipeline:
-    """Standardization and logistic regression of one layer's activations (M, D) on labels (M,), both fitted here alone.
-
-    sigma(W x) has no bias (Section 3.4).
-    """
+    """Standardization and logistic regression of a layer's activations (M, D) on labels (M,); no bias (Section 3.4)."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -161,11 +155,10 @@ def fit_probes(proxies: Mapping[float, Activations], coin: ArrayLike) -> dict[tu
 def probe_candidates(
     probes: Mapping[tuple[float, int], Pipeline], target: Activations, splits: Sequence[Indices] = ()
 ) -> Candidates:
-    """The logits of each probe on the target's activations, to choose from like any detector's hyperparameters.
+    """The logits of each probe on the target's activations (L + 1, N, D), to choose from like hyperparameters.
 
-    With `splits`, which deal out all N texts, each split is standardized by its own mean and deviation in place of the
-    training activations'. So the authors' code does it, and a text's score then depends on the others that it is tested
-    with. Within a split the mean shifts all scores alike, so what changes an AUC are the deviations alone.
+    With `splits` of all N texts, each split is standardized by its own mean and deviation in place of the training
+    activations', as in the authors' code: a text's score then depends on the others that it is tested with.
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -180,7 +173,7 @@ def probe_candidates(
 
 
 def validation_and_test(labels: ArrayLike, seed: int = 0, validation: Indices | None = None) -> tuple[Indices, Indices]:
-    """The texts to choose a probe on, a fifth of each class at random where they are not given, and all others.
+    """The texts to choose a probe on, by default a fifth of each class at random, and all others.
 
     ValueError where one of the two lacks a class.
     """
@@ -201,10 +194,7 @@ def validation_and_test(labels: ArrayLike, seed: int = 0, validation: Indices | 
 def choose_probe(
     collected: Collected, labels: ArrayLike, seed: int = 0, validation: Indices | None = None
 ) -> ProbeScores:
-    """Of the probes of all learning rates and layers the one of the highest AUC on the validation texts.
-
-    These are as `validation_and_test` gives them. Of several best probes the first is taken.
-    """
+    """The first of the probes of the highest AUC on the validation texts of `validation_and_test`."""
     labels = np.asarray(labels)
     if len(labels) != collected.target.shape[1]:
         raise ValueError(f"{len(labels)} labels for the activations of {collected.target.shape[1]} texts")
@@ -228,9 +218,8 @@ def judge_half(activations_layers: Activations, labels: ArrayLike, seed: int = 0
 
     `activations_layers` (L + 1, N, D), `labels` (N,); returns the numbers of the judged texts (J,) and (L, J) logits.
 
-    Two controls rest on it. With the target's activations and who is a *member*, it says what a linear probe like ours
-    could tell if membership were known, which no attacker knows. With a proxy's activations and the *coin*, it says
-    whether the proxy tells the texts that it was fine-tuned on: what the probe learns, judged where it learned it.
+    Two controls use it: the target's activations with membership, which no attacker knows, and a proxy's with the coin,
+    to see whether the proxy separates the texts that it was fine-tuned on.
     """
     fitted, judged = stratified_split(labels, 0.5, seed)
     labels = np.asarray(labels)

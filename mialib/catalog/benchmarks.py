@@ -6,13 +6,11 @@ is what the entry's `local` names under $MIALIB_BENCHMARKS, or the hub's own fol
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
@@ -22,14 +20,12 @@ from mialib.shared.files import (
     LABEL_COLUMN,
     READERS,
     SPLIT_COLUMN,
+    Rows,
     benchmark_of_rows,
     is_file_of_texts,
     read_benchmark,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,10 @@ def is_published(name: str) -> bool:
 
 
 def find_part(name: str, length: int | None = None) -> Part:
-    """What a name means; ValueError for a choice or a length that the benchmark does not come in, and for a `length`
-    other than the name's."""
+    """What a name means.
+
+    ValueError for a choice or a length that the benchmark does not come in, and for a `length` other than the name's.
+    """
     asked, (stem, dash, ending) = name, name.rpartition("-")
     if dash and ending.isdecimal():
         if length not in (None, int(ending)):
@@ -65,9 +63,9 @@ def find_part(name: str, length: int | None = None) -> Part:
         raise ValueError(f"unknown benchmark {asked!r}: {key} comes at no lengths; to cut it, give length={length}")
     if len(wanted) > len(known.choices):
         raise ValueError(f"{key} is chosen from by {' and '.join(known.choices) or 'nothing'}; {name!r} names more")
-    chosen: dict[str, str | int] = {}
-    for i, (choice, values) in enumerate(known.choices.items()):
-        chosen[choice] = wanted[i] if i < len(wanted) else values[0]
+    defaults = [values[0] for values in known.choices.values()]
+    chosen: dict[str, str | int] = dict(zip(known.choices, wanted + defaults[len(wanted) :], strict=True))
+    for choice, values in known.choices.items():
         if chosen[choice] not in values:
             raise ValueError(f"{key} has no {choice} {chosen[choice]!r}; it has: {', '.join(values)}")
     full_name = "/".join([key, *map(str, chosen.values())])
@@ -100,7 +98,7 @@ def load_benchmark(
     elif is_file_of_texts(name):
         benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):
-        return load_published_benchmark(name, length)
+        return _load_published(find_part(name, length), length)
     else:
         raise ValueError(
             f"unknown benchmark {name!r}; known: {', '.join(known_benchmarks())}, the lab's (lab/en, lab/zh), "
@@ -109,107 +107,80 @@ def load_benchmark(
     return benchmark if length is None else benchmark.cut(length)
 
 
-def load_published_benchmark(name: str, length: int | None = None) -> Benchmark:
-    """A published benchmark, from a local copy where there is one, else from the hub; `length` as in `load_benchmark`.
+def _load_published(part: Part, length: int | None) -> Benchmark:
+    """From a local copy where there is one, else from the hub.
 
     Unavailable, in one sentence, where it can't be had; ValueError where its columns are others than they were.
     """
-    part = find_part(name, length)
-    copies = [copy for path in part.known.local if (copy := local_copy(part.fill(path), "dataset"))]
-    if copies and len(copies) == len(part.known.local):
+    known = part.known
+    copies = [copy for path in known.local if (copy := local_copy(part.fill(path), "dataset"))]
+    if copies and len(copies) == len(known.local):
         rows = [{SPLIT_COLUMN: copy.stem.rpartition("_")[2]} | row for copy in copies for row in read_rows(copy)]
         source, revision = ", ".join(map(str, copies)), None
     else:
         rows, source, revision = _rows_from_hub(part)
-    rows = [_unnested(row, part.known.nested) for row in rows]
-    check_columns(rows, part.known, source)
+    if known.nested:  # a JSON object, parsed already or not
+        inner = [json.loads(i) if isinstance(i := row.get(known.nested), str) else i or {} for row in rows]
+        rows = [its | row for its, row in zip(inner, rows, strict=True)]
+    for number, row in enumerate(rows, start=1):
+        if missing := [column for column in known.columns if column not in row]:
+            there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
+            pin = "; if the data set was changed, pin an older commit of it in data/revisions.yml" if revision else ""
+            raise ValueError(
+                f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
+                f"{missing[0]!r} but {there}{pin}"
+            )
     benchmark = benchmark_of_rows(
-        rows, part.name, text_column=part.known.columns[0], revision=revision, language=part.known.language
+        rows, part.name, text_column=known.columns[0], revision=revision, language=known.language
     )
     return benchmark if part.length or length is None else benchmark.cut(length)
 
 
-def _unnested(row: dict[str, Any], column: str | None) -> dict[str, Any]:
-    """A row with what stands in a column's JSON object; its own columns count."""
-    inner = row.get(column) if column else {}
-    return (json.loads(inner) if isinstance(inner, str) else inner or {}) | row
-
-
-def check_columns(rows: list[dict[str, Any]], known: KnownBenchmark, source: str) -> None:
-    """ValueError where a row lacks a column that the benchmark had when it was registered."""
-    for number, row in enumerate(rows, start=1):
-        if missing := [column for column in known.columns if column not in row]:
-            there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
-            do = (
-                "; if the data set was changed, pin an older commit of it in data/revisions.yml"
-                if "@" in source
-                else ""
-            )
-            raise ValueError(
-                f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
-                f"{missing[0]!r} but {there}{do}"
-            )
-
-
-def _rows_from_hub(part: Part) -> tuple[list[dict[str, Any]], str, str | None]:
+def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     """The rows, where they are from, and the commit; a folder of the hub's layout has none."""
     known = part.known
     if known.hub_id is None:
         files = " and ".join(part.fill(path) for path in known.local)
         raise Unavailable(f"{known.title} is on no hub; put it at {files} under $MIALIB_BENCHMARKS. {known.note}")
     folder = local_copy(known.hub_id, "dataset")
-    revision = None if folder else find_revision(known.hub_id, "dataset")
-    if (
-        revision
-        and why_not_asked()
-        and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}
-    ):
-        raise explain(known.hub_id, "dataset", ConnectionError())
+    if folder:
+        try:
+            return [row for piece in known.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
+        except Exception as error:
+            said = f"not the data set that the hub has ({type(error).__name__}: {error})"
+            raise ValueError(f"{folder}: {said}") from error
+    revision = find_revision(known.hub_id, "dataset")
     try:
-        rows = [row for of in known.hub for row in _rows_of(of, part, known.hub_id, folder, revision)]
+        if why_not_asked() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
+            raise ConnectionError
+        rows = [row for piece in known.hub for row in _rows_of(piece, part, None, revision)]
     except Exception as error:
-        if folder:
-            raise ValueError(
-                f"{folder}: not the data set that the hub has ({type(error).__name__}: {error})"
-            ) from error
         raise explain(known.hub_id, "dataset", error) from error
-    return rows, str(folder or f"{known.hub_id}@{revision}"), revision
+    return rows, f"{known.hub_id}@{revision}", revision
 
 
-def _rows_of(of: HubPart, part: Part, hub_id: str, folder: Path | None, revision: str | None) -> list[dict[str, Any]]:
-    if of.file:
-        path = _file(part.fill(of.file), hub_id, folder, revision)
-        opened: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
-            texts = [json.loads(line) for line in lines if line.strip()]
-        if not of.role:
-            return texts
-        for number, text in enumerate(texts, start=1):
-            if not isinstance(text, str):
-                raise ValueError(f"{path}, line {number}: a text as a JSON string is expected, got {text!r:.60}")
-        return [{"text": text, "label": int(of.role == "member")} for text in texts]
+def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | None) -> Rows:
+    """The rows of a split or a file of a data set: in a folder, else on the hub at a commit."""
+    hub_id = str(part.known.hub_id)
+    if piece.file:
+        from huggingface_hub import hf_hub_download
+
+        name = part.fill(piece.file)
+        file = folder / name if folder else hf_hub_download(hub_id, name, repo_type="dataset", revision=revision)
+        if not piece.role:
+            return read_rows(file)
+        with open(file, encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
+            return [{"text": json.loads(line), "label": int(piece.role == "member")} for line in lines if line.strip()]
     from datasets import load_dataset
 
     where: dict[str, Any] = {"path": str(folder)} if folder else {"path": hub_id, "revision": revision}
-    data = load_dataset(**where, name=of.config and part.fill(of.config), split=of.split and part.fill(of.split))
-    if not folder:
-        _check_commit(data, revision, hub_id)
-    return [({SPLIT_COLUMN: of.role} if of.role else {}) | row for row in data.to_list()]
-
-
-def _check_commit(data: Dataset, revision: str | None, hub_id: str) -> None:
-    """Unavailable where `datasets`, which offline takes whatever it prepared last, took another commit."""
+    data = load_dataset(
+        **where, name=piece.config and part.fill(piece.config), split=piece.split and part.fill(piece.split)
+    )
     commit = Path(data.cache_files[0]["filename"]).parent.name
-    if commit != revision:
+    if not folder and commit != revision:  # offline, `datasets` takes whatever it prepared last
         raise Unavailable(
             f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted (data/revisions.yml, or the one "
             "that was first used here); fetch it while the hub can be reached"
         )
-
-
-def _file(name: str, hub_id: str, folder: Path | None, revision: str | None) -> Path:
-    if folder:
-        return folder / name
-    from huggingface_hub import hf_hub_download
-
-    return Path(hf_hub_download(hub_id, name, repo_type="dataset", revision=revision))
+    return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in data.to_list()]

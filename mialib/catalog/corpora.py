@@ -1,12 +1,10 @@
-"""Reference corpora: the texts that DC-PDD's token frequencies are counted in (D' in the paper).
+"""Reference corpora by name: the texts in which DC-PDD's token frequencies are counted (D' in the paper).
 
-A corpus is given by name:
-
-    lab/en                the reference part of a lab corpus; lab/en:background what its models are trained on besides
-    installed/licences    the licences of installed packages: English, but of the law
-    texts.jsonl           a file of texts
-    lab/en:400k           the first 400,000 characters of any of these
-    c4:15G                the first 15 billion characters of a corpus on the hub, which only so much of is ever read
+lab/en                the reference part of a lab corpus; lab/en:background what its models are trained on besides
+installed/licences    the licences of installed packages: English, but of the law
+texts.jsonl           a file of texts
+lab/en:400k           the first 400,000 characters of any of these
+c4:15G                the first 15 billion characters of a corpus on the hub, which only so much of is ever read
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import islice
@@ -32,7 +31,7 @@ from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
 
 LICENCES = "installed/licences"
-# Whose: those with long ones. A fixed list, so that a further pin changes no corpus.
+# Packages with long licences. A fixed list, so that a further pin changes no corpus.
 LICENSED = (
     *("arrow", "docutils", "fonttools", "fqdn", "jupyter_builder", "matplotlib"),
     *("numpy", "pandas", "pillow", "pyarrow", "torch"),
@@ -66,15 +65,22 @@ HUB_CORPORA = {
 def reference_texts(corpus: str) -> Iterator[str]:
     """The texts of a reference corpus, by name, one after the other: a corpus may be larger than memory.
 
-    Unavailable, in one sentence, for a corpus on the hub that can't be had.
+    Of a prefix the last text is cut. Unavailable for a corpus on the hub that can't be had; ValueError, at the end, for
+    a corpus that is smaller than the prefix.
     """
     name, n_characters = split_prefix(corpus)
-    if n_characters is not None:
-        yield from first_characters(_all_texts(name), n_characters, name)
-    elif name in HUB_CORPORA:
-        raise ValueError(f"{corpus} is larger than anyone counts; say how much of it, in characters: {corpus}:1G")
-    else:
+    if n_characters is None:
+        if name in HUB_CORPORA:
+            raise ValueError(f"{corpus} is larger than anyone counts; say how much of it, in characters: {corpus}:1G")
         yield from _all_texts(name)
+        return
+    left = n_characters
+    for text in _all_texts(name) if n_characters else ():
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
+            return
+    raise ValueError(f"{name} has {n_characters - left:,} characters, {n_characters:,} were asked for")
 
 
 def split_prefix(corpus: str) -> tuple[str, int | None]:
@@ -86,7 +92,7 @@ def split_prefix(corpus: str) -> tuple[str, int | None]:
 def corpus_identity(corpus: str) -> str:
     """What determines a corpus's texts: their hash; of one on the hub its share and commit, or the copy's files.
 
-    A copy's files go by sizes and times, since reading gigabytes for each command takes minutes.
+    A copy's files go by sizes and times, since to read gigabytes takes minutes.
     """
     if counted := source_of(corpus).frequency(corpus):
         return hash_of(counted.counts.tolist())
@@ -118,12 +124,11 @@ def _all_texts(corpus: str) -> Iterable[str]:
 def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
     """File after file, each fetched when the one before it is read."""
     for number in range(corpus.n_files):
-        path = _hub_file(corpus, corpus.files.format(number))
-        at = 0
+        path, line_number = _hub_file(corpus.hub_id, corpus.files.format(number)), 0
         try:
             with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as lines:
                 for line in lines:
-                    at += 1
+                    line_number += 1
                     text = json.loads(line.decode())["text"]
                     if not isinstance(text, str):
                         raise TypeError(f"a text is expected, got {short_repr(text)}")
@@ -131,67 +136,47 @@ def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
                     yield text
         except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
-                f"{path}, line {at}: not a JSONL file of texts under 'text' ({type(error).__name__}: {error}); "
-                "fetch it again"
+                f"{path}, line {line_number}: not a JSONL file of texts under 'text' "
+                f"({type(error).__name__}: {error}); fetch it again"
             ) from None
 
 
-def _hub_file(corpus: HubCorpus, name: str) -> Path:
-    folder = local_copy(corpus.hub_id, "dataset")
-    if folder:
+def _hub_file(hub_id: str, name: str) -> Path:
+    """A file of a copy, or of the hub's cache, fetched if need be."""
+    if folder := local_copy(hub_id, "dataset"):
         if not (folder / name).is_file():
-            raise Unavailable(f"{folder} is a copy of {corpus.hub_id} without {name}; fetch that file too")
+            raise Unavailable(f"{folder} is a copy of {hub_id} without {name}; fetch that file too")
         return folder / name
     from huggingface_hub import hf_hub_download
 
-    revision = find_revision(corpus.hub_id, "dataset")
+    revision = find_revision(hub_id, "dataset")
     try:
-        return Path(hf_hub_download(corpus.hub_id, name, repo_type="dataset", revision=revision))
+        return Path(hf_hub_download(hub_id, name, repo_type="dataset", revision=revision))
     except Exception as error:
-        raise explain(corpus.hub_id, "dataset", error) from error
-
-
-def first_characters(texts: Iterable[str], n_characters: int, name: str) -> Iterator[str]:
-    """The first texts up to `n_characters` in all, the last one cut; ValueError, at the end, where there are fewer."""
-    left = n_characters
-    for text in texts if n_characters else ():
-        yield text[:left]
-        left -= len(text)
-        if left <= 0:
-            return
-    if left or not n_characters:
-        raise ValueError(f"{name} has {n_characters - left:,} characters, {n_characters:,} were asked for")
+        raise explain(hub_id, "dataset", error) from error
 
 
 def read_licences(seed: int = 0) -> list[str]:
-    """Each distinct paragraph of at least 20 words in the licences of some of the pinned packages, shuffled.
+    """Each distinct paragraph of at least 20 words in the licences of some of the pinned packages, shuffled by `seed`.
 
-    The shuffle is seeded, so the same pins give the same texts.
+    Packages that are pinned for another platform are left out.
     """
     paragraphs: dict[str, None] = {}
     for package in LICENSED:
-        for licence in _licences_of(package):
-            for paragraph in re.split(r"\n\s*\n", licence):
-                words = paragraph.split()
-                if len(words) >= MIN_WORDS:
-                    paragraphs[" ".join(words)] = None
+        with suppress(PackageNotFoundError):
+            for file in sorted(distribution(package).files or []):
+                is_licence = ".dist-info" in str(file) and re.search("(?i)licen[cs]e|copying|notice", file.name)
+                if is_licence and (path := Path(file.locate())).is_file():
+                    of_file = re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace"))
+                    paragraphs |= {" ".join(text.split()): None for text in of_file if len(text.split()) >= MIN_WORDS}
     texts = list(paragraphs)
     return [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))]
 
 
-def _licences_of(package: str) -> list[str]:
-    try:
-        files = distribution(package).files or []
-    except PackageNotFoundError:  # pinned for another platform
-        return []
-    found = sorted(f for f in files if ".dist-info" in str(f) and re.search("(?i)licen[cs]e|copying|notice", f.name))
-    return [path.read_text(encoding="utf-8", errors="replace") for f in found if (path := Path(f.locate())).is_file()]
-
-
 def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None:
-    """Warn where a reference corpus is in another language than the texts, told by script: Chinese or not.
+    """Warn where a reference corpus and the texts, the benchmark `name`, differ in script: Chinese or not.
 
-    The paper demands one language (its Limitations); languages of one script are not told apart.
+    The paper demands one language (its Limitations).
     """
     if language := source_of(corpus).language(corpus):
         theirs = float(language == "zh")

@@ -1,8 +1,8 @@
 """The Hugging Face hub: whether it can be reached, which revision is meant, and what went wrong, in one sentence.
 
-A repository is named `org/name`, or `org/name@revision` for a branch, a tag or a commit of it. Without one, the commit
-is the pinned one (`data/revisions.yml`, which `mialib lock` writes), else the one that `main` was at when this clone
-first used it, kept in `build/revisions.yml`. So a number is never made from two states of one model.
+A repository is named `org/name`, or `org/name@revision` for a branch, a tag or a commit of it. Without a revision, the
+commit is the pinned one (`data/revisions.yml`, which `mialib lock` writes), else that of `main` when this clone first
+used it (`build/revisions.yml`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,16 +28,14 @@ Kind = Literal["model", "dataset"]
 Revisions = dict[Kind, dict[str, Annotated[str, Field(pattern="^[0-9a-f]{40}$")]]]  # commits, by kind and name
 
 PINS = DATA / "revisions.yml"
+COMMITS_FILE = "revisions.yml"  # under `home`
 TIMEOUT_SECONDS = 5
 REACHED_SECONDS = 3
 LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # they hold copies as org/name
 
 
 class Unavailable(OSError):
-    """A model or data set that can't be had or does not run here; the message is one sentence and says what to do.
-
-    A page of the papers' tables goes on without it and says so where its numbers would stand.
-    """
+    """A model or data set that can't be had or does not run here; the message is one sentence and says what to do."""
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -54,10 +52,7 @@ def local_copy(path: str, kind: Kind) -> Path | None:
 
 @cache
 def why_not_asked() -> str:
-    """Why the hub is not asked; "" where it answers.
-
-    Where it can't be reached, its libraries then look into its cache alone, instead of trying for half a minute.
-    """
+    """Why the hub is not asked; "" where it answers. If it does not, its libraries use their caches from now on."""
     import httpx
     from huggingface_hub import constants
 
@@ -75,19 +70,18 @@ def why_not_asked() -> str:
 
 def find_revision(name: str, kind: Kind) -> str:
     """The commit that stands for a hub name, 40 hex digits; Unavailable where none can be found out."""
-    why = why_not_asked()
-    commit, _ = kept_commit(name, kind)
+    why, (commit, _) = why_not_asked(), kept_commit(name, kind)
     if not why:
         return commit or _record(name, kind, ask_hub(name, kind, expand=["sha"]).sha)
     commit = commit or _cached_commit(name, kind)
-    if (_cache_of(name, kind) / "snapshots" / commit).is_dir():
+    if commit in {snapshot.name for snapshot in cached_snapshots(name, kind)}:
         _warn_once(f"the hub {why}; using what is cached of it")
     return commit
 
 
 def kept_commit(name: str, kind: Kind) -> tuple[str | None, Path | None]:
     """The commit that is pinned or was recorded for a name, and the file that says so; None for none."""
-    for path in (PINS, _recorded()):
+    for path in (PINS, home() / COMMITS_FILE):
         if commit := read_revisions(path).get(kind, {}).get(name):
             return commit, path
     return None, None
@@ -124,9 +118,9 @@ def write_revisions(path: Path, revisions: Revisions, header: str) -> None:
 
 
 def lock(names: dict[Kind, Sequence[str]]) -> tuple[Revisions, list[str]]:
-    """Ask the hub for the commit of each repository's `main` and pin it; returns the pins and what could not be had.
+    """Pin the commit of each repository's `main`, as the hub says; returns all pins and why others could not be had.
 
-    A repository that can't be had keeps the pin that it has. Unavailable where the hub is not asked at all.
+    A repository that can't be had keeps its pin. Unavailable where the hub is not asked at all.
     """
     if why := why_not_asked():
         raise Unavailable(
@@ -145,28 +139,23 @@ def lock(names: dict[Kind, Sequence[str]]) -> tuple[Revisions, list[str]]:
     return pins, lacking
 
 
-def _recorded() -> Path:
-    return home() / "revisions.yml"
-
-
 def _record(name: str, kind: Kind, commit: str) -> str:
     """Keep a commit, and return the one that is kept: another process may have been the first to use the name."""
-    path = _recorded()
+    path = home() / COMMITS_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         revisions = read_revisions(path)
         if name not in revisions.setdefault(kind, {}):
             revisions[kind][name] = commit
-            header = "# The commit that stood for each hub name when this clone first used it.\n"
-            write_revisions(path, revisions, header)
+            write_revisions(path, revisions, "# The commit of each hub name when this clone first used it.\n")
         return revisions[kind][name]
 
 
 def _cache_of(name: str, kind: Kind) -> Path:
-    """The folder of the hub's cache for a repository."""
     from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
 
-    return Path(constants.HF_HUB_CACHE) / f"{kind}s--{split_name(name)[0].replace('/', '--')}"
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=split_name(name)[0], repo_type=kind)
 
 
 def cached_snapshots(name: str, kind: Kind) -> list[Path]:
@@ -176,13 +165,11 @@ def cached_snapshots(name: str, kind: Kind) -> list[Path]:
 
 def _cached_commit(name: str, kind: Kind) -> str:
     """The commit that the hub's cache holds of a name: by a branch or tag it was fetched under, or the only one."""
-    _, asked = split_name(name)
-    folder = _cache_of(name, kind)
+    asked, folder = split_name(name)[1], _cache_of(name, kind)
     commits = [path.name for path in cached_snapshots(name, kind)]
-    reference = folder / "refs" / (asked or "main")
     if asked in commits:
         return asked
-    if reference.is_file():
+    if (reference := folder / "refs" / (asked or "main")).is_file():
         return reference.read_text().strip()
     if asked or not commits:
         raise explain(name, kind, ConnectionError())
@@ -201,43 +188,41 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
 
     if isinstance(error, Unavailable):
         return error
-    repository, _ = split_name(name)
-    thing = {"model": "model", "dataset": "data set"}[kind]
+    causes = [error]  # and what led to it, also where a library meant to hide that
+    while earlier := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(earlier)
+
+    def is_of(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    thing = "model" if kind == "model" else "data set"
     copy = f"a copy in the folder {name} under ${LOCAL_FOLDERS[kind]}"
-    address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{repository}"
-    causes = list(_causes(error))
+    address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{split_name(name)[0]}"
     if name.startswith(("/", ".", "~")):
-        return Unavailable(f"{thing} {name!r}: there is no such folder")
-    if any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in causes):
-        return Unavailable(f"{thing} {name} does not fit on the disk that {constants.HF_HUB_CACHE} lies on; make room")
-    if _has(causes, hub.GatedRepoError) or "is a gated dataset" in str(error):  # `datasets` hides the cause
-        return Unavailable(
-            f"{thing} {name} is gated: ask for access at {address}, then set HF_TOKEN to a token of that account; "
-            f"or give {copy}"
+        said = f"{name!r}: there is no such folder"
+    elif any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in causes):
+        said = f"{name} does not fit on the disk of {constants.HF_HUB_CACHE}; make room"
+    elif is_of(hub.GatedRepoError) or "is a gated dataset" in str(error):  # `datasets` hides the cause
+        token = f"ask for access at {address}, then set HF_TOKEN to a token of that account"
+        said = f"{name} is gated: {token}; or give {copy}"
+    elif is_of(hub.RevisionNotFoundError):
+        pins = "data/revisions.yml (`mialib lock` writes it anew)"
+        said = f"{name} has no such revision on the hub; mend the name or the pin in {pins}"
+    elif is_of(hub.RepositoryNotFoundError, hub.HFValidationError):
+        said = (
+            f"{name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and HF_TOKEN is not its "
+            f"owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name"
         )
-    if _has(causes, hub.RevisionNotFoundError):
-        return Unavailable(
-            f"{thing} {name} has no such revision on the hub; mend the name or the pin in data/revisions.yml "
-            "(`mialib lock` writes it anew)"
-        )
-    if _has(causes, hub.RepositoryNotFoundError, hub.HFValidationError):
-        return Unavailable(
-            f"{thing} {name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and HF_TOKEN is "
-            f"not its owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name"
-        )
-    if why := why_not_asked():
+    elif why := why_not_asked():
         commit, path = kept_commit(name, kind)
         state = "not in the Hugging Face cache" + (f" at commit {commit} (of {path})" if commit else "")
-        return Unavailable(
-            f"{thing} {name!r} is no folder here and {state}, and the hub {why}; give a folder instead, or {copy}"
-        )
-    # Where a download broke off, the libraries' own message blames the name.
-    broken = next((cause for cause in reversed(causes) if _is_of_the_connection(cause)), None)
-    says = f"{type(broken or error).__name__}: {(str(broken or error).splitlines() or ['no message'])[0]}"
-    do = (
-        "run again, which keeps the files that are whole" if broken else "pin an older commit, if the hub's was changed"
-    )
-    return Unavailable(f"{thing} {name} could not be loaded from {address} ({says}); {do}, or give {copy}")
+        said = f"{name!r} is no folder here and {state}, and the hub {why}; give a folder instead, or {copy}"
+    else:  # where a download broke off, the libraries' own message blames the name
+        broken = next((cause for cause in reversed(causes) if _is_of_the_connection(cause)), None)
+        first = f"{type(broken or error).__name__}: {(str(broken or error).splitlines() or ['no message'])[0]}"
+        do = "run again, which keeps whole files" if broken else "pin an older commit, if the hub's was changed"
+        said = f"{name} could not be loaded from {address} ({first}); {do}, or give {copy}"
+    return Unavailable(f"{thing} {said}")
 
 
 def _is_of_the_connection(error: BaseException) -> bool:
@@ -246,14 +231,3 @@ def _is_of_the_connection(error: BaseException) -> bool:
     # The hub's library has an httpx of its own, whose errors are no OSErrors.
     own = type(error).__module__.startswith("http")
     return own or isinstance(error, (ConnectionError, TimeoutError, HfHubHTTPError))
-
-
-def _has(causes: Sequence[BaseException], *kinds: type[BaseException]) -> bool:
-    return any(isinstance(cause, kinds) for cause in causes)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what led to it, also where a library meant to hide that."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

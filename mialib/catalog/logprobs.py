@@ -1,11 +1,9 @@
-"""Log-probs that others computed: a model `logprobs:FILE.jsonl` is a file with a text, its tokens and their log-probs a
-line.
+"""Log-probs that others computed: a model `logprobs:FILE.jsonl` has a text, its tokens and their log-probs a line.
 
     {"text": "...", "token_ids": [5, 7, 9], "log_probs": [null, -2.1, -0.3]}
 
-vLLM's `prompt`, `prompt_token_ids` and `prompt_logprobs` are read too, with an object by token id for each token. null
-stands before the first log-prob where nothing was read before the first token, which is then not scored. All else, a
-text that is not in the file included, is an error that names file and row, or text.
+vLLM's `prompt`, `prompt_token_ids` and `prompt_logprobs` are read too, with an object by token id for each token. A
+first token before which nothing was read has null and is not scored. All else is an error that names file and row.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -33,6 +31,7 @@ from mialib.versions import versions_of
 LOGPROBS = "logprobs:"  # how such a name begins
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
+Known = tuple[Sequence[int] | None, Sequence[float]]  # a text's token ids, if known, and log-probs
 COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "prompt_logprobs"))
 
 
@@ -54,15 +53,14 @@ class LogProbsAlone(Source):
 
     def lacks(self, model: str) -> dict[str, str]:
         """All columns but log_prob and, where no tokenizer is known, the token ids."""
-        of = self.place(model)
-        reasons = {
-            "entropy": f"{of} gives no entropy",
-            "log_prob_var": f"{of} gives no variance",
-            "top_log_prob": f"{of} gives the actual tokens' log-probs alone",
+        lacking = {
+            "entropy": "no entropy",
+            "log_prob_var": "no variance",
+            "top_log_prob": "the actual tokens' log-probs alone",
         }
         if self.tokenizer(model) is None:
-            reasons["token_ids"] = f"{of} gives no token ids and MIALIB_API_TOKENIZER names no tokenizer"
-        return reasons
+            lacking["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+        return {column: f"{self.place(model)} gives {what}" for column, what in lacking.items()}
 
 
 class Logprobs(LogProbsAlone):
@@ -72,7 +70,7 @@ class Logprobs(LogProbsAlone):
 
     def place(self, model: str) -> str:
         """The file."""
-        return f"the file {file_of(model)}"
+        return f"the file {model.removeprefix(LOGPROBS)}"
 
     def no_weights(self, model: str) -> NoReturn:
         """ValueError: there is a file alone."""
@@ -82,68 +80,54 @@ class Logprobs(LogProbsAlone):
         )
 
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """What the file holds of the texts; ValueError for another pass."""
+        """What the file holds of the texts.
+
+        ValueError for another pass, for a text that the file does not hold, for a row that is not as expected, for
+        log-probs far below guessing and, where a tokenizer is named (MIALIB_API_TOKENIZER), for token ids of another.
+        """
         if options.start_token != "auto":
             raise ValueError(f"{model}: its log-probs are as they were computed; leave --start-token out")
         if not options.is_of_texts_alone:
             raise ValueError(f"{model}: a file holds log-probs of texts alone, at one temperature")
-        key = determined_by(model) | {"texts": hash_texts(texts)} | versions_of("logprobs")
-        return keep("token_stats", lambda: score(model, texts), STATS, **key)
+        path = Path(model.removeprefix(LOGPROBS))
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
+        tokenizer = load_tokenizer(model) if self.tokenizer(model) else None
+        key: dict[str, Any] = {"file": hash_files([path]), "texts": hash_texts(texts)} | versions_of("logprobs")
+        key["tokenizer"] = tokenizer_hash(tokenizer) if tokenizer else None
+
+        def make() -> TokenStats:
+            check_texts(texts, "texts to score")
+            provenance = {
+                "revision": f"{key['file'][:10]} (a file of log-probs)",
+                "tokenizer": key["tokenizer"],
+                "device": "not known",
+                "start_token_id": None,
+                "versions": versions_of("logprobs"),
+            }
+            own = encode(tokenizer, texts) if tokenizer else None
+            return known_log_probs(model, texts, self._rows(model, path, texts, own), provenance)
+
+        return keep("token_stats", make, STATS, **key)
+
+    def _rows(self, model: str, path: Path, texts: Sequence[str], own: list[list[int]] | None) -> list[Known]:
+        found, rows = _read(path), list[Known]()
+        for i, text in enumerate(texts):
+            if text not in found:
+                raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
+            row, ids, log_probs = found[text]
+            if own is None:
+                rows.append((None, log_probs))
+            elif own[i] in (ids, ids[1:]):  # a start token may come before the text's own
+                log_probs = log_probs[-len(own[i]) :]
+                rows.append((ids[-len(log_probs) :], log_probs))
+            else:
+                theirs = self.tokenizer(model)
+                raise ValueError(f"{path}, row {row}: its token ids are not those of {theirs}: {excerpt(text)}")
+        return rows
 
 
-def file_of(model: str) -> Path:
-    """The file that a model's name names."""
-    return Path(model.removeprefix(LOGPROBS))
-
-
-def determined_by(model: str) -> dict[str, Any]:
-    """What the statistics depend on besides the texts."""
-    path = file_of(model)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    tokenizer = tokenizer_hash(load_tokenizer(model)) if source_of(model).tokenizer(model) else None
-    return {"file": hash_files([path]), "tokenizer": tokenizer}
-
-
-def score(model: str, texts: Sequence[str]) -> TokenStats:
-    """The token statistics of each text that the file holds, in the order given.
-
-    ValueError for a text that it does not hold, for a row that is not as expected, and for log-probs far below
-    guessing; where a tokenizer is named (MIALIB_API_TOKENIZER), also for token ids that are not its own.
-    """
-    check_texts(texts, "texts to score")
-    path = file_of(model)
-    found, asked_for = _read(path), determined_by(model)
-    own = encode(load_tokenizer(model), texts) if asked_for["tokenizer"] else None
-    rows: list[tuple[Sequence[int] | None, Sequence[float]]] = []
-    for i, text in enumerate(texts):
-        if text not in found:
-            raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
-        row, ids, log_probs = found[text]
-        if own is None:
-            rows.append((None, log_probs))
-        elif own[i] in (ids, ids[1:]):  # a start token may come before the text's own
-            log_probs = log_probs[-len(own[i]) :]
-            rows.append((ids[-len(log_probs) :], log_probs))
-        else:
-            tokenizer = source_of(model).tokenizer(model)
-            raise ValueError(f"{path}, row {row}: its token ids are not those of {tokenizer}: {excerpt(text)}")
-    provenance = {
-        "revision": f"{asked_for['file'][:10]} (a file of log-probs)",
-        "tokenizer": asked_for["tokenizer"],
-        "device": "not known",
-        "start_token_id": None,
-        "versions": versions_of("logprobs"),
-    }
-    return known_log_probs(model, texts, rows, provenance)
-
-
-def known_log_probs(
-    model: str,
-    texts: Sequence[str],
-    rows: Sequence[tuple[Sequence[int] | None, Sequence[float]]],
-    provenance: dict[str, Any],
-) -> TokenStats:
+def known_log_probs(model: str, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]) -> TokenStats:
     """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
 
     ValueError for log-probs far below guessing.
@@ -167,6 +151,11 @@ def known_log_probs(
     return stats
 
 
+def is_log_prob(value: Any) -> TypeGuard[float]:
+    """Whether a value of JSON is a finite log-prob."""
+    return type(value) in (int, float) and NO_LOG_PROB < value <= LARGEST_LOG_PROB
+
+
 def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
     """By text: its row in the file, its token ids, and the log-probs of all of them or of all but the first."""
     found: dict[str, tuple[int, list[int], list[float]]] = {}
@@ -183,21 +172,21 @@ def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
         if not isinstance(given, list) or len(given) != len(ids):
             raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
         log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
-        first, scored = int(log_probs[:1] == [None]), []
+        first = int(log_probs[:1] == [None])
         for at, value in enumerate(log_probs[first:], start=first):
-            if value is None or not NO_LOG_PROB < value <= LARGEST_LOG_PROB:
+            if not is_log_prob(value):
                 raise ValueError(f"{where}, token {at}: {given[at]!r} is no log-prob")
-            scored.append(value)
-        if not scored:
+        if not log_probs[first:]:
             raise ValueError(f"{where}: no token has a log-prob")
-        if found.setdefault(text, (number, ids, scored))[1:] != (ids, scored):
+        of_row = ids, log_probs[first:]
+        if found.setdefault(text, (number, *of_row))[1:] != of_row:
             raise ValueError(f"{where}: row {found[text][0]} has the same text and other log-probs")
     return found
 
 
-def _log_prob(value: Any, token: int) -> float | None:
-    """A token's log-prob, given as a number or in vLLM's object by token id; NaN for anything else."""
+def _log_prob(value: Any, token: int) -> Any:
+    """A token's log-prob, given by itself or in vLLM's object by token id; NaN where the object has none of it."""
     if isinstance(value, dict):
         value = value.get(str(token))
-        value = value.get("logprob") if isinstance(value, dict) else math.nan
-    return value if value is None or type(value) in (int, float) else math.nan
+        return value.get("logprob") if isinstance(value, dict) else math.nan
+    return value

@@ -1,7 +1,6 @@
-"""What a model's name leads to: a lab model, a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
+"""Models by name: a lab model, a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
 
-The only file that imports transformers' Auto classes. One causal model stays loaded, so that all that a command or a
-page asks of it loads it once.
+The only file that imports transformers' Auto classes. The causal model that was asked for last stays loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +20,7 @@ from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, 
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
+from mialib.shared.files import first_of
 from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
 from mialib.store import hash_files, hash_of, hash_texts, version
 from mialib.text import excerpt
@@ -30,8 +30,9 @@ from mialib.versions import versions_of
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
-NOT_MODEL_FILES = ("lab.json",)  # the lab's card holds the training's seconds
+LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
@@ -40,7 +41,6 @@ OLD_BUFFER = re.compile(r"\.attn(\.attention)?\.(masked_)?bias$|rotary_emb\.inv_
 LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 SAME_LOGITS = 1e-6  # beside the largest logit
 CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
-MOST_LAYERS = 10_000
 # Of several kinds: a model, or its tokenizer, may know one of them alone.
 ORDINARY_TEXTS = (
     "The river rises in the hills above the old mill and runs south through three villages to the sea.",
@@ -53,14 +53,6 @@ _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
 _loaded: dict[str, Scorer] = {}  # the one that was asked for last
 
 
-def local_path(name: str) -> Path | None:
-    """The folder of a local or lab model (a lab model that is not there yet is trained first), None for a hub name.
-
-    A copy of a hub model under $MIALIB_MODELS takes its place. ValueError for a model whose weights are not here.
-    """
-    return source_of(name).folder(name)
-
-
 class Weights(Source):
     """A folder that `save_pretrained` wrote, a copy under $MIALIB_MODELS, or a name on the hub."""
 
@@ -68,13 +60,7 @@ class Weights(Source):
 
     def folder(self, model: str) -> Path | None:
         """The folder, or that of a copy; None for a name on the hub."""
-        folder = Path(model) if Path(model).is_dir() else local_copy(model, "model")
-        for file in folder.iterdir() if folder else ():  # a pipe or a device would be read without end
-            if not (file.is_file() or file.is_dir()):
-                raise ValueError(
-                    f"model {model}: {file.name} is no regular file, or a link that leads nowhere; remove it"
-                )
-        return folder
+        return Path(model) if Path(model).is_dir() else local_copy(model, "model")
 
     def check(self, model: str) -> None:
         """Raise as loading would, by the model's config alone."""
@@ -85,11 +71,16 @@ class Weights(Source):
         folder = self.folder(model)
         if folder is None:
             return f"{split_name(model)[0]}@{find_revision(model, 'model')}"
-        files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name not in NOT_MODEL_FILES}
-        for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
-            files |= {folder / name for name in _weight_files(index)}
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
+        files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name != LAB_CARD}
+        for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
+            try:
+                files |= {
+                    folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+                }
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
         return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
 
     def vocabulary_size(self, model: str) -> int:
@@ -118,18 +109,18 @@ class Weights(Source):
         return empty.num_parameters() - sum(tables.values())
 
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """A pass over the texts, kept; arguments as for `Scorer` and its `score`."""
+        """A pass over the texts, cached; arguments as for `Scorer` and its `score`."""
+        after, temperature = options.after, options.temperature
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
-        key = pass_key(model, **loading)
+        key = pass_key(model, **loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
+        key |= {"after": hash_texts([after])} if after else {}
+        key |= {"temperature": temperature} if temperature != 1 else {}
 
         def make(parts: Parts) -> TokenStats:
             scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
-            given: dict[str, Any] = {"after": options.after, "temperature": options.temperature}
-            return scorer.score(texts, **given, found=parts, save=parts.add)
+            return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
 
-        key |= {"after": hash_texts([options.after])} if options.after else {}
-        key |= {"temperature": options.temperature} if options.temperature != 1 else {}
-        return keep("token_stats", make, STATS, STATS_PARTS, texts=hash_texts(texts), **versions_of("scoring"), **key)
+        return keep("token_stats", make, STATS, STATS_PARTS, **key)
 
 
 def pretrained_arguments(name: str) -> dict[str, Any]:
@@ -140,14 +131,10 @@ def pretrained_arguments(name: str) -> dict[str, Any]:
     allowed, known = is_allowed_remote_code(name), find_model(name)
     if known and known.remote_code and not allowed:
         raise _needs_remote_code(name)
-    folder = local_path(name)
-    if folder:
+    if folder := source_of(name).folder(name):
         return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
-    return {
-        "pretrained_model_name_or_path": split_name(name)[0],
-        "revision": find_revision(name, "model"),
-        "trust_remote_code": allowed,
-    }
+    where = {"pretrained_model_name_or_path": split_name(name)[0], "revision": find_revision(name, "model")}
+    return where | {"trust_remote_code": allowed}
 
 
 def is_allowed_remote_code(name: str) -> bool:
@@ -163,8 +150,7 @@ def _needs_remote_code(name: str) -> Unavailable:
 
 
 def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
-    """The weights' type. "auto" is float32 on a CPU and for the lab's models. Else it is the type that a known model is
-    published in, and bfloat16 for any other."""
+    """The weights' type: by default float32 on a CPU and for the lab's models, else the registry's, else bfloat16."""
     import torch
 
     if dtype not in DTYPES:
@@ -176,20 +162,20 @@ def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a hub name, folder or lab model."""
+    """The tokenizer of a hub name, folder or lab model; ValueError where none is known."""
     from transformers import AutoTokenizer
 
-    of = source_of(name).tokenizer(name)
-    if of is None:
+    own = source_of(name).tokenizer(name)
+    if own is None:
         raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
-    folder, source = local_path(of), pretrained_arguments(of)
+    folder, source = source_of(own).folder(own), pretrained_arguments(own)
     files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
     key = hash_of([source, files])
     if key not in _tokenizers:
         try:
             _tokenizers[key] = AutoTokenizer.from_pretrained(**source)
         except Exception as error:
-            raise _not_loadable(of, error) from error
+            raise _not_loadable(own, error) from error
     return _tokenizers[key]
 
 
@@ -199,22 +185,20 @@ def load_model(
     """Load a causal language model for scoring.
 
     `start_token` as for `mialib.models.find_start_token`; "auto" is, for a model that the registry names, what one
-    paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable, in
-    one sentence, for a model that can't be had or does not fit.
+    paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
+    model that can't be had or does not fit; ValueError for one with an adapter.
     """
     from transformers import AutoModelForCausalLM
 
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where, name)
     check_fits(name, where, torch_dtype.itemsize)
-    revision = model_revision(name)
-    folder = local_path(name)
+    revision, folder, tokenizer = model_revision(name), source_of(name).folder(name), load_tokenizer(name)
     if folder and (folder / "adapter_config.json").is_file():
         raise ValueError(
             f"model {name}: adapter_config.json says that an adapter lies beside the weights, which would not be read; "
             "merge it into the weights, or score a folder without it"
         )
-    tokenizer = load_tokenizer(name)
     model = _load_weights(AutoModelForCausalLM, name, revision, torch_dtype, where)
     return LoadedModel.of(model, tokenizer, name=name, revision=revision, start_token=start_token_of(name, start_token))
 
@@ -230,8 +214,8 @@ def _load_weights(
 ) -> PreTrainedModel:
     """A model with all weights from its files, in memory of its own.
 
-    ValueError that names those that the files lack, and would be random; those that they hold and the model does not
-    take; and where the files are no longer of the revision.
+    ValueError that names the weights that the files lack, and those that they hold and the model does not take; and
+    where the files are no longer of the revision.
     """
     from transformers.utils import logging as theirs
 
@@ -239,10 +223,9 @@ def _load_weights(
         theirs.disable_progress_bar()
     verbosity = theirs.get_verbosity()
     theirs.set_verbosity_error()  # its table of what is lacking prints names as they are; we say it below
+    options = {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
     try:
-        model, report = family.from_pretrained(
-            **pretrained_arguments(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
-        )
+        model, report = family.from_pretrained(**pretrained_arguments(name), **options)
     except Exception as error:
         raise _not_loadable(name, error, kind) from error
     finally:
@@ -251,12 +234,16 @@ def _load_weights(
     if lacking:
         raise ValueError(
             f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
-            f"another shape, and would be random: {_first_of(lacking)}; get its files again"
+            f"another shape, and would be random: {first_of(lacking, 3)}; get its files again"
         )
-    if beyond := sorted(_not_taken(model, report["unexpected_keys"], kind)):
+    unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
+    if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
+        own = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
+        unexpected = [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in own]
+    if unexpected:
         raise ValueError(
             f"model {name}: its files hold weights that the model of its config.json does not take: "
-            f"{_first_of(beyond)}; get its files again, or a copy without these"
+            f"{first_of(unexpected, 3)}; get its files again, or a copy without these"
         )
     model = model.to(where)
     if where.type == "cpu":  # where the weights' memory is the file's own, which may be overwritten
@@ -266,23 +253,11 @@ def _load_weights(
     return model
 
 
-def _not_taken(model: PreTrainedModel, unexpected: Iterable[str], kind: str) -> list[str]:
-    """The unexpected weights, but for buffers that older files hold, which are computed now, and for those of whole
-    modules beside a masked model, such as BERT's second head."""
-    weights = [key for key in unexpected if not OLD_BUFFER.search(key)]
-    kinds = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
-    return [key for key in weights if kind == "causal" or LAYER_NUMBER.sub(".n.", key) in kinds]
-
-
-def _first_of(keys: list[str]) -> str:
-    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
-
-
 def check_sound(loaded: LoadedModel) -> None:
     """ValueError for a model whose scores would mean nothing.
 
-    One that is not causal (BERT, say): a text's last token then changes the logits before it. One that gives each token
-    the same logit, as with weights that are all alike. A tokenizer that has more tokens than the model, or none.
+    It is not causal (BERT, say): a text's last token changes the logits before it. It gives each token the same logit.
+    Its tokenizer has more tokens than the model, or none.
     """
     import torch
 
@@ -290,9 +265,8 @@ def check_sound(loaded: LoadedModel) -> None:
         raise ValueError(f"model {loaded.name}: a context of {loaded.max_tokens} tokens; its config.json is wrong")
     if not encode(loaded.tokenizer, ["A text."])[0]:
         raise ValueError(f"model {loaded.name}: its tokenizer makes no token of 'A text.'; are its files there?")
-    added = loaded.tokenizer.get_added_vocab()  # such as one for padding, which no text gives
-    own = {token: number for token, number in loaded.tokenizer.get_vocab().items() if token not in added}
-    token, token_id = max(own.items(), key=lambda item: item[1])
+    own = loaded.tokenizer.get_vocab().keys() - loaded.tokenizer.get_added_vocab()  # such as <pad>, which no text gives
+    token_id, token = max((number, token) for token, number in loaded.tokenizer.get_vocab().items() if token in own)
     if token_id >= loaded.n_embedded:
         raise ValueError(
             f"model {loaded.name}: its tokenizer has a token number {token_id} ({token!r}) and the model embeddings of "
@@ -319,11 +293,11 @@ def check_sound(loaded: LoadedModel) -> None:
 class Scorer(scoring.Scorer):
     """A causal language model that scores texts: `mialib.Scorer`.
 
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A transformers
-    model that is loaded is given with its `tokenizer`; it is set to inference and has no gradients from here on.
-    `device` and `dtype` default to what the machine has: on CUDA the type of `data/models.yml` for a model that it
-    names, bfloat16 for any other; float32 on the CPU. `start_token` is prepended to each text: "auto" (the registry's
-    for a model that it names, else the tokenizer's own), a token, or None.
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A loaded
+    transformers model is given with its `tokenizer`; it is set to inference and has no gradients from here on. `device`
+    defaults to what the machine has, `dtype` to float32 on the CPU, on CUDA to the type of `data/models.yml`, else
+    bfloat16. `start_token` is prepended to each text: "auto" (the registry's for a model that it names, else the
+    tokenizer's own), a token, or None.
     """
 
     def __init__(
@@ -357,12 +331,9 @@ class Scorer(scoring.Scorer):
         self.check_ordinary()
 
     def check_ordinary(self) -> None:
-        """ValueError for a model that is far worse than guessing at each kind of ordinary text that its tokenizer
-        reads: no trained one is."""
-        of_texts = self.token_ids(ORDINARY_TEXTS)
-        n_embedded, pairs = self.loaded.n_embedded, zip(ORDINARY_TEXTS, of_texts, strict=True)
-        texts = [text for text, ids in pairs if len(ids) > 1 and max(ids) < n_embedded]
-        if texts:
+        """ValueError for a model that is far worse than guessing at each ordinary text that its tokenizer reads."""
+        pairs = zip(ORDINARY_TEXTS, self.token_ids(ORDINARY_TEXTS), strict=True)
+        if texts := [text for text, ids in pairs if len(ids) > 1 and max(ids) < self.loaded.n_embedded]:
             rows = self.score_batch(self.encode(texts, range(len(texts)))[0])
             best = max(rows, key=lambda row: row.log_prob.mean())
             check_likely(TokenStats.from_rows([best], provenance={}), self.loaded.name)
@@ -372,13 +343,12 @@ class Scorer(scoring.Scorer):
     ) -> tuple[list[list[int]], list[int]]:
         """As in `mialib.scoring`; ValueError, naming the text, for a token that the model has no embedding of."""
         token_ids, n_cut = super().encode(texts, numbers, before)
-        n_embedded = self.loaded.n_embedded
         for i, ids in zip(numbers, token_ids, strict=True):
-            if (highest := max(ids)) >= n_embedded:
+            if (highest := max(ids)) >= self.loaded.n_embedded:
                 token = self.loaded.tokenizer.convert_ids_to_tokens(highest)
                 raise ValueError(
                     f"text {i} holds {token!r}, number {highest} of the tokenizer, and {self.loaded.name} embeds "
-                    f"{n_embedded} tokens: {excerpt(texts[i])}"
+                    f"{self.loaded.n_embedded} tokens: {excerpt(texts[i])}"
                 )
         return token_ids, n_cut
 
@@ -440,11 +410,9 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
-    if isinstance(error, Unavailable):
-        return error
     if "trust_remote_code" in str(error):
         return _needs_remote_code(name)
-    folder = local_path(name)
+    folder = None if isinstance(error, Unavailable) else source_of(name).folder(name)
     if folder is None:
         return explain(name, "model", error)
     return OSError(
@@ -454,8 +422,7 @@ def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
 
 
 def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
-    """Unavailable where a model from elsewhere, told by its config before its weights are downloaded, needs more memory
-    than is free."""
+    """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
     if not source_of(name).is_fetched:
         return
     needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
@@ -468,25 +435,19 @@ def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
 
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
-    """The start token that "auto" stands for, where the registry knows the model: one paper's, DC-PDD, Section 4."""
+    """A start token; in place of "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
     known = find_model(name)
     return known.start_token if known and start_token == "auto" else start_token
 
 
 def load_config(name: str) -> Any:
-    """A model's config: a few kilobytes, without its weights."""
+    """A model's config, without its weights."""
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(**pretrained_arguments(name))
+        return AutoConfig.from_pretrained(**pretrained_arguments(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
-    n_layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
-    if n_layers > MOST_LAYERS:  # building so many takes hours before anything can be said of the weights
-        raise ValueError(
-            f"model {name}: its config.json asks for {n_layers} layers, and no model has over {MOST_LAYERS}"
-        )
-    return config
 
 
 def check_loadable(name: str) -> None:
@@ -504,15 +465,6 @@ def model_revision(name: str) -> str:
     return source_of(name).revision(name)
 
 
-def _weight_files(index: Path) -> set[str]:
-    try:
-        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f"{index} has no `weight_map` that names files of weights; get the model's files again"
-        ) from None
-
-
 def _stamp(file: Path) -> tuple[int, ...]:
     """What another content of a file changes: a copy may have the size and the time of the old one, not all four."""
     stat = file.stat()
@@ -521,6 +473,6 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 @cache
 def _hash_once(stamped: tuple[tuple[Any, ...], ...]) -> str:
-    """The hash of files, kept by their stamps: reading tens of gigabytes for each command takes minutes."""
+    """The hash of files, cached by their stamps: to read tens of gigabytes takes minutes."""
     files = [(str(path.resolve()), *stamp) for path, *stamp in stamped]
     return keep("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)

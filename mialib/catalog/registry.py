@@ -1,14 +1,12 @@
-"""The models and benchmarks of the papers: what `data/models.yml` and `data/benchmarks.yml` say of them.
+"""The models and benchmarks of the papers, as `data/models.yml` and `data/benchmarks.yml` describe them.
 
-A registry entry holds what a person would have to look up: the name on the hub, the papers' name for it, its licence
-and how one gets at it. It holds no commit hashes: those are the hub's to tell (`mialib.catalog.hub`).
+Commits are not registered: `mialib.catalog.hub` asks the hub for them.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -18,7 +16,6 @@ from mialib.store import DATA
 
 MODELS = DATA / "models.yml"
 BENCHMARKS = DATA / "benchmarks.yml"
-Known = TypeVar("Known", bound=Strict)
 
 
 class KnownModel(Strict):
@@ -85,19 +82,15 @@ class KnownBenchmark(Strict):
 @cache
 def known_models() -> dict[str, KnownModel]:
     """All models of the papers by their names on the hub; one behind an API is `api:NAME`."""
-    return _read(MODELS, KnownModel)
+    return read_yaml(MODELS, dict[str, KnownModel])
 
 
 @cache
 def known_benchmarks() -> dict[str, KnownBenchmark]:
     """All published benchmarks by the names that `load_benchmark` takes."""
-    return _read(BENCHMARKS, KnownBenchmark)
+    return read_yaml(BENCHMARKS, dict[str, KnownBenchmark])
 
 
 def find_model(name: str) -> KnownModel | None:
     """What is known of a model, at whichever revision; None for one that no paper uses."""
     return known_models().get(split_name(name)[0])
-
-
-def _read(path: Path, kind: type[Known]) -> dict[str, Known]:
-    return read_yaml(path, dict[str, kind])  # type: ignore[valid-type]  # a type made at run time

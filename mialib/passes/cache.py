@@ -1,7 +1,7 @@
-"""Score or load: token statistics, token frequencies and neighbors are computed once and kept.
+"""Score or load: token statistics, token frequencies and neighbors are computed once and cached.
 
 A key holds the content of model, tokenizer and texts, device and dtype, start token, and the versions of libraries and
-of what computes (`mialib.versions`), so changing any of them misses the cache instead of finding a stale result.
+of what computes (`mialib.versions`); a change of any of them misses the cache.
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
 from mialib.catalog.corpora import corpus_identity, reference_texts
-from mialib.catalog.models import (
-    check_revision,
-    load_config,
-    load_scorer,
-    load_tokenizer,
-    model_revision,
-    pass_key,
-)
+from mialib.catalog.models import check_revision, load_config, load_scorer, load_tokenizer, model_revision, pass_key
 from mialib.catalog.sources import PassOptions, source_of
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
@@ -35,11 +28,10 @@ COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 
 
 def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStats:
-    """Token statistics of `texts` under `model`, from what is kept if they are there.
+    """Token statistics of `texts` under `model`, from the cache if they are there.
 
-    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). A model behind an API, a
-    file of log-probs and a recorded model have no device and dtype; ValueError where they are to read something before
-    the texts (`after`), or at another temperature. TypeError for an unknown option.
+    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). ValueError for `after` or
+    another temperature where the model's weights are not here. TypeError for an unknown option.
     """
     return source_of(model).score(model, texts, PassOptions(**options))
 
@@ -49,25 +41,18 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     if not source_of(model).has_texts and (counted := source_of(corpus).frequency(corpus)):
         return counted
     tokenizer, size = load_tokenizer(model), source_of(model).vocabulary_size(model)
-    if (counted := source_of(corpus).own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (
-        tokenizer_hash(tokenizer),
-        size,
-    ):
+    own = tokenizer_hash(tokenizer)
+    if (counted := source_of(corpus).own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (own, size):
         return counted
-    made_by: dict[str, Any] = {
-        "tokenizer": tokenizer_hash(tokenizer),
-        "size": size,
-        "corpus": corpus_identity(corpus),
-        "tokenizers": version("tokenizers"),
-        **versions_of("counting"),
-    }
 
     def make(parts: Parts) -> TokenFrequency:
         save = partial(parts.add, instead=True)
-        names = {"name": corpus, "tokenizer_hash": made_by["tokenizer"]}
-        return count_tokens(reference_texts(corpus), tokenizer, size, found=parts, save=save, **names)
+        texts = reference_texts(corpus)
+        return count_tokens(texts, tokenizer, size, found=parts, save=save, name=corpus, tokenizer_hash=own)
 
-    return keep("token_frequency", make, COUNTS, ARRAYS, **made_by)
+    key: dict[str, Any] = {"tokenizer": own, "size": size, "corpus": corpus_identity(corpus)}
+    key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
+    return keep("token_frequency", make, COUNTS, ARRAYS, **key)
 
 
 def neighbors_or_load(
@@ -77,23 +62,14 @@ def neighbors_or_load(
     from mialib.attacks.neighbors import make_neighbors
 
     given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    key = pass_key(masked_lm, dtype="float32")
+    key = pass_key(masked_lm, dtype="float32") | given | versions_of("neighbors")
+    key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(parts: Parts) -> list[list[str]]:
         check_revision(masked_lm, model_revision(masked_lm), key["model"])
         return make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add)
 
-    return keep(
-        "neighbors",
-        make,
-        JSON,
-        JSON,
-        texts=hash_texts(texts),
-        jieba=version("jieba"),
-        **versions_of("neighbors"),
-        **given,
-        **key,
-    )
+    return keep("neighbors", make, JSON, JSON, **key)
 
 
 def neighbor_log_probs_or_load(
@@ -108,8 +84,7 @@ def neighbor_log_probs_or_load(
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats a token.
 
-    Only these means are kept, not the token statistics of a hundred texts for each one; those of a model behind an API
-    are, since they were paid for.
+    Only these means are cached, not the neighbors' token statistics, except those that an API was paid for.
     """
     from mialib.attacks.neighbors import neighbor_log_probs
 
@@ -119,25 +94,15 @@ def neighbor_log_probs_or_load(
         rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    key = pass_key(model, start_token=start_token)
+    key = pass_key(model, start_token=start_token) | given | versions_of("neighbors", "scoring")
+    key |= {"masked_lm": model_revision(masked_lm), "texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
         made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, start_token=start_token)
         scorer = load_scorer(model, start_token=start_token, revision=key["model"])
         return {"log_prob": neighbor_log_probs(scorer, own, made, found=parts, save=parts.add)}
 
-    return keep(
-        "neighbor_log_probs",
-        make,
-        ARRAYS,
-        ARRAYS,
-        masked_lm=model_revision(masked_lm),
-        texts=hash_texts(texts),
-        jieba=version("jieba"),
-        **versions_of("neighbors", "scoring"),
-        **given,
-        **key,
-    )["log_prob"]
+    return keep("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
 
 
 def blind_or_load(
@@ -146,30 +111,22 @@ def blind_or_load(
     """The scores of a blind baseline, (N,); arguments as for `mialib.blind.blind_scores`."""
     from mialib.blind import blind_scores
 
-    return keep(
-        "blind",
-        lambda: {"scores": blind_scores(texts, labels, kind, language=language, groups=groups)},
-        ARRAYS,
-        None,
-        texts=hash_texts(texts),
-        labels=np.asarray(labels).tolist(),
-        baseline=kind,
-        language=language,
-        groups=None if groups is None else np.asarray(groups).tolist(),
-        scikit_learn=version("scikit-learn"),
-        **versions_of("blind"),
-    )["scores"]
+    def make() -> dict[str, NDArray[np.float64]]:
+        return {"scores": blind_scores(texts, labels, kind, language=language, groups=groups)}
+
+    key: dict[str, Any] = {"texts": hash_texts(texts), "labels": np.asarray(labels).tolist(), "language": language}
+    key |= {"baseline": kind, "groups": None if groups is None else np.asarray(groups).tolist()}
+    key |= {"scikit_learn": version("scikit-learn")} | versions_of("blind")
+    return keep("blind", make, ARRAYS, **key)["scores"]
 
 
 def score_cut_texts(
     model: str, stats: TokenStats, cut_texts: Sequence[str], **scorer_options: Any
 ) -> tuple[TokenStats, int]:
-    """Statistics of texts that are cut shorter, from the statistics of the whole texts, and how many needed no
-    forward pass.
+    """Statistics of texts that are cut shorter, from those of the whole texts, and how many needed no forward pass.
 
     Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too. The others are scored:
-    the cut falls inside a token, or the model reads a shorter text otherwise (`rope_borders`). Where token ids are not
-    known, all are.
+    the cut falls inside a token, the model reads a shorter text otherwise (`rope_borders`), or token ids are not known.
     """
     if "token_ids" in stats.lacks:
         return score_or_load(model, cut_texts, **scorer_options), 0

@@ -1,4 +1,4 @@
-"""What to run, and every pass and count that a detector may need of it, loaded when it is first asked for.
+"""What to run, and every pass and count that a detector may need, loaded when it is first asked for.
 
     target = Target(model="lab/en-900k", benchmark="lab/en", reference="lab/en-25k")
     inputs = load_inputs(target)
@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -52,9 +53,9 @@ class Target(Strict):
     n_neighbors: PositiveInt = 100  # how many it makes for each text
     non_member_prefix: str | None = None  # known non-members, for ReCaLL: a file, or a reference corpus's name
     member_prefix: str | None = None  # known members, for Con-ReCall
-    n_shots: PositiveInt = 7  # of them that are read before each text
+    n_shots: PositiveInt = 7  # texts of a prefix that are read before each text
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
-    published: str | None = None  # the published table's column that stands beside it
+    published: str | None = None  # the published table's column to compare with
     start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
 
     @field_validator("start_token")
@@ -89,10 +90,6 @@ class Need:
     made_by: str = "scoring"  # whose version counts, of `mialib.versions`
 
 
-def _texts(inputs: Inputs, _: str) -> tuple[str, ...] | None:
-    return inputs.texts if inputs.source.has_texts else None
-
-
 def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     # Not in Chinese, where at most units and formulas have case; a file holds what was made of the texts as they are.
     if inputs.language == "zh" or not inputs.source.scores_any_text:
@@ -113,9 +110,10 @@ def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
 
 
 def _neighbors(inputs: Inputs, masked: str) -> FloatArray:
-    n, start_token, language = inputs.target.n_neighbors, inputs.target.start_token, inputs.language
+    target = inputs.target
+    n, language, start_token = target.n_neighbors, inputs.language, target.start_token
     return neighbor_log_probs_or_load(
-        inputs.target.model, inputs.texts, masked, n_neighbors=n, language=language, start_token=start_token
+        target.model, inputs.texts, masked, n_neighbors=n, language=language, start_token=start_token
     )
 
 
@@ -123,7 +121,7 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
     """The pass in which known texts are read before each text."""
     if not inputs.source.has_weights:
         return None
-    shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts(source), strict=False)]
+    shots = list(islice(reference_texts(source), inputs.target.n_shots))
     if len(shots) < inputs.target.n_shots:
         raise ValueError(
             f"{source} holds {len(shots)} texts, and {inputs.target.n_shots} are to be read before each text; give "
@@ -139,38 +137,23 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
 
 
 def _tempered(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass at the temperature that detectors are written for."""
     if not inputs.source.has_weights:
         return None
     return inputs.score(inputs.target.model, inputs.texts, temperature=detectors.TEMPERATURE)
 
 
-# The one table of what a detector needs: `detect`'s keywords, where each comes from, and what is said where it lacks.
+NO_CORPUS = "no reference corpus is named (corpora), or the token ids are not known"
+NO_KNOWN = "no known {} are named to be read before each text, or only log-probs of the model are here"
+# The one table of what a detector needs: `detect`'s keywords, where each comes from, and why it may be missing.
 NEEDS = {
-    "texts": Need(_texts, missing="no texts are recorded"),
+    "texts": Need(lambda inputs, _: inputs.texts if inputs.source.has_texts else None, missing="no texts are recorded"),
     "lowercase": Need(_lowercase, missing="the texts have no upper and lower case, or only their log-probs are here"),
     "reference": Need(_reference, "reference", "--reference", "no smaller model is named (references)"),
-    "frequency": Need(
-        _frequency,
-        "corpus",
-        "--corpus",
-        "no reference corpus is named (corpora), or the token ids are not known",
-        "counting",
-    ),
+    "frequency": Need(_frequency, "corpus", "--corpus", NO_CORPUS, "counting"),
     "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made", "neighbors"),
     "tempered": Need(_tempered, missing="the model is not here, only log-probs at one temperature"),
-    "after_non_members": Need(
-        _after,
-        "non_member_prefix",
-        "--non-member-prefix",
-        "no known non-members are named to be read before each text, or only log-probs of the model are here",
-    ),
-    "after_members": Need(
-        _after,
-        "member_prefix",
-        "--member-prefix",
-        "no known members are named to be read before each text, or only log-probs of the model are here",
-    ),
+    "after_non_members": Need(_after, "non_member_prefix", "--non-member-prefix", NO_KNOWN.format("non-members")),
+    "after_members": Need(_after, "member_prefix", "--member-prefix", NO_KNOWN.format("members")),
 }
 HOW_MANY = {"neighbors": "n_neighbors", "after_non_members": "n_shots", "after_members": "n_shots"}
 PASSES = ("stats", "lowercase", "reference", "tempered", "after_non_members", "after_members")  # over the texts
@@ -251,15 +234,14 @@ class Inputs:
         return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, origin)
 
     def retarget(self, **fields: Any) -> Inputs:
-        """The same with another reference, corpus or masked model, and what is made from it, which is loaded now.
+        """The same with another reference, corpus, masked model or prefix, from which the rest is loaded now.
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
-        can_change = {need.made_from for need in NEEDS.values() if need.made_from} | {"n_neighbors", "n_shots"}
+        can_change = {need.made_from for need in NEEDS.values() if need.made_from} | set(HOW_MANY.values())
         if others := sorted(set(fields) - can_change):
-            raise ValueError(
-                f"another {others[0]} is another target; these can be changed: {', '.join(sorted(can_change))}"
-            )
+            known = ", ".join(sorted(can_change))
+            raise ValueError(f"another {others[0]} is another target; these can be changed: {known}")
         if not self.source.has_texts and fields.get("reference") and source_of(fields["reference"]).has_texts:
             raise ValueError(f"{self.target.benchmark}: {fields['reference']} can't score it; its texts are not here")
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
@@ -276,17 +258,17 @@ class Inputs:
 def load_inputs(target: Target) -> Inputs:
     """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs.
 
-    ValueError for a recorded benchmark, whose texts are not here, that is to be cut, or scored by another model than
-    those of which it is recorded.
+    ValueError for a recorded benchmark, whose texts are not here, that is to be cut or scored by another model.
     """
     if not source_of(target.benchmark).has_texts:
         others = [name for name in (target.model, target.reference) if name and source_of(name).has_texts]
         if others or target.n_words or target.part:
             what = f"{others[0]} can't score it" if others else "it can't be cut"
             raise ValueError(f"{target.benchmark}: {what}; its texts are not here")
+    benchmark = load_benchmark(target.benchmark)
     if target.part and target.n_words:
-        return inputs_of(target, load_benchmark(target.benchmark).snippets(target.n_words, target.part))
-    inputs = inputs_of(target, load_benchmark(target.benchmark))
+        return inputs_of(target, benchmark.snippets(target.n_words, target.part))
+    inputs = inputs_of(target, benchmark)
     return cut_inputs(inputs, target.n_words)[0] if target.n_words else inputs
 
 
@@ -302,45 +284,48 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
     """
     if not inputs.source.has_texts:
         raise ValueError(f"{inputs.target.benchmark}: it can't be cut; its texts are not here")
-    cut = inputs.labelled.cut(n_words)
+    cut, target = inputs.labelled.cut(n_words), inputs.target
     if cut.texts == inputs.texts:  # which saves to tokenize them anew
         return replace(inputs, benchmark=cut), len(cut)
-    made, start = inputs_of(inputs.target, cut), {"start_token": inputs.target.start_token}
-    stats, n_reused = score_cut_texts(inputs.target.model, inputs.stats, cut.texts, **start)
+
+    def cut_pass(model: str, whole: TokenStats, texts: Sequence[str] = cut.texts) -> tuple[TokenStats, int]:
+        return score_cut_texts(model, whole, texts, start_token=target.start_token)
+
+    made, (stats, n_reused) = inputs_of(target, cut), cut_pass(target.model, inputs.stats)
 
     def origin(need: str) -> Any:
         if need not in ("lowercase", "reference", "frequency"):
             return made[need]
-        if need == "lowercase" and inputs[need] is not None:
-            return score_cut_texts(inputs.target.model, inputs[need], [t.lower() for t in cut.texts], **start)[0]
-        if need == "reference" and inputs[need] is not None and inputs.target.reference:
-            return score_cut_texts(inputs.target.reference, inputs[need], cut.texts, **start)[0]
-        return inputs[need]
+        whole = inputs[need]
+        if need == "lowercase" and whole is not None:
+            return cut_pass(target.model, whole, [text.lower() for text in cut.texts])[0]
+        if need == "reference" and whole is not None and target.reference:
+            return cut_pass(target.reference, whole)[0]
+        return whole
 
     return replace(made, origin=origin, loaded={"stats": stats}), n_reused
 
 
 def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
-    """The lengths in words that the texts can be cut to, and the others with how many texts are too short for each.
+    """The lengths in words that the texts can be cut to, and the number of too short texts for each other length.
 
     A length is left out where over half of the texts are shorter. ValueError where all are.
     """
     counts = np.array([count_words(text, benchmark.language) for text in benchmark.texts])
     short = {length: int(np.sum(counts < length)) for length in sorted(lengths)}
     left_out = {length: n for length, n in short.items() if n > len(counts) / 2}
-    kept = [length for length in short if length not in left_out]
-    if not kept:
+    if len(left_out) == len(short):
         raise ValueError(
             f"{benchmark.name}: half of the texts have at most {int(np.median(counts))} words, "
             f"so they cannot be cut to {', '.join(map(str, short))}"
         )
-    return kept, left_out
+    return [length for length in short if length not in left_out], left_out
 
 
 def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
     """The labels (N,) that columns of the same texts share; ValueError where their texts or labels differ."""
-    first = columns[0]
-    for other in columns[1:]:
+    first, *others = columns
+    for other in others:
         if other.texts != first.texts or not np.array_equal(other.labels, first.labels):
             raise ValueError(
                 f"{first.target.column} and {other.target.column} are not of the same texts with the same labels; "
@@ -354,13 +339,13 @@ def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
 
 def unavailable_reason(inputs: Inputs, detector: str) -> str:
     """Why a detector is not applicable to a target; "" where it is."""
-    known, unknown = get_detector(detector), inputs.stats.lacks
-    reasons = [unknown[column] for column in known.reads if column in unknown]
+    known, lacks = get_detector(detector), inputs.stats.lacks
+    reasons = [lacks[column] for column in known.reads if column in lacks]
     reasons += [NEEDS[need].missing for need in known.needs if inputs[need] is None]
     by_token = not reasons and "reference" in known.needs and "token_ids" in known.reads
     if by_token and not np.array_equal(inputs.stats.token_ids, inputs["reference"].token_ids):
-        reasons = [f"{inputs.target.reference} reads other tokens than {inputs.target.model}"]
-    return next(iter(reasons), "")
+        return f"{inputs.target.reference} reads other tokens than {inputs.target.model}"
+    return reasons[0] if reasons else ""
 
 
 def scores_of(inputs: Inputs, detector: str, **hyperparameters: Any) -> FloatArray:
@@ -374,14 +359,12 @@ def score_all(
 ) -> dict[str, FloatArray | None]:
     """Scores of each detector, None where it is not applicable to this target (a dash in the tables).
 
-    Without a choice, the papers' detectors, but Neighbor only where neighbors were asked for: no page shows a row of
-    dashes for want of a hundred passes. `hyperparameters` are given by detector: `min_k={"k": 10}`; ValueError for
-    those of a detector that is not scored.
+    The default is the papers' detectors, but Neighbor only where neighbors were asked for. `hyperparameters` are given
+    by detector: `min_k={"k": 10}`; ValueError for those of a detector that is not scored.
     """
     if detectors is None:
-        detectors = [name for name, known in DETECTORS.items() if not known.is_later]
-        if inputs["neighbors"] is None:
-            detectors.remove("neighbor")
+        without = "neighbor" if inputs["neighbors"] is None else ""
+        detectors = [name for name, known in DETECTORS.items() if not known.is_later and name != without]
     detectors = list(detectors)
     if unknown := [name for name in hyperparameters if name not in detectors]:
         raise ValueError(

@@ -13,12 +13,12 @@ import re
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from io import BytesIO, TextIOWrapper
+from io import StringIO
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -36,6 +36,7 @@ VALIDATION_SPLITS = ("dev", "validation")
 KNOWN_COLUMNS = {*TEXT_COLUMNS, LABEL_COLUMN, *DOMAIN_COLUMNS, SOURCE_COLUMN, TIMES_COLUMN, SPLIT_COLUMN}
 MOST_NAMED = 20  # columns in an error message
 STANDARD_INPUT = "-"  # instead of a file's name
+Rows = list[dict[str, Any]]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
     return texts_of(read_rows(path, text_column), str(path), text_column)
 
 
-def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = None) -> list[str]:
+def texts_of(rows: Rows, name: str, text_column: str | None = None) -> list[str]:
     """The texts of a file's rows: of the wanted column, or of the first known name that is there."""
     if not rows:
         raise ValueError(f"{name} holds no rows")
@@ -54,13 +55,12 @@ def texts_of(rows: list[dict[str, Any]], name: str, text_column: str | None = No
     column = next((column for column in columns if column in rows[0]), None)
     if column is None:
         raise ValueError(
-            f"{name}: no text column ({' or '.join(columns)}); it has {name_columns(rows[0])}. Name one of them text"
+            f"{name}: no text column ({' or '.join(columns)}); it has {_name_columns(rows[0])}. Name one of them text"
         )
     return check_texts([row.get(column) for row in rows], name)
 
 
-def name_columns(columns: Iterable[str]) -> str:
-    """Names of columns for an error message, the first of many and of each the beginning."""
+def _name_columns(columns: Iterable[str]) -> str:
     return first_of([name if name.isprintable() and len(name) <= 60 else excerpt(name) for name in columns], MOST_NAMED)
 
 
@@ -71,11 +71,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 def read_benchmark(
-    path: str | Path,
-    *,
-    text_column: str | None = None,
-    label_column: str = LABEL_COLUMN,
-    language: str | None = None,
+    path: str | Path, *, text_column: str | None = None, label_column: str = LABEL_COLUMN, language: str | None = None
 ) -> Benchmark:
     """The benchmark in a file with columns, one text a row; `language` by default `language_of` the texts.
 
@@ -86,7 +82,7 @@ def read_benchmark(
 
 
 def benchmark_of_rows(
-    rows: list[dict[str, Any]],
+    rows: Rows,
     name: str,
     *,
     text_column: str | None = None,
@@ -95,17 +91,13 @@ def benchmark_of_rows(
     revision: str | None = None,
 ) -> Benchmark:
     """The benchmark that a file's rows hold; without labels, a text is a member where it was inserted once or more."""
-    texts, label_column = texts_of(rows, name, text_column), plain_name(label_column)
-    times = _read_times(rows, name)
-    if times and not any(label_column in row for row in rows):
-        rows = [row | {label_column: int(n > 0)} for row, n in zip(rows, times, strict=True)]
-    missing = [i for i, row in enumerate(rows) if label_column not in row]
-    if missing:
+    texts, times = texts_of(rows, name, text_column), _read_times(rows, name)
+    labels = labels_of(rows, name, plain_name(label_column))
+    if labels is None:
         raise ValueError(
-            f"{name}, row {missing[0] + 1}: no column {label_column!r}; it has {name_columns(rows[missing[0]])}. "
-            f"Name the one with the labels {label_column}, 1 = member"
+            f"{name}, row 1: no column {plain_name(label_column)!r}; it has {_name_columns(rows[0])}. "
+            f"Name the one with the labels {plain_name(label_column)}, 1 = member"
         )
-    labels = check_labels([row[label_column] for row in rows], name)
     for i, n in enumerate(times):
         if (n > 0) != labels[i]:
             raise ValueError(f"{name}, row {i + 1}: label {labels[i]}, and {TIMES_COLUMN} says {n}")
@@ -129,66 +121,72 @@ def benchmark_of_rows(
     )
 
 
-def labels_of(rows: list[dict[str, Any]], name: str) -> list[int] | None:
+def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | None:
     """The labels of a file's rows, 1 = member, or by how often each was inserted; None where they say neither.
 
     ValueError for a label that is neither 0 nor 1, and where some rows have none.
     """
-    if not any(LABEL_COLUMN in row for row in rows):
+    if not any(column in row for row in rows):
         return [int(n > 0) for n in _read_times(rows, name)] or None
-    if lacking := [i for i, row in enumerate(rows) if LABEL_COLUMN not in row]:
-        raise ValueError(f"{name}, row {lacking[0] + 1}: no {LABEL_COLUMN!r}, which other rows have (1 = member)")
-    return check_labels([row[LABEL_COLUMN] for row in rows], name)
+    for number, row in enumerate(rows, start=1):
+        if column not in row:
+            raise ValueError(f"{name}, row {number}: no {column!r}, which other rows have (1 = member)")
+        if row[column] not in (0, 1, "0", "1"):  # a CSV's cells are text
+            raise ValueError(f"{name}, row {number}: label {short_repr(row[column])} is neither 0 nor 1 (1 = member)")
+    return [int(row[column]) for row in rows]
 
 
-def _read_times(rows: list[dict[str, Any]], name: str) -> tuple[int, ...]:
+def _read_times(rows: Rows, name: str) -> tuple[int, ...]:
     """How often each row's text was inserted; empty where no row says it."""
     if not any(TIMES_COLUMN in row for row in rows):
         return ()
-    times: list[Any] = [row.get(TIMES_COLUMN) for row in rows]
-    for i, n in enumerate(times):
-        if isinstance(n, bool) or not (isinstance(n, int) or (isinstance(n, str) and n.isdecimal())) or int(n) < 0:
-            raise ValueError(f"{name}, row {i + 1}: {TIMES_COLUMN} {short_repr(n)} is no number of times")
-    return tuple(map(int, times))
+    times = [row.get(TIMES_COLUMN) for row in rows]
+    for number, n in enumerate(times, start=1):
+        if not (isinstance(n, int | str) and str(n).isdecimal()):
+            raise ValueError(f"{name}, row {number}: {TIMES_COLUMN} {short_repr(n)} is no number of times")
+    return tuple(int(str(n)) for n in times)
 
 
-def check_labels(labels: Sequence[Any], name: str) -> list[int]:
-    """A file's labels as numbers; ValueError that names the first row whose label is neither 0 nor 1."""
-    for i, label in enumerate(labels):
-        if label not in (0, 1, "0", "1"):  # a CSV's cells are text
-            raise ValueError(f"{name}, row {i + 1}: label {short_repr(label)} is neither 0 nor 1 (1 = member)")
-    return [int(label) for label in labels]
+# --- forms of files ---
 
 
-def _lines(file: BinaryIO, name: str, newline: str | None = None) -> Iterator[str]:
-    """A file's lines; ValueError for a NUL: UTF-16 without its byte-order mark is full of them."""
-    with TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as lines:
-        for number, line in enumerate(lines, start=1):
-            if "\0" in line:
-                raise ValueError(
-                    f"{name}, line {number}: a NUL character, which no text holds; if the file is UTF-16, save it as "
-                    "UTF-8"
-                )
-            yield line
+def _text(content: bytes, name: str) -> str:
+    """A file's content as text. ValueError for other encodings; UTF-16 without its byte-order mark is full of NULs."""
+    try:
+        text = content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line, byte = content[: error.start].count(b"\n") + 1, content[error.start]
+        raise ValueError(
+            f"{name}, line {line}: not UTF-8 text (byte {error.start} of the file is {byte:#04x}); save it as UTF-8"
+        ) from None
+    before, nul, _ = text.partition("\0")
+    if nul:
+        line = before.count("\n") + 1
+        raise ValueError(
+            f"{name}, line {line}: a NUL character, which no text holds; if the file is UTF-16, save it as UTF-8"
+        )
+    return text
 
 
-def _read_jsonl(file: BinaryIO, name: str) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(_lines(file, name), start=1):
-        if line.isspace():
-            continue
-        row = _parse(line, name, number)
-        rows.append(row if isinstance(row, dict) else _no_object(row, f"{name}, line {number}"))
-    return rows
+def _read_jsonl(content: bytes, name: str) -> Rows:
+    lines = enumerate(StringIO(_text(content, name), newline=None), start=1)
+    return _objects([(f"line {n}", _parse(line, name, n)) for n, line in lines if not line.isspace()], name)
 
 
-def _read_json(file: BinaryIO, name: str) -> list[dict[str, Any]]:
+def _read_json(content: bytes, name: str) -> Rows:
     """A list of objects, or of texts."""
-    items = _parse("".join(_lines(file, name, newline="")), name)
+    items = _parse(_text(content, name), name)
     if not isinstance(items, list):
         raise ValueError(f"{name}: a list is expected, got {type(items).__name__}; one object a line is .jsonl")
-    rows = [{"text": item} if isinstance(item, str) else item for item in items]
-    return [row if isinstance(row, dict) else _no_object(row, f"{name}, row {i}") for i, row in enumerate(rows, 1)]
+    rows = enumerate(({"text": item} if isinstance(item, str) else item for item in items), start=1)
+    return _objects([(f"row {n}", row) for n, row in rows], name)
+
+
+def _objects(values: list[tuple[str, Any]], name: str) -> Rows:
+    for where, value in values:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name}, {where}: an object is expected, got {type(value).__name__}")
+    return [value for _, value in values]
 
 
 def _parse(content: str, name: str, line: int | None = None) -> Any:
@@ -196,7 +194,8 @@ def _parse(content: str, name: str, line: int | None = None) -> Any:
     try:
         return json.loads(content, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
-        said = f"not JSON ({error.msg} at {f'line {error.lineno}, ' * (line is None)}column {error.colno})"
+        place = f"column {error.colno}" if line else f"line {error.lineno}, column {error.colno}"
+        said = f"not JSON ({error.msg} at {place})"
         said += "; one object a line is .jsonl" if line is None and error.msg == "Extra data" else ""
     except RecursionError:
         said = "nested too deeply to be read"
@@ -205,27 +204,33 @@ def _parse(content: str, name: str, line: int | None = None) -> Any:
     raise ValueError(f"{name}{f', line {line}' if line else ''}: {said}")
 
 
-def _no_object(value: Any, where: str) -> NoReturn:
-    raise ValueError(f"{where}: an object is expected, got {type(value).__name__}")
-
-
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's names and values; ValueError for a name that stands there twice, of which JSON takes the last."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{excerpt(next(name for name in names if names.count(name) > 1))} stands there twice")
-    return row
+    """An object's names and values; ValueError for a repeated name, of which JSON takes the last."""
+    repeated = _first_repeated([name for name, _ in pairs])
+    if repeated is not None:
+        raise ValueError(f"{excerpt(repeated)} is there twice")
+    return dict(pairs)
 
 
-def _read_parquet(file: BinaryIO, name: str) -> list[dict[str, Any]]:
+def _first_repeated(names: Sequence[str]) -> str | None:
+    if len(set(names)) == len(names):
+        return None
+    return next(name for i, name in enumerate(names) if name in names[:i])
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    if repeated := _first_repeated([name for name in names if name]):
+        second = names.index(repeated, names.index(repeated) + 1)
+        raise ValueError(f"{where}, column {second + 1}: another column is named {excerpt(repeated)} too")
+
+
+def _read_parquet(content: bytes, name: str) -> Rows:
     """Without the columns that hold what Python can't, such as a time in the year 300,000: a warning names them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = pa.BufferReader(file.read())
     try:  # without threads: where they are still starting while a command ends, they end it by a crash
-        table = pq.ParquetFile(content, pre_buffer=False).read(use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
     except Exception as error:  # a broken file's are of many classes
         raise ValueError(f"{name}: not a readable .parquet file ({_plain(error)})") from None
     _check_names(table.column_names, name)
@@ -246,19 +251,14 @@ def _plain(error: Exception) -> str:
     return printable(" ".join(str(error).split()))
 
 
-def _check_names(names: Sequence[str], where: str) -> None:
-    if wrong := [i for i, name in enumerate(names) if name and name in names[:i]]:
-        name = excerpt(names[wrong[0]])
-        raise ValueError(f"{where}, column {wrong[0] + 1}: another column is named {name} too")
-
-
-def _read_csv(file: BinaryIO, name: str, delimiter: str | None = None) -> list[dict[str, Any]]:
+def _read_csv(content: bytes, name: str, delimiter: str | None = None) -> Rows:
     """Every row has as many cells as the header and ends as it does, so no comma and no end of line of an unquoted text
     is taken for the file's. Semicolons divide the cells where the header has them and no comma."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
-    raw = list(_lines(file, name, newline=""))
-    n_cells = {sign: len(next(filter(None, csv.reader(raw, delimiter=sign)), ())) for sign in delimiter or ",;"}
-    delimiter = next((sign for sign, n in n_cells.items() if n > 1), delimiter or ",")
+    raw = list(StringIO(_text(content, name), newline=""))
+    if delimiter is None:
+        header = {sign: next(filter(None, csv.reader(raw, delimiter=sign)), []) for sign in ",;"}
+        delimiter = next((sign for sign, cells in header.items() if len(cells) > 1), ",")
     reader, lines, first = csv.reader(raw, delimiter=delimiter, strict=True), [], None
     unquoted = f'is a text that holds a {delimiter!r} without its "quotes"?'
     try:
@@ -284,23 +284,21 @@ def _read_csv(file: BinaryIO, name: str, delimiter: str | None = None) -> list[d
                 f"{excerpt(delimiter.join(cells))}"
             )
         if beyond := [cell for column, cell in zip(names[1:], cells[1:], strict=True) if not column and cell]:
-            raise ValueError(
-                f"{name}, line {number}: {excerpt(beyond[0])} stands in a column without a name; {unquoted}"
-            )
+            raise ValueError(f"{name}, line {number}: {excerpt(beyond[0])} is in a column without a name; {unquoted}")
     return [{column: cell for column, cell in zip(names, cells, strict=True) if column} for _, cells in lines[1:]]
 
 
-def _read_lines(file: BinaryIO, name: str) -> list[dict[str, Any]]:
-    return [{"text": line.rstrip("\n")} for line in _lines(file, name)]
+def _read_txt(content: bytes, name: str) -> Rows:
+    return [{"text": line.rstrip("\n")} for line in StringIO(_text(content, name), newline=None)]
 
 
-READERS: dict[str, Callable[[BinaryIO, str], list[dict[str, Any]]]] = {
+READERS: dict[str, Callable[[bytes, str], Rows]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
     ".parquet": _read_parquet,
     ".csv": _read_csv,
     ".tsv": partial(_read_csv, delimiter="\t"),
-    ".txt": _read_lines,
+    ".txt": _read_txt,
 }
 
 
@@ -314,29 +312,35 @@ def is_file_of_texts(name: str) -> bool:
     return name == STANDARD_INPUT or form_of(name) in READERS
 
 
-def read_rows(path: str | Path, *columns: str | None) -> list[dict[str, Any]]:
+def read_rows(path: str | Path, *columns: str | None) -> Rows:
     """The rows of a file, or of standard input where the path is `-`; of plain text each line, as `text`.
 
     A column that mialib knows, or one of `columns`, has its `plain_name` in each row, however the file spells it.
     FileNotFoundError or ValueError say which file, line or column is wrong.
     """
-    path, form, name = Path(path), form_of(path), str(path)
-    opened: Callable[[], BinaryIO]
-    if name == STANDARD_INPUT:
-        content, form = _standard_input(sys.stdin.buffer)
-        name, opened = f"{name} (standard input)", partial(BytesIO, content)
-    elif path.is_dir():
+    name, form = str(path), form_of(path)
+    try:
+        if name == STANDARD_INPUT:
+            name = f"{name} (standard input)"
+            content, form = _standard_input(sys.stdin.buffer)
+        else:
+            content = _content_of(Path(path), form)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name}: not a readable .gz file ({error}); make or fetch it again") from None
+    return _plainly_named(READERS[form](content, name), name, columns)
+
+
+def _content_of(path: Path, form: str) -> bytes:
+    if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; a file is expected")
-    elif path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():
         raise ValueError(f"{path} is a pipe or a device; a file is expected, or `-` for what comes on standard input")
-    elif form not in READERS:
+    if form not in READERS:
         raise ValueError(f"{path}: cannot read {form or 'a file without suffix'}; use {', '.join(READERS)}, or one .gz")
-    elif not path.is_file():
+    if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-    else:
-        opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-        opened = partial(opener, path, "rb")
-    return _plainly_named(_read(opened, form, name), name, columns)
+    content = path.read_bytes()
+    return gzip.decompress(content) if path.suffix.lower() == ".gz" else content
 
 
 @lru_cache(maxsize=1)  # it can be read once only, and what reads a file may do so again
@@ -361,47 +365,20 @@ def _form_of_content(content: bytes) -> str:
     return {"{": ".jsonl", "[": ".json"}.get(first[:1], ".txt")
 
 
-def _read(opened: Callable[[], BinaryIO], form: str, name: str) -> list[dict[str, Any]]:
-    try:
-        try:
-            with opened() as file:
-                return READERS[form](file, name)
-        except UnicodeDecodeError:
-            with opened() as file:
-                raise ValueError(_where_not_utf_8(file.read(), name)) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name}: not a readable .gz file ({error}); make or fetch it again") from None
-
-
 def plain_name(column: str) -> str:
     """A column's name in small letters and without spaces around it."""
     return column.strip().casefold()
 
 
-def _plainly_named(rows: list[dict[str, Any]], name: str, columns: Iterable[str | None]) -> list[dict[str, Any]]:
+def _plainly_named(rows: Rows, name: str, columns: Iterable[str | None]) -> Rows:
     """The rows, known columns and these under their plain names; ValueError for two of a row that then are one."""
     known = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
-    plain: set[str] = set()  # names that stay as they are
-    for i, row in enumerate(rows):
-        if row.keys() <= plain:
-            continue
-        names: dict[str, str] = {}  # as they are wanted, and as the file spells them
-        for column in row:
-            wanted = plain_name(column) if plain_name(column) in known else column
-            if wanted in names:
-                both = f"{excerpt(names[wanted])} and {excerpt(column)}"
-                raise ValueError(f"{name}, row {i + 1}: columns {both} differ in case or spaces alone; rename one")
-            names[wanted] = column
-        plain |= {column for wanted, column in names.items() if wanted == column}
-        rows[i] = {wanted: row[column] for wanted, column in names.items()}
-    return rows
-
-
-def _where_not_utf_8(data: bytes, name: str) -> str:
-    """Which byte is no UTF-8: readers of lines know its place in what they have read last alone."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line, byte = data[: error.start].count(b"\n") + 1, data[error.start]
-        return f"{name}, line {line}: not UTF-8 text (byte {error.start} of the file is {byte:#04x}); save it as UTF-8"
-    return f"{name}: changed while it was read"
+    named = []
+    for number, row in enumerate(rows, start=1):
+        names = [plain if (plain := plain_name(column)) in known else column for column in row]
+        repeated = _first_repeated(names)
+        if repeated is not None:
+            both = " and ".join(excerpt(column) for column, plain in zip(row, names, strict=True) if plain == repeated)
+            raise ValueError(f"{name}, row {number}: columns {both} differ in case or spaces alone; rename one")
+        named.append(dict(zip(names, row.values(), strict=True)))
+    return named

@@ -1,6 +1,7 @@
-"""A cache on disk: what is computed once is written to a file and read from there ever after.
+"""A cache on disk: a result is computed once, written to a file, and read from there later.
 
-A checksum lies beside each file. One that no longer matches it is set aside, with a warning, and computed anew.
+Each file has a checksum of name and content beside it. A file that does not match is set aside, with a warning, and
+computed anew.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from filelock import FileLock, Timeout
 
 from mialib.store import atomic_path, hash_files, hash_of, home, write_json
 from mialib.token_stats import StatsPart, TokenStats
@@ -26,7 +29,6 @@ logger = logging.getLogger(__name__)
 WAIT_SECONDS = 10.0  # for another process, before the wait is mentioned
 ANEW: set[Path] | None = None  # where all is to be made anew: what this process has made so far
 LAST = "last-"  # before the number of a part that stands for all before it
-READ: dict[Path, list[tuple[Path, int, int]]] = {}  # folders found whole, with their files' sizes and times
 NO_ROOM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -38,21 +40,12 @@ class Format(NamedTuple):
     read: Callable[[Path], Any]
 
 
-def _write_arrays(arrays: dict[str, Any], path: Path) -> None:
-    import numpy as np
-
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
-
-
 def _read_arrays(path: Path) -> dict[str, Any]:
-    import numpy as np
-
-    with np.load(path) as kept:
-        return dict(kept)
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
-ARRAYS = Format(".npz", _write_arrays, _read_arrays)  # named NumPy arrays
+ARRAYS = Format(".npz", lambda arrays, path: np.savez(path, **arrays), _read_arrays)  # named NumPy arrays
 STATS = Format(".parquet", TokenStats.save, TokenStats.load)
 STATS_PARTS = Format(".parquet", StatsPart.save, StatsPart.load)
 JSON = Format(".json", lambda value, path: write_json(path, value), lambda path: json.loads(path.read_text("utf-8")))
@@ -61,20 +54,19 @@ JSON = Format(".json", lambda value, path: write_json(path, value), lambda path:
 class Parts:
     """The finished parts of a long computation, in a folder of their own until the whole is written; None: in memory.
 
-    One process at a time makes and uses it: the one that holds the lock of the whole.
+    Only the process that holds the lock of the whole uses it.
     """
 
     def __init__(self, folder: Path | None, form: Format) -> None:
         self.folder, self.form = folder, form
-        self.held: list[Any] = []  # of the parts, those that could not be written
-        self.paths = list(self._whole())  # of the parts, in their order
+        self.held: list[Any] = []  # parts that could not be written
+        self.paths = list(self._whole())  # of the written parts, in order
         for left in folder.iterdir() if folder and folder.is_dir() else ():
-            if not {left, left.with_suffix("")} & set(self.paths):  # neither a part nor its seal
+            if not {left, left.with_suffix("")} & set(self.paths):  # neither a part nor its checksum
                 remove(left)
 
     def _whole(self) -> Iterator[Path]:
-        """The parts that earlier runs have written, up to the first that is missing or changed; where one was written
-        instead of all before it, that one."""
+        """The parts of earlier runs up to the first that is missing or damaged, or the last, if it stands for all."""
         if self.folder is None:
             return
         last = sorted(self.folder.glob(f"{LAST}*{self.form.suffix}"))
@@ -86,40 +78,39 @@ class Parts:
             yield path
 
     def __iter__(self) -> Iterator[Any]:
-        """What is kept, part by part; OSError where a part is no longer as it was written."""
-        for path in self.paths:
-            if not _is_whole(path):
-                raise OSError(f"{path} is no longer as it was written; run again: it and what came after is made anew")
-            yield self.form.read(path)
+        """All parts in order."""
+        yield from map(self.form.read, self.paths)
         yield from self.held
 
     def add(self, part: Any, *, instead: bool = False) -> None:
         """Keep a part, after the earlier ones or instead of them.
 
-        Where it can't be written the computation goes on and keeps the rest in memory alone, with a warning.
+        Where it can't be written, it and all later ones stay in memory, with a warning.
         """
+        earlier = self.paths
+        if instead:
+            self.paths, self.held = [], []
+        if self.folder:
+            number = int(earlier[-1].stem.removeprefix(LAST)) + 1 if earlier else 0
+            path = self.folder / f"{LAST if instead else ''}{number:06d}{self.form.suffix}"
+            try:
+                _write_with_checksum(path, lambda to: self.form.write(part, to))
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                logger.warning("%s can't be kept (%s): a rerun would go on before it", path, error.strerror)
+                self.folder = None
         if self.folder is None:
-            self.held = [part] if instead else [*self.held, part]
-            self.paths = [] if instead else self.paths
+            self.held.append(part)
             return
-        n = int(self.paths[-1].stem.removeprefix(LAST)) + 1 if self.paths else 0
-        path = self.folder / f"{LAST if instead else ''}{n:06d}{self.form.suffix}"
-        try:
-            _write_sealed(path, lambda to: self.form.write(part, to))
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            self.folder, self.held = None, [part]
-            self.paths = [] if instead else self.paths
-            logger.warning("%s can't be kept (%s): a run that is broken off goes on before it", path, error.strerror)
-            return
-        for earlier in self.paths if instead else ():
-            remove(earlier, _seal(earlier))
-        self.paths = [path] if instead else [*self.paths, path]
+        self.paths.append(path)
+        if instead:
+            for old in earlier:
+                remove(old, _checksum_file(old))
 
 
 def remove(*paths: Path) -> None:
-    """Remove files and folders, where they are there."""
+    """Remove files and folders that exist."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -134,35 +125,39 @@ def keep(kind: str, make: Callable[..., T], form: Format, parts: Format | None =
     nothing can be written the value is returned all the same, with a warning.
     """
     path = kept_path(kind, form, **determined_by)
+    folder = path.with_name(f"{path.name}.parts")
     is_anew = ANEW is not None and path not in ANEW
     if ANEW is not None:
         ANEW.add(path)
-    made: list[T] = []
-    is_making = False
-    folder = path.with_name(f"{path.name}.parts")
-
-    def write(to: Path) -> None:
-        nonlocal is_making
-        if is_anew:
-            remove(folder)
-        given = (Parts(folder, parts),) if parts else ()
-        is_making = True
-        made.append(make(*given))
-        is_making = False
-        form.write(made[0], to)
-        remove(folder)
-
-    try:
-        once(path, write, is_anew)
-    except OSError as error:
-        if is_making or error.errno not in NO_ROOM:
-            raise
-        logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
-        if not made:
-            made.append(make(Parts(None, parts)) if parts else make())
-        return made[0]
-    made.clear()  # before it is read: not twice in memory
+    with ExitStack() as lock:
+        can_write = True
+        try:
+            is_missing = (is_anew or not _is_whole(path)) and lock.enter_context(_cleared(path, is_anew))
+            if is_anew:
+                remove(folder)
+            given = [Parts(folder, parts)] if is_missing and parts else []
+        except OSError as error:
+            _warn_of_no_room(path, error)
+            is_missing, can_write, given = True, False, [Parts(None, parts)] if parts else []
+        if is_missing:
+            value = make(*given)
+            if not can_write:
+                return value
+            try:
+                _write_with_checksum(path, lambda to: form.write(value, to))
+                remove(folder)
+            except OSError as error:
+                _warn_of_no_room(path, error)
+                return value
+            del value  # before it is read: not twice in memory
     return form.read(path)
+
+
+def _warn_of_no_room(path: Path, error: OSError) -> None:
+    """Raise any error but that nothing can be written."""
+    if error.errno not in NO_ROOM:
+        raise error
+    logger.warning("%s can't be kept (%s); make room, or set MIALIB_HOME to another folder", path, error.strerror)
 
 
 def keep_nothing_of_before() -> None:
@@ -176,101 +171,75 @@ def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
     return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
 
 
-def _seal(path: Path) -> Path:
-    """The file of a kept file's checksum."""
+def _checksum_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _checksum(path: Path, written_at: Path | None = None) -> str:
-    """Of the name of a file or folder and of the folder that it is in, which are its key, and of all that it holds.
+def _checksum(path: Path, written_at: Path) -> str:
+    """Of a file's or folder's name and its folder's, which are its key, and of its content, which lies `written_at`.
 
-    `written_at` is where it lies until it is whole.
+    Hidden files do not count: file managers put them there.
     """
-    at = written_at or path
-    files = sorted(_files(at)) if at.is_dir() else [at]
-    return hash_of([path.parent.name, path.name, [[f.relative_to(at).as_posix(), hash_files([f])] for f in files]])
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Those in a folder, but for hidden ones, which file managers put there."""
-    return (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = [written_at]
+    if written_at.is_dir():
+        files = sorted(file for file in written_at.rglob("*") if file.is_file() and not file.name.startswith("."))
+    content = [[file.relative_to(written_at).as_posix(), hash_files([file])] for file in files]
+    return hash_of([path.parent.name, path.name, content])
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file or folder is as it was written; of a folder that this process has read, by its files' times."""
-    if not _seal(path).is_file():  # a folder, say
-        return False
+    """Whether a file or folder is as it was written."""
+    checksum = _checksum_file(path)
     try:
-        stamps = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(_files(path))]
-        if stamps and READ.get(path) == stamps:
-            return True
-        is_whole = _seal(path).read_text(encoding="ascii") == _checksum(path)
+        return checksum.is_file() and checksum.read_text(encoding="ascii") == _checksum(path, path)
     except (FileNotFoundError, UnicodeDecodeError):
         return False
-    if is_whole:
-        READ[path] = stamps
-    return is_whole
 
 
-def _set_aside(path: Path) -> None:
-    aside = path.with_name(f"damaged-{time.time_ns()}-{path.name}")
-    path.rename(aside)
-    logger.warning("%s is not as it was written: set aside as %s and made anew", path, aside.name)
-
-
-def _write_sealed(path: Path, write: Callable[[Path], None]) -> None:
-    """A file or folder all or nothing, and the seal beside it."""
+def _write_with_checksum(path: Path, write: Callable[[Path], None]) -> None:
+    """A file or folder, all or nothing, and its checksum beside it."""
     with atomic_path(path) as temporary:
         write(temporary)
-        with atomic_path(_seal(path)) as seal:
-            seal.write_text(_checksum(path, temporary), encoding="ascii")
+        with atomic_path(_checksum_file(path)) as checksum:
+            checksum.write_text(_checksum(path, temporary), encoding="ascii")
 
 
-def once(path: Path, write: Callable[[Path], None], is_anew: bool = False) -> Path:
-    """`path`, a file or folder, written first where it is not there; of several processes one writes, the others wait.
+def once(path: Path, write: Callable[[Path], None]) -> Path:
+    """`path`, a file or folder, written first where it does not exist; of several processes one writes, others wait.
 
-    `write` is given a path whose file or folder is moved to `path` at the end. A checksum of name and content lies
-    beside it. What does not match it, or has none, is set aside with a warning and made anew. `is_anew` makes it anew
-    in any case.
+    `write` is given a path whose file or folder is moved to `path` at the end, with a checksum beside it. What does not
+    match its checksum, or has none, is set aside with a warning and made anew.
     """
-    if not is_anew and path.exists() and _is_whole(path):
-        return path
-    with alone(path):
-        if is_anew:
-            remove(path, _seal(path))
-        elif path.exists() and not _is_whole(path):
-            _set_aside(path)
-        if not path.exists():
-            remove(*path.parent.glob(f".{path.name}.*/"))  # of a run that was killed: it held this lock
-            _write_sealed(path, write)
+    if not _is_whole(path):
+        with _cleared(path) as is_missing:
+            if is_missing:
+                _write_with_checksum(path, write)
     return path
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Of all processes that make a file or folder one at a time; who waits long says for which."""
-    from filelock import FileLock, Timeout
+def _cleared(path: Path, is_anew: bool = False) -> Iterator[bool]:
+    """Hold the lock of a file or folder, without a damaged one; gives whether it is missing and to be made."""
+    with alone(path):
+        if is_anew:
+            remove(path, _checksum_file(path))
+        elif path.exists() and not _is_whole(path):
+            aside = path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
+            logger.warning("%s is not as it was written: set aside as %s and made anew", path, aside.name)
+        if is_missing := not path.exists():
+            remove(*path.parent.glob(f".{path.name}.*/"))  # of a run that was killed: it held this lock
+        yield is_missing
 
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time makes a file or folder; another one waits, and says for which file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.parent / f".{path.name}.lock")
     try:
-        lock.acquire(timeout=WAIT_SECONDS)
+        held = lock.acquire(timeout=WAIT_SECONDS)
     except Timeout:
-        logger.warning("waiting for %s, which makes %s and holds %s", _holder(lock.lock_file), path, lock.lock_file)
-        lock.acquire()
-    try:
+        logger.warning("waiting for another process, which makes %s and holds %s", path, lock.lock_file)
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
-
-
-def _holder(lock_file: str) -> str:
-    """The process that holds a lock, as far as the system says."""
-    locks = Path("/proc/locks")
-    node = os.stat(lock_file).st_ino if os.path.exists(lock_file) else None
-    for line in locks.read_text().splitlines() if locks.is_file() else ():
-        # 12: FLOCK  ADVISORY  WRITE 4711 08:01:1234567 0 EOF
-        match line.split():
-            case [_, "FLOCK", _, _, process, place, *_] if place.endswith(f":{node}"):
-                return f"process {process}"
-    return "another process"

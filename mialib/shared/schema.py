@@ -16,36 +16,23 @@ MOST_TOLD = 5  # wrong values in an error message
 
 
 class Strict(BaseModel):
-    """Data from a YAML file: frozen, and an unknown key is an error."""
+    """Frozen data from a YAML file; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key that stands twice is an error, and each error one that names its line."""
+    """PyYAML's safe loader, but a repeated key is an error that names its line."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        """The keys and values of a mapping; of a key that stands twice YAML would take the last."""
+        """The keys and values of a mapping; YAML would take the last of a repeated key."""
         node, seen = super().compose_mapping_node(anchor), set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
                 seen.add((key.tag, key.value))
         return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node. PyYAML's errors for a wrong tag or date are of many classes, and name no line."""
-        try:
-            value = super().construct_object(node, deep)
-            if isinstance(value, str):
-                value.encode()  # not half of a surrogate pair
-            return value
-        except (yaml.YAMLError, RecursionError):
-            raise
-        except Exception as error:
-            problem = f"{short_repr(node.value)} can't be read ({type(error).__name__}: {error})"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
 def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = None) -> T:
@@ -53,15 +40,13 @@ def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = No
 
     `empty` is what a file without data stands for, where it may be without.
     """
+    content = path.read_bytes()
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        data = yaml.load(content.decode(), Loader)
         return TypeAdapter(kind).validate_python(empty if data is None else data)
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply to be read") from None
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start} is {byte:#04x}); save it as UTF-8") from None
-    except (ValueError, OverflowError, yaml.YAMLError) as error:
+    except Exception as error:  # PyYAML's for a wrong tag or date are of many classes
         raise ValueError(f"{path}: {one_line(error)}{advice}") from None
 
 
@@ -76,7 +61,7 @@ def one_line(error: Exception) -> str:
         mark = error.problem_mark
         said = f"line {mark.line + 1}, column {mark.column + 1}: {error.context or ''} {error.problem}"
     else:
-        said = str(error)
+        said = str(error) if isinstance(error, ValueError | yaml.YAMLError) else f"{type(error).__name__}: {error}"
     return " ".join(said.split())
 
 

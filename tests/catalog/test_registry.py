@@ -7,6 +7,7 @@ import pytest
 from mialib.catalog import registry
 from mialib.catalog.benchmarks import find_part
 from mialib.catalog.registry import HubPart, KnownBenchmark, KnownModel, find_model, known_benchmarks, known_models
+from mialib.shared.schema import read_yaml
 from mialib.store import ROOT
 
 
@@ -81,5 +82,5 @@ def test_a_wrong_entry_is_named_in_one_line(tmp_path, kind, content, message):
     path = tmp_path / "known.yml"
     path.write_text(content)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        registry._read(path, kind)
+        read_yaml(path, dict[str, kind])
     assert str(path) in str(error.value) and "\n" not in str(error.value)

@@ -234,7 +234,6 @@ def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, mo
     [
         ("gpt_neox", {"attention_bias": False}, r"does not take: .*attention\.dense\.bias"),
         ("gpt_neox", {"num_hidden_layers": 0}, r"does not take: .*layers\.0\."),
-        ("gpt_neox", {"num_hidden_layers": 10_000_000}, "asks for 10000000 layers"),
         ("qwen2", {"tie_word_embeddings": False}, f" 1 are not in its files.*{HEAD}"),
     ],
 )
@@ -258,17 +257,6 @@ def test_a_head_beside_tied_embeddings_is_the_one_that_is_used(tmp_path):
 def test_weights_that_can_not_be_meant_are_refused(broken, folder):
     edit_weights(folder, lambda weights: weights.update({HEAD_IN_FILE: broken(weights[HEAD_IN_FILE])}))
     with pytest.raises(ValueError, match=r"a mean log-prob of -.*guessing among .* gives -13\.8"):
-        load_scorer(str(folder))
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "more.json"])
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to("-")]
-)
-def test_what_would_be_read_without_end_is_refused(make, name, folder):
-    (folder / name).unlink(missing_ok=True)
-    make(folder / name)
-    with pytest.raises(ValueError, match=f"{name} is no regular file"):
         load_scorer(str(folder))
 
 

@@ -499,7 +499,7 @@ def test_a_key_that_stands_twice_in_yaml_is_named_with_its_line(tmp_path, key, o
     ]
     path.write_text(before + f"? {name}\n: {dumped[0]}\n? {name}\n: {dumped[1]}\n", encoding="utf-8")
     _, said = loaded_or_said(lambda path: read_yaml(path, Any), path)
-    assert "stands there twice" in said and f"line {n_before + 3 + dumped[0].count(chr(10))}, column 3" in said
+    assert "is there twice" in said and f"line {n_before + 3 + dumped[0].count(chr(10))}, column 3" in said
 
 
 def test_a_merge_may_give_a_key_another_value(tmp_path):

@@ -4,7 +4,6 @@ import errno
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,8 +104,7 @@ def test_a_wait_for_another_process_is_mentioned(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(kept.logger, "warning", warn_and_let_go)
     assert once(tmp_path / "one", lambda to: to.write_text("whole")).read_text() == "whole"
-    who = f"process {other.pid}" if Path("/proc/locks").is_file() else "another process"
-    assert f"waiting for {who}, which makes {tmp_path / 'one'} and holds" in caplog.text
+    assert f"waiting for another process, which makes {tmp_path / 'one'} and holds" in caplog.text
 
 
 # --- keep ---
@@ -320,14 +318,6 @@ def test_where_a_part_cannot_be_kept_no_later_one_is(tmp_path, caplog, monkeypat
     assert [*parts] == ["whole", "lost", "after the gap"]
     assert caplog.text.count("No space left on device") == 1
     assert [*Parts(tmp_path / "parts", JSON)] == ["whole"]
-
-
-def test_a_part_that_changes_while_it_is_used_is_an_error_and_made_anew_by_the_next_run(parts, tmp_path):
-    changed = tmp_path / "parts" / "000001.json"
-    changed.write_text(changed.read_text().replace("b", "d"))
-    with pytest.raises(OSError, match=r"000001\.json .*run again"):
-        list(parts)
-    assert [*Parts(tmp_path / "parts", JSON)] == ["a"]
 
 
 def test_where_the_part_that_stands_for_all_cannot_be_kept_it_still_does(tmp_path, monkeypatch):

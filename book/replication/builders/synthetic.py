@@ -1,7 +1,7 @@
 """Texts like a benchmark's that no model has seen, written by a model: the probe's synthetic training data.
 
 `write_synthetic` asks a chat model behind an OpenAI-compatible address, as the paper asks ChatGPT (Liu et al. 2024,
-Appendix A); `sample_synthetic` samples from a causal language model, as the lab does, which calls no one.
+Appendix A); `sample_synthetic` samples from a causal language model here.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ MAX_USELESS_REPLIES = 5  # in a row: each costs money
 
 PROMPT_TOKENS = 8  # of a text, which a sample continues
 SAMPLES_AT_ONCE = 64
+SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 0.95}
 TOKENS_PER_WORD = 4  # a sample may have this many, and ends where it has its words
 SPACES = ("Ġ", "▁")  # how byte-level and sentencepiece tokens write the space before them
 MAX_SAMPLES_PER_TEXT = 20  # tried for each one asked for
@@ -62,21 +63,13 @@ MAX_SAMPLES_PER_TEXT = 20  # tried for each one asked for
 
 
 def write_synthetic(
-    sources: Sequence[str],
-    n: int,
-    path: str | Path,
-    *,
-    base_url: str,
-    model: str,
-    seed: int = 0,
-    language: str = "en",
+    sources: Sequence[str], n: int, path: str | Path, *, base_url: str, model: str, seed: int = 0, language: str = "en"
 ) -> list[str]:
     """`n` new texts like `sources`, asked for ten at a time with five examples that `seed` draws for each request.
 
     `base_url` is an OpenAI-compatible address (POST {base_url}/chat/completions); the key, where one is needed, is read
-    from $OPENAI_API_KEY and kept nowhere. Each reply is added to `path`, a JSONL, as soon as it is there, and a run
-    that finds the file goes on where it ends. Texts that repeat or nearly copy a source or an earlier text are left
-    out (see `NewTexts`).
+    from $OPENAI_API_KEY and kept nowhere. Each reply is added to the JSONL `path` at once; a run that finds the file
+    goes on where it ends. Texts that repeat or nearly copy a source or an earlier text are left out (see `NewTexts`).
 
     A dropped connection, a time-out, a 429 and a 5xx are tried again, later and later. ConnectionError where that does
     not help or the server refuses, ValueError for a reply that is no chat completion, fewer than five sources, or a
@@ -88,7 +81,12 @@ def write_synthetic(
     if len(sources) < N_EXAMPLES:
         raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
     path, made_by = Path(path), hash_of([list(sources), model, seed, TEMPLATE, TEXTS_PER_REPLY])
-    replies = _read_replies(path, made_by)
+    for number, row in enumerate(rows := read_lines(path), start=1):
+        if not isinstance(row, dict) or row.get("made_by") != made_by:
+            raise ValueError(
+                f"{path}, line {number}: from other sources, another model or another seed; give another file"
+            )
+    replies = [row["reply"] for row in rows]
     new = NewTexts(sources, language)
     texts = [text for reply in replies for text in new.take(parse_numbered(reply))]
     key, useless = api_key(), 0
@@ -96,15 +94,16 @@ def write_synthetic(
         while len(texts) < n:
             rng = np.random.default_rng([seed, len(replies)])  # a resumed run draws what a whole one does
             examples = [sources[i] for i in rng.choice(len(sources), N_EXAMPLES, replace=False)]
-            replies.append(_ask(client, f"{base_url.rstrip('/')}/chat/completions", model, build_prompt(examples)))
-            append_line(path, {"made_by": made_by, "reply": replies[-1]})
-            found = new.take(parse_numbered(replies[-1]))
+            reply = _ask(client, f"{base_url.rstrip('/')}/chat/completions", model, build_prompt(examples))
+            append_line(path, {"made_by": made_by, "reply": reply})
+            replies.append(reply)
+            found = new.take(parse_numbered(reply))
             texts += found
             useless = 0 if found else useless + 1
             if useless == MAX_USELESS_REPLIES:
                 raise RuntimeError(
                     f"{useless} replies of {model} in a row hold no new text ({len(texts)} of {n} are there; left out: "
-                    f"{dict(new.left_out)}); the last one: {excerpt(replies[-1])}"
+                    f"{dict(new.left_out)}); the last one: {excerpt(reply)}"
                 )
     logger.info("%s: %d texts; left out: %s", path, len(texts), dict(new.left_out))
     return texts[:n]
@@ -117,9 +116,9 @@ def build_prompt(examples: Sequence[str]) -> str:
 
 
 def parse_numbered(reply: str) -> list[str]:
-    """The items of a reply's numbered list, without their numbers; what stands before the first is left out.
+    """The items of a reply's numbered list, without their numbers; what comes before the first is left out.
 
-    An item may have several lines. A line that begins with another number than the next one belongs to its item.
+    An item may have several lines: one that begins with another number than the next item's belongs to it.
     """
     items: list[list[str]] = []
     expected = None
@@ -133,44 +132,29 @@ def parse_numbered(reply: str) -> list[str]:
     return [text for item in items if (text := "\n".join(item).strip())]
 
 
-def _read_replies(path: Path, made_by: str) -> list[str]:
-    """The replies that the file holds."""
-    rows = read_lines(path)
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict) or set(row) != {"made_by", "reply"}:
-            raise ValueError(f"{path}, line {number}: not a kept reply; give another file")
-        if row["made_by"] != made_by:
-            raise ValueError(
-                f"{path}, line {number}: from other sources, another model or another seed; give another file"
-            )
-    return [row["reply"] for row in rows]
-
-
 def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
     """One chat completion, tried again with back-off where that may help."""
     import httpx
 
     from replication.remote.retries import retrying
 
-    body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
-    asked = retrying()
+    body, asked = {"model": model, "messages": [{"role": "user", "content": prompt}]}, retrying()
     try:
         response = asked(lambda: client.post(url, json=body).raise_for_status())
     except httpx.HTTPStatusError as error:
-        answer = error.response
         key = client.headers.get("Authorization", "").removeprefix("Bearer ")
-        said = answer.text.replace(key, "(the key)") if key else answer.text
-        raise ConnectionError(f"{url} answered {answer.status_code}: {excerpt(said, 200)}") from None
+        said = error.response.text.replace(key, "(the key)") if key else error.response.text
+        raise ConnectionError(f"{url} answered {error.response.status_code}: {excerpt(said, 200)}") from None
     except httpx.HTTPError as error:
         attempts = asked.statistics["attempt_number"]
         raise ConnectionError(f"{url}: {type(error).__name__} ({error}) after {attempts} attempts") from None
     try:
         content = response.json()["choices"][0]["message"]["content"]
-        if isinstance(content, str):
-            return content
     except (ValueError, KeyError, IndexError, TypeError):
-        pass
-    raise ValueError(f"{url}: no chat completion, but {excerpt(response.text, 200)}")
+        content = None
+    if not isinstance(content, str):
+        raise ValueError(f"{url}: no chat completion, but {excerpt(response.text, 200)}")
+    return content
 
 
 # --- a causal language model ------------------------------------------------------------------------------------------
@@ -183,23 +167,21 @@ def sample_synthetic(
     *,
     n_words: int,
     seed: int = 0,
-    top_p: float = 0.95,
     known: Iterable[str] = (),
     language: str = "en",
-    device: str = "auto",
 ) -> list[str]:
     """`n` texts of `n_words` words sampled at temperature 1, each from the first eight tokens of one of `texts`.
 
     `texts` are the benchmark's, as in the paper's prompt, or others like them. Left out are samples that end early,
-    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts, which it may recite), or an
-    earlier sample. The same seed gives the same texts on one machine. ValueError where no text has eight tokens,
-    RuntimeError where too many samples are left out.
+    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts), or an earlier sample. The
+    same seed gives the same texts on one machine. ValueError where no text has eight tokens, RuntimeError where too
+    many samples are left out.
     """
     import torch
     from transformers import StoppingCriteriaList
 
     check_texts(texts, "texts to begin from")
-    loaded = load_scorer(model, device=device).loaded
+    loaded = load_scorer(model).loaded
     encoded = encode(loaded.tokenizer, texts)
     start = [] if loaded.start_token_id is None else [loaded.start_token_id]
     prompts = [start + ids[:PROMPT_TOKENS] for ids in encoded if len(ids) >= PROMPT_TOKENS]  # equally long: no padding
@@ -225,13 +207,10 @@ def sample_synthetic(
             outputs = loaded.model.generate(  # type: ignore[operator]  # the class of causal models has it
                 inputs,
                 attention_mask=torch.ones_like(inputs),
-                do_sample=True,
-                temperature=1.0,
-                top_k=0,
-                top_p=top_p,
                 max_new_tokens=n_new,
                 stopping_criteria=StoppingCriteriaList([enough]) if enough else None,
                 pad_token_id=loaded.tokenizer.eos_token_id,
+                **SAMPLING,
             )
             decoded = loaded.tokenizer.batch_decode(outputs[:, len(start) :], skip_special_tokens=True)
             long = [text for text in decoded if count_words(text, language) >= n_words]
@@ -242,10 +221,7 @@ def sample_synthetic(
 
 
 def _enough_words(loaded: LoadedModel, n_words: int, n_prompt: int) -> Callable[..., torch.Tensor]:
-    """Whether each sample has begun a word more than it needs, by its tokens that begin with a space.
-
-    The prompt's words are not counted, so none ends too early.
-    """
+    """Whether each sample has begun a word more than it needs after the prompt, by tokens that begin with a space."""
     import torch
 
     tokens = loaded.tokenizer.convert_ids_to_tokens(list(range(len(loaded.tokenizer))))
@@ -260,24 +236,16 @@ def sample_or_load(
     """`sample_synthetic`'s texts, kept; those of a lab model are none of its training texts, which are known."""
     known = source_of(model).trained_on(model)
     given: dict[str, Any] = {"n_words": n_words, "seed": seed, "language": language}
-    return keep(
-        "synthetic",
-        lambda: sample_synthetic(model, texts, n, known=known, **given),
-        JSON,
-        texts=hash_texts(texts),
-        n=n,
-        known=hash_texts(known),
-        jieba=version("jieba"),
-        **(given | versions_of("sampling")),
-        **pass_key(model),
-    )
+    key = pass_key(model) | given | versions_of("sampling") | {"n": n, "jieba": version("jieba")}
+    key |= {"texts": hash_texts(texts), "known": hash_texts(known)}
+    return keep("synthetic", lambda: sample_synthetic(model, texts, n, known=known, **given), JSON, **key)
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------
 
 
 class NewTexts:
-    """Takes texts one after the other and leaves out those that say again what is there; `left_out` counts why.
+    """Takes texts one after the other and leaves out those that repeat earlier ones; `left_out` counts why.
 
     A text is left out where it is blank, equals a source or an earlier text but for case and white space, or shares
     more than a fifth of its 7-grams of words with them.
@@ -290,22 +258,20 @@ class NewTexts:
 
     def take(self, texts: Iterable[str]) -> list[str]:
         """Those of the texts that are new."""
-        return [text for text in texts if self._is_new(text)]
-
-    def _is_new(self, text: str) -> bool:
-        if not text.strip():
-            self.left_out["blank"] += 1
-        elif _plain(text) in self._whole:
-            self.left_out["repeated"] += 1
-        elif (self._known.overlap(text) or 0.0) > MAX_OVERLAP:
-            self.left_out["nearly copied"] += 1
-        else:
-            self._whole.add(_plain(text))
-            self._known.add(text)
-            return True
-        return False
+        new = []
+        for text in texts:
+            if not text.strip():
+                self.left_out["blank"] += 1
+            elif _plain(text) in self._whole:
+                self.left_out["repeated"] += 1
+            elif (self._known.overlap(text) or 0.0) > MAX_OVERLAP:
+                self.left_out["nearly copied"] += 1
+            else:
+                self._whole.add(_plain(text))
+                self._known.add(text)
+                new.append(text)
+        return new
 
 
 def _plain(text: str) -> str:
-    """White space and case do not make a text new."""
     return " ".join(text.split()).casefold()

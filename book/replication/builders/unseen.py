@@ -34,18 +34,15 @@ SAMPLED = "sampled:"
 def unseen_texts(
     benchmark: Benchmark, sources: Mapping[str, str], n: int, seed: int = 0
 ) -> tuple[NDArray[np.int64], dict[str, list[str]]]:
-    """`n` unseen texts of each source, under the source's key, and the numbers of the texts that are left to judge on.
+    """`n` unseen texts of each source, under its key, after the numbers of the texts left to judge on.
 
     These are all of the benchmark's but for those that the source `apart` takes.
     """
-    left = np.arange(len(benchmark))
-    apart: list[str] = []
+    left, apart = np.arange(len(benchmark)), list[str]()
     if APART in sources.values():
         left, apart = set_apart(benchmark, n, seed)
         benchmark = benchmark.take(left, benchmark.name)
-    return left, {
-        key: apart if source == APART else load_unseen(source, benchmark, n, seed) for key, source in sources.items()
-    }
+    return left, {k: apart if name == APART else load_unseen(name, benchmark, n, seed) for k, name in sources.items()}
 
 
 def load_unseen(source: str, like: Benchmark, n: int, seed: int = 0) -> list[str]:
@@ -80,19 +77,17 @@ def set_apart(benchmark: Benchmark, n: int, seed: int = 0) -> tuple[NDArray[np.i
 def _texts_of(source: str) -> list[str]:
     if source == APART:
         raise ValueError(
-            f"{APART!r} is some of the benchmark's own non-members, which are then not judged on: call "
+            f"{APART!r} takes the benchmark's own non-members, which are then not judged on: call "
             "replication.builders.unseen.set_apart"
         )
     own = source_of(source).unseen(source)
     if own is not None:
         return list(own)
-    if source in known_benchmarks():
-        path = known_benchmarks()[source].unseen
-        copy = local_copy(path, "dataset") if path else None
-        if copy is None:
-            where = f"set MIALIB_BENCHMARKS to a folder that holds {path}" if path else "it comes with none"
-            raise Unavailable(f"unseen texts of {source}: {where}")
-        return load_texts(copy)
+    if known := known_benchmarks().get(source):
+        if known.unseen and (copy := local_copy(known.unseen, "dataset")):
+            return load_texts(copy)
+        where = f"set MIALIB_BENCHMARKS to a folder that holds {known.unseen}" if known.unseen else "it comes with none"
+        raise Unavailable(f"unseen texts of {source}: {where}")
     if is_file_of_texts(source):
         return load_texts(source)
     raise ValueError(

@@ -4,11 +4,11 @@ A model `api:NAME` is asked to repeat a prompt (`echo`) with the log-prob of eac
 from the environment, OPENAI_BASE_URL and OPENAI_API_KEY; the key is written nowhere.
 
     tokenizer known    ids of the start token and the text are sent: the numbers are those of `mialib.Scorer`
-    not known          the text is sent, and its first token is not scored: nothing stands before it
+    not known          the text is sent, and its first token is not scored, since no token comes before it
 
-An API gives neither entropy nor variance. What it lacks is NaN (-1 for token ids) and named in `TokenStats.lacks`.
-Each reply is stored as soon as it arrives, so an interrupted run continues where it stopped. After a failure, requests
-under way are waited for; after Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
+What an API lacks (entropy, variance) is NaN (-1 for token ids) and named in `TokenStats.lacks`. Each reply is stored as
+soon as it arrives, so an interrupted run continues where it stopped. After a failure, requests under way are waited
+for; after Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -40,7 +40,7 @@ from mialib.batches import encode
 from mialib.catalog import logprobs
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
-from mialib.catalog.sources import PassOptions
+from mialib.catalog.sources import PassOptions, source_of
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.shared.kept import STATS, alone, keep, kept_path
 from mialib.shared.schema import Positive
@@ -63,7 +63,8 @@ BYTES_A_TOKEN = 4  # a guess, for English
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
-ADVICE = {
+CHECK_NETWORK = "check OPENAI_BASE_URL and the network"
+ADVICE = {  # by status
     307: "texts go to no other host unasked; if you trust it, set OPENAI_BASE_URL to its address",
     401: "check OPENAI_API_KEY",
     404: "check the model's name and OPENAI_BASE_URL: it may offer no completions",
@@ -72,26 +73,48 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class ApiModel:
-    """A model behind an endpoint, and how texts are sent to it."""
+    """A model behind an endpoint, and how texts are sent to it: with a tokenizer as token ids, start token first."""
 
     name: str  # with the prefix
     endpoint: str  # its address, without secrets
     tokenizer: PreTrainedTokenizerBase | None = None
-    tokenizer_hash: str | None = None
     start_token_id: int | None = None
 
-    def spelling(self, token_ids: list[int]) -> str:
-        """The text that tokens spell."""
-        return str(self.tokenizer.decode(token_ids)) if self.tokenizer else ""
+    @classmethod
+    def of(cls, name: str, start_token: str | None) -> ApiModel:
+        """A model behind the environment's endpoint; ValueError for a start token without a tokenizer."""
+        api = source_of(name)
+        if api.tokenizer(name) is None:
+            if start_token not in ("auto", None):
+                raise ValueError(f"start token {start_token!r} can't be sent: {api.lacks(name)['token_ids']}")
+            return cls(name, endpoint())
+        tokenizer = load_tokenizer(name)
+        return cls(name, endpoint(), tokenizer, find_start_token(tokenizer, "", start_token_of(name, start_token)))
 
+    @cached_property
     def determined_by(self) -> dict[str, Any]:
         """What a text's reply depends on besides the text."""
         return {
             "endpoint": self.endpoint,
             "model": self.name,
-            "tokenizer": self.tokenizer_hash,
+            "tokenizer": tokenizer_hash(self.tokenizer) if self.tokenizer else None,
             "start_token_id": self.start_token_id,
         }
+
+    def spelling(self, token_ids: list[int]) -> str:
+        """The text that tokens spell."""
+        return str(self.tokenizer.decode(token_ids)) if self.tokenizer else ""
+
+    def prompts(self, texts: Sequence[str]) -> list[str] | list[list[int]]:
+        """What is sent for each text; ValueError, naming the text, for one that leaves no token to score."""
+        if self.tokenizer is None:
+            return list(texts)
+        start = [] if self.start_token_id is None else [self.start_token_id]
+        prompts = [start + ids for ids in encode(self.tokenizer, texts)]
+        for i, ids in enumerate(prompts):
+            if len(ids) < 2:
+                raise _nothing_to_score(i, len(ids), texts[i])
+        return prompts
 
 
 class Api(logprobs.LogProbsAlone):
@@ -114,8 +137,8 @@ class Api(logprobs.LogProbsAlone):
         """Log-probs of the texts; each reply is kept. ValueError for texts after others or at another temperature."""
         if not options.is_of_texts_alone:
             raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
-        loaded = load_api_model(model, options.start_token)
-        asked = loaded.determined_by()
+        api_model = ApiModel.of(model, options.start_token)
+        asked = api_model.determined_by
         # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
         replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
         was_asked = []
@@ -123,9 +146,9 @@ class Api(logprobs.LogProbsAlone):
         def make() -> TokenStats:
             with alone(replies):
                 was_asked.append(True)
-                return score(loaded, texts, replies)
+                return score(api_model, texts, replies)
 
-        key = asked | {"texts": hash_texts(texts)} | versions_of("api")
+        key: dict[str, Any] = asked | {"texts": hash_texts(texts)} | versions_of("api")
         stats = keep("token_stats", make, STATS, **key)
         if was_asked:
             with alone(replies):
@@ -133,7 +156,7 @@ class Api(logprobs.LogProbsAlone):
         return stats
 
 
-class Logprobs(BaseModel):
+class TokenLogProbs(BaseModel):
     """The part of a reply that is read: a log-prob for each token of prompt and completion."""
 
     model_config = ConfigDict(strict=True)  # "-1.5" and false are no log-probs
@@ -146,7 +169,7 @@ class Choice(BaseModel):
     """A completion, of which one is asked for."""
 
     index: int = 0
-    logprobs: Logprobs
+    logprobs: TokenLogProbs
 
 
 class Reply(BaseModel):
@@ -179,21 +202,6 @@ def endpoint() -> str:
     return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "", ""))
 
 
-def load_api_model(model: str, start_token: str | None = "auto") -> ApiModel:
-    """A model behind the environment's endpoint; nothing is asked yet.
-
-    `start_token` as for `mialib.catalog.models.load_model`, of no family. ValueError for a start token without a
-    tokenizer.
-    """
-    if Api().tokenizer(model) is None:
-        if start_token not in ("auto", None):
-            raise ValueError(f"start token {start_token!r} can't be sent: {Api().lacks(model)['token_ids']}")
-        return ApiModel(model, endpoint())
-    tokenizer = load_tokenizer(model)
-    start_token_id = find_start_token(tokenizer, "", start_token_of(model, start_token))
-    return ApiModel(model, endpoint(), tokenizer, tokenizer_hash(tokenizer), start_token_id)
-
-
 def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
@@ -202,8 +210,7 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     the key, knows no such model or fails for good.
     """
     check_texts(texts, "texts to score")
-    prompts = _prompts(model, texts)
-    names = [hash_texts([text]) for text in texts]
+    prompts, names = model.prompts(texts), [hash_texts([text]) for text in texts]
     kept = read_replies(replies, model)
     missing: dict[str, int] = {}  # of equal texts the first
     for i, name in enumerate(names):
@@ -218,17 +225,16 @@ def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
         try:
             _until_done(partial(_ask_all, model, texts, missing, prompts, replies, kept))
         except (ValueError, OSError) as error:
-            n_kept = len(kept.keys() & set(names))
-            kept_so_far = f". Of {len(set(names))} different texts {n_kept} are kept; a rerun goes on from there"
-            kind = Unavailable if isinstance(error, OSError) else ValueError
-            raise kind(f"{error}{kept_so_far if n_kept else ''}") from None
+            n_kept, n_all = len(kept.keys() & set(names)), len(set(names))
+            so_far = f". Of {n_all} different texts {n_kept} are kept; a rerun goes on from there" if n_kept else ""
+            raise (Unavailable if isinstance(error, OSError) else ValueError)(f"{error}{so_far}") from None
 
     ids = [None if isinstance(prompt, str) else prompt[1:] for prompt in prompts]
     rows = [(of_text, kept[name]["log_prob"]) for of_text, name in zip(ids, names, strict=True)]
     reported = sorted({kept[name]["model"] for name in names})
     provenance = {
         "revision": f"{', '.join(reported)} at {model.endpoint}",
-        "tokenizer": model.tokenizer_hash,
+        "tokenizer": model.determined_by["tokenizer"],
         "device": "API",
         "start_token_id": model.start_token_id,
         "versions": versions_of("api"),
@@ -245,11 +251,11 @@ def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
 
     Those that another model, endpoint or tokenizer gave are left out with a warning.
     """
-    rows, asked = read_lines(path), hash_of(model.determined_by())
+    rows, asked = read_lines(path), hash_of(model.determined_by)
     own = [row for row in rows if row.get("asked", asked) == asked]  # the oldest lines don't say what was asked
     if n_others := len(rows) - len(own):
         logger.warning("%s: %d replies of another model, endpoint or tokenizer; left out and asked for", path, n_others)
-    return {reply["text"]: reply for reply in own}
+    return {row["text"]: row for row in own}
 
 
 def drop_replies(path: Path, texts: Sequence[str]) -> None:
@@ -263,37 +269,27 @@ def drop_replies(path: Path, texts: Sequence[str]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _prompts(model: ApiModel, texts: Sequence[str]) -> list[str] | list[list[int]]:
-    """What is sent: token ids, start token first, or the texts themselves where no tokenizer is known."""
-    if model.tokenizer is None:
-        return list(texts)
-    start = [] if model.start_token_id is None else [model.start_token_id]
-    prompts = [start + ids for ids in encode(model.tokenizer, texts)]
-    for i, ids in enumerate(prompts):
-        if len(ids) < 2:
-            raise ValueError(_nothing_to_score(i, len(ids), texts[i]))
-    return prompts
-
-
-def _nothing_to_score(i: int, n_tokens: int, text: str) -> str:
-    return f"text {i} has {n_tokens} token and no start token is prepended, so nothing can be scored: {excerpt(text)}"
+def _nothing_to_score(i: int, n_tokens: int, text: str) -> ValueError:
+    return ValueError(
+        f"text {i} has {n_tokens} token and no start token is prepended, so nothing can be scored: {excerpt(text)}"
+    )
 
 
 def _estimate(model: ApiModel, prompts: Sequence[str | list[int]]) -> str:
     """What these requests take: tokens and, at MIALIB_API_PRICE, US dollars."""
-    price = price_a_million()
     if model.tokenizer is None:
         n_tokens = sum(len(str(text).encode()) for text in prompts) // BYTES_A_TOKEN
         counted = f"about {n_tokens:,} tokens (an estimate: {BYTES_A_TOKEN} bytes each)"
     else:
         n_tokens = sum(map(len, prompts))
         counted = f"{n_tokens:,} tokens"
+    price = price_a_million()
     dollars = "" if price is None else f", about ${n_tokens * price / 1e6:.4f} at ${price:g} a million tokens"
     return f"{model.name} at {model.endpoint}: {len(prompts)} requests, {counted}{dollars}"
 
 
 def price_a_million() -> float | None:
-    """US dollars a million tokens, as $MIALIB_API_PRICE says; None where it does not."""
+    """$MIALIB_API_PRICE: US dollars a million tokens; None where it is not set."""
     return _number("MIALIB_API_PRICE")
 
 
@@ -357,11 +353,11 @@ async def _ask_all(
 ) -> None:
     """Append the reply to each missing text to the file `replies` and to `kept`, several requests at once.
 
-    The first failure stops the run; replies to requests that are under way are still waited for and kept.
+    The first failure stops the run; replies to requests under way are still waited for and kept.
     """
     from tqdm import tqdm
 
-    asked, left, failures, wait = hash_of(model.determined_by()), deque(missing), [], _pacer()
+    asked, left, failures, wait = hash_of(model.determined_by), deque(missing), [], _pacer()
 
     async def ask(name: str, max_tokens: int, is_first: bool = False) -> None:
         i = missing[name]
@@ -371,7 +367,7 @@ async def _ask_all(
         except ValueError as error:
             raise type(error)(f"text {i} ({excerpt(texts[i])}): {_without_secrets(str(error))}") from None
         if not log_prob:
-            raise ValueError(_nothing_to_score(i, 1, texts[i]))
+            raise _nothing_to_score(i, 1, texts[i])
         row = {"asked": asked, "text": name, "model": printable(_without_secrets(reply.model)), "log_prob": log_prob}
         append_line(replies, row)
         kept[name] = row
@@ -426,10 +422,10 @@ async def _ask(
 
     Where no one answers the first one the address is wrong; later on a server may be starting anew.
     """
-    parts = urlsplit(_url())
-    url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/completions"))
-    asked = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": max_tokens, "temperature": 0}
-    asked["model"] = model.name.removeprefix("api:")
+    base = httpx.URL(_url())
+    url = base.copy_with(path=f"{base.path.rstrip('/')}/completions")
+    asked = {"model": model.name.removeprefix("api:"), "prompt": prompt, "echo": True, "logprobs": 1}
+    asked |= {"max_tokens": max_tokens, "temperature": 0}
 
     async def once() -> bytes:
         await wait()
@@ -439,7 +435,7 @@ async def _ask(
                 body = b"".join([count(chunk) async for chunk in stream.aiter_bytes()])
         except httpx.ConnectError as error:
             if is_first:
-                raise Unavailable(f"{_said(error)}; check OPENAI_BASE_URL and the network") from None
+                raise Unavailable(f"{_said(error)}; {CHECK_NETWORK}") from None
             raise
         return retries.whole(stream, body).raise_for_status().content
 
@@ -452,15 +448,15 @@ async def _ask(
         advice = ADVICE.get(307 if error.response.is_redirect else status)
         raise Unavailable("; ".join(filter(None, (_said(error), advice)))) from None
     except httpx.HTTPError as error:
-        raise Unavailable(f"{_said(error)}; check OPENAI_BASE_URL and the network") from None
+        raise Unavailable(f"{_said(error)}; {CHECK_NETWORK}") from None
     except TimeoutError:
         raise Unavailable(f"{model.endpoint} has sent no whole reply in {retries.REPLY_SECONDS:g} s") from None
     except ValidationError as error:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
+        [wrong, *_] = error.errors()  # whose input, which may hold the key, is not shown
+        where = "".join(f"{part}." for part in wrong["loc"])[:-1]
         raise ValueError(
-            f"{model.endpoint} sends no completion with log-probs ({where}{': ' if where else ''}{wrong['msg']}); does "
-            "it support `echo` with `logprobs`?"
+            f"{model.endpoint} sends no completion with log-probs ({where}: {wrong['msg']}); does it support `echo` "
+            "with `logprobs`?"
         ) from None
 
 
@@ -518,36 +514,32 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
     tokens, log_probs = asked_for[0].tokens, asked_for[0].token_logprobs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
-    begins: Sequence[int]
-    ends: Sequence[int]
     if isinstance(prompt, str):
-        sent, begins, ends = prompt, (0, 1), range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
         advice = "set MIALIB_API_TOKENIZER, so that token ids are sent"
+        ends = range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
+        fitting = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
     else:
+        advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
         if not len(prompt) <= len(tokens) <= len(prompt) + max_tokens:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
-        n_start = int(model.start_token_id is not None)
-        sent, begins, ends = model.spelling(prompt[n_start:]), (n_start,), (len(prompt),)
-        advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
-    fitting = [end for end in ends if any(spell(tokens[begin:end], sent) for begin in begins)]
-    if not fitting:
-        raise ValueError(
-            f"the reply's tokens spell {excerpt(_without_secrets(''.join(tokens)))}, not what was sent; {advice}"
-        )
-    if not isinstance(prompt, str):
-        for token_id, received in zip(prompt[n_start:], tokens[n_start:], strict=False):
+        sent = slice(int(model.start_token_id is not None), len(prompt))
+        fitting = [len(prompt)] if spell(tokens[sent], model.spelling(prompt[sent])) else []
+        for token_id, received in zip(prompt[sent], tokens[sent], strict=True) if fitting else ():
             if _is_another(wanted := model.spelling([token_id]), received):
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
-    found = []
+    if not fitting:
+        spelled = excerpt(_without_secrets("".join(tokens)))
+        raise ValueError(f"the reply's tokens spell {spelled}, not what was sent; {advice}")
+    scored = []
     for at, value in enumerate(log_probs[1 : fitting[0]], start=1):
-        if value is None or not logprobs.NO_LOG_PROB < value <= logprobs.LARGEST_LOG_PROB:
+        if not logprobs.is_log_prob(value):
             raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
-        found.append(value)
-    return found
+        scored.append(value)
+    return scored
 
 
 def _is_another(sent: str, received: str) -> bool:
-    """Whether a token is surely not the one that was sent; servers write anything but plain words in their own ways."""
+    """Whether a token differs from the one that was sent; only plain words are written alike by all servers."""
     sent, received = (re.sub(r"[\s▁Ġ]", "", token) for token in (sent, received))
     return sent.isalnum() and received.isalnum() and sent != received
 

@@ -26,8 +26,8 @@ def line_of(row: Any) -> str:
 def read_lines(path: Path) -> list[Any]:
     """The rows of such a file.
 
-    A last line that an interruption cut short is dropped, from the file too. Any other that is not as it was written
-    is left out. Both with a warning. ValueError where none is left: the file is another one.
+    Damaged lines are left out, and a last line that was cut short is removed from the file, both with a warning.
+    ValueError where no line is left: the file is another one.
     """
     if not path.exists():
         return []
@@ -39,17 +39,15 @@ def read_lines(path: Path) -> list[Any]:
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             [checksum, row] = json.loads(line)
-            is_whole = checksum == _checksum(row)
-        except (ValueError, TypeError, RecursionError):  # no JSON, no list, nested without end
-            is_whole = False
-        if is_whole:
+            if checksum != _checksum(row):
+                raise ValueError
             rows.append(row)
-        else:
-            damaged.append(number)
+        except (ValueError, TypeError, RecursionError):  # no JSON, no list, nested without end
+            damaged.append(str(number))
     if damaged and not rows:
         raise ValueError(f"{path}: none of its {len(damaged)} lines is a kept reply; give another file, or remove it")
     if damaged:
-        logger.warning("%s, line %s: damaged, so left out", path, ", ".join(map(str, damaged)))
+        logger.warning("%s, line %s: damaged, so left out", path, ", ".join(damaged))
     if len(whole) < len(data):
         logger.warning("%s: its last line was cut short, so left out", path)
         with path.open("r+b") as file:

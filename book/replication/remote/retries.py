@@ -11,13 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_exponential_jitter,
-)
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_exponential_jitter
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +28,7 @@ class EndlessError(ConnectionError):
 
 
 def counter(sender: str) -> Callable[[bytes], bytes]:
-    """A function that gives back each chunk of a reply; EndlessError as soon as they are too many or take too long.
-
-    A compressed reply counts as it is once decompressed: a few kilobytes may hold gigabytes.
-    """
+    """A function that gives back each decompressed chunk of a reply; EndlessError if they are too many or too slow."""
     until, n_bytes = time.monotonic() + REPLY_SECONDS, 0
 
     def count(chunk: bytes) -> bytes:
@@ -95,10 +86,7 @@ def _may_help(error: BaseException) -> bool:
     return isinstance(error, ValueError)
 
 
-def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether a name led nowhere, as without a network: asking again would not help."""
-    while error is not None:
-        if isinstance(error, socket.gaierror):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def _is_unknown_host(error: BaseException) -> bool:
+    """Whether a name led nowhere, as without a network."""
+    cause = error.__cause__ or error.__context__
+    return isinstance(error, socket.gaierror) or (cause is not None and _is_unknown_host(cause))
