@@ -1,7 +1,6 @@
 """What a name stands for: `mialib.catalog.sources`."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -9,9 +8,10 @@ from mialib.catalog import sources
 from mialib.catalog.sources import KINDS, Source, source_of
 from mialib.passes.cache import score_or_load
 from mialib.token_stats import TokenStats
+from replication.pipeline.code import FOLDERS
 
 NAMES = {
-    "lab/en-25k": "Lab",
+    "lab/en-25k": "ProfileLab",
     "recorded/docstrings-5m@1": "Recorded",
     "api:gpt": "Api",
     "logprobs:a/lab/b.jsonl": "Logprobs",
@@ -27,11 +27,10 @@ def test_a_name_is_of_one_kind(name):
 
 
 def test_no_other_file_asks_how_a_name_begins():
-    package = Path(sources.__file__).parents[1]
     prefixes = "|".join(prefix for prefix in KINDS if prefix)
     asks = re.compile(rf'startswith\(\(?"(?:{prefixes})"')
-    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if asks.search(path.read_text())}
-    assert found == {"lab/recipes.py"}, "of recipes, before any source is imported"
+    found = {path.name for folder in FOLDERS.values() for path in folder.rglob("*.py") if asks.search(path.read_text())}
+    assert found == {"recipes.py"}, "of recipes, before any source is imported"
 
 
 class Constant(Source):
@@ -44,4 +43,23 @@ class Constant(Source):
 def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
     monkeypatch.setattr(sources, "KINDS", {"constant:": f"{__name__}:Constant", **KINDS})
     assert score_or_load("constant:1", []).provenance == {"model": "constant:1"}
-    assert type(source_of("lab/en-25k")).__name__ == "Lab"
+    assert type(source_of("lab/en-25k")).__name__ == "ProfileLab"
+
+
+@pytest.fixture
+def without_the_book(monkeypatch):
+    """As where `mialib` alone is installed."""
+    monkeypatch.setattr(sources, "entry_points", lambda group: [])
+    sources._kind.cache_clear()
+    yield
+    sources._kind.cache_clear()
+
+
+def test_without_the_books_package_the_stored_lab_is_there_and_other_kinds_say_what_to_install(without_the_book):
+    lab = source_of("lab/en-25k")
+    assert type(lab).__name__ == "Lab" and (lab.folder("lab/en-25k") / "model.safetensors").is_file()
+    assert lab.training_seed("lab/en-25k") == 0 and len(lab.labels("lab/en")[1]) == 1000
+    assert lab.times_seen("lab/zh-25k", lab.texts("lab/zh", "member")[:2]).tolist() == [4, 4]
+    for name in ("lab/en-25k@1", "lab/nope", "api:gpt", "recorded/docstrings-5m"):
+        with pytest.raises(ValueError, match=r"pip install \./book"):
+            source_of(name).check(name)
