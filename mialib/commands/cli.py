@@ -122,10 +122,12 @@ def _target(
     )
 
 
-def _refuse_to_overwrite(output: Path, *read: str | Path | None) -> None:
-    """ValueError where what is written would take the place of a file that is read; names are of no file."""
+def _check_output(output: Path, *read: str | Path | None) -> None:
+    """ValueError where a file to write has no folder, or would take the place of one that is read."""
     from mialib.catalog.logprobs import LOGPROBS
 
+    if not output.parent.is_dir():
+        raise ValueError(f"--output {output}: there is no folder {output.parent}; make it, or give another name")
     paths = [Path(str(path).removeprefix(LOGPROBS)) for path in read if path]
     if output.exists() and any(path.exists() and output.samefile(path) for path in paths):
         raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
@@ -186,7 +188,7 @@ def detect(
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        _refuse_to_overwrite(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
+        _check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
     else:
         check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
@@ -253,10 +255,9 @@ def audit(
     _check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
-    for name in auditing.FILES:
-        _refuse_to_overwrite(
-            output / name, texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference
-        )
+    read = (texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference)
+    for path in (output, *(output / name for name in auditing.FILES if output.is_dir())):
+        _check_output(path, *read)
     auditing.check_folder(output)
     target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
     report = auditing.audit(
@@ -322,7 +323,7 @@ def view(
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
-    _refuse_to_overwrite(output, texts, corpus, model)
+    _check_output(output, texts, corpus, model)
     lacks = source_of(model).lacks(model)
     reasons = {name: token_view.unavailable_reason(name, lacks, corpus is not None) for name in by or token_view.WAYS}
     ways = [name for name, why in reasons.items() if not why]
@@ -364,7 +365,7 @@ def score(
     from mialib.store import write_json
 
     if receipt:
-        _refuse_to_overwrite(receipt, benchmark, model)
+        _check_output(receipt, benchmark, model)
     check_loadable(model)
     inputs = load_inputs(_target(benchmark, model, start_token))
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}

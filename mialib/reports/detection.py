@@ -226,7 +226,7 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
         detector, _, name = place.partition(".")
         try:
             number = {"true": 1.0, "false": 0.0}.get(value.lower())
-            number = float(value) if number is None else number
+            number = (int(value) if value.isdecimal() else float(value)) if number is None else number
         except ValueError:
             number = None
         if number is None or not name:

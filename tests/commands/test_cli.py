@@ -287,6 +287,13 @@ def test_a_file_in_the_place_of_a_folder_to_write_is_refused_before_anything_is_
         assert refused.exit_code == 2 and "is a file" in refused.output
 
 
+@pytest.mark.parametrize("arguments", [["view"], ["detect"], ["audit", "--non-members", "other.jsonl"]], ids=" ".join)
+def test_what_is_written_to_a_folder_that_is_not_there_is_refused_and_makes_none(arguments, texts_file, tmp_path):
+    given = [*arguments, str(texts_file), "--model", "m", "--output", str(tmp_path / "typo" / "out.html")]
+    refused = CliRunner().invoke(app, given)
+    assert refused.exit_code and not (tmp_path / "typo").exists()
+
+
 def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_folder):
     mine = texts_file.parent / "scores.csv"
     mine.write_text(before := "text\nThe mill\n")
