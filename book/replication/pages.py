@@ -52,7 +52,7 @@ def _show_error(
     A ValueError of Python's or another library's keeps it: it may be a bug.
     """
     *_, (frame, line) = traceback.walk_tb(trace)
-    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("mialib", "__main__")
+    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("mialib", "replication", "__main__")
     is_worded = is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
     is_short = is_worded or not isinstance(error, ValueError)
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset, exception_only=is_short)

@@ -15,7 +15,7 @@ from mialib.calibration import decide
 from mialib.metrics import Interval
 from replication.studies import decisions as d
 
-METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d)
+METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d, fewest_pairs=calibration.fewest_pairs)
 TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}
 PAGE = functions_of("decisions")
 

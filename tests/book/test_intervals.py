@@ -5,10 +5,9 @@ import oracles
 import pytest
 from scipy.stats import spearmanr
 
-from mialib import auc, auc_interval
+from mialib import auc, auc_interval, bootstrap
 from mialib.bootstrap import at_level, document_auc_interval
 from mialib.metrics import Interval
-from replication import intervals
 from replication.intervals import document_means, mean_interval, rank_correlation
 
 
@@ -65,7 +64,7 @@ def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
     scores = np.array([3.0, 1, 2, 2, 2, 1, 5, 0, 4, 2, 2, 3, 6, 2])
     rng = np.random.default_rng(7)
     times = {n: rng.multinomial(n, np.full(n, 1 / n), size=101).astype(float) for n in (3, 4)}
-    monkeypatch.setattr(intervals, "resamples", lambda n, seed: times[n])
+    monkeypatch.setattr(bootstrap, "resamples", lambda n, seed: times[n])
     sides = [[scores[document == i] for i in numbers] for numbers in ([0, 3, 5], [1, 2, 4, 6])]
     resampled = []
     for of_members, of_non_members in zip(times[3], times[4], strict=True):

@@ -223,9 +223,8 @@ def test_how_many_were_forgotten_is_what_the_recipe_or_the_reader_says(
         with pytest.raises(ValueError, match=f"^{n} of 8 members forgotten"):
             page("min_k_unlearning", tmp_path, models=f"{before},{after}", forgotten=n, **given)
 
-    monkeypatch.setattr(
-        "mialib.catalog.lab.lab_model", lambda name: Path(after)
-    )  # in the place of one that was trained
+    # In the place of one that was trained.
+    monkeypatch.setattr("replication.lab.source.ProfileLab.folder", lambda self, name: Path(after))
     monkeypatch.setattr("replication.lab.source.forgotten_texts", lambda name: ["of the recipe"] * 7)
     names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
     assert names["n_forgotten"] == 7

@@ -199,8 +199,9 @@ def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
 
 def test_every_bar_is_for_terminals_alone():
     bars = [
-        (path.relative_to(PACKAGE).as_posix(), [word.value for word in node.keywords if word.arg == "disable"])
-        for path in PACKAGE.rglob("*.py")
+        (path.relative_to(ROOT).as_posix(), [word.value for word in node.keywords if word.arg == "disable"])
+        for package in (PACKAGE, ROOT / "book" / "replication")
+        for path in package.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tqdm"
     ]

@@ -8,6 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from replication.commands import app
 from replication.pipeline import command as build
 from replication.pipeline import needs as planning
 
@@ -72,14 +73,15 @@ def test_a_time_is_said_in_words(seconds, words):
 
 
 def test_a_page_that_there_is_not_is_answered_with_those_like_it():
-    done = CliRunner().invoke(build.app, ["--page", "surp_figure4"])
+    done = CliRunner().invoke(app, ["build", "--page", "surp_figure4"])
     assert isinstance(done.exception, ValueError)
     assert "has no page 'surp_figure4'" in str(done.exception) and "surp_figure_4" in str(done.exception)
 
 
 def test_of_two_builds_in_one_clone_the_second_is_an_error_and_a_killed_one_leaves_no_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "ROOT", tmp_path)
-    holds = f"import pathlib; from mialib.commands import build; build.ROOT = pathlib.Path({str(tmp_path)!r})\n"
+    holds = "import pathlib; from replication.pipeline import command as build\n"
+    holds += f"build.ROOT = pathlib.Path({str(tmp_path)!r})\n"
     holds += "with build.alone():\n    print('held', flush=True)\n    input()"
     with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"

@@ -243,6 +243,6 @@ def test_foreign_text_stands_for_itself_wherever_a_page_shows_it(text):
 
 def test_tables_are_styled_in_one_place():
     """A pandas Styler escapes nothing by itself; a DataFrame does."""
-    sources = [*(ROOT / "mialib" / "book").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    sources = [*(ROOT / "book" / "replication").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
     found = [path.name for path in sources if re.search(r"\.style\.(?!css)", path.read_text(encoding="utf-8"))]
     assert found == ["tables.py"]

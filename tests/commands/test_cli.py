@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 import mialib
 from mialib.calibration import set_p_value
 from mialib.commands import main, sentence_of
-from mialib.commands.cli import app
 from mialib.shared.files import load_texts
 from mialib.store import ROOT
+from replication.commands import app
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def rows_of(*arguments):
 
 def test_help_loads_neither_torch_nor_transformers():
     code = (
-        "import sys; from mialib.commands.cli import app; from typer.testing import CliRunner;"
+        "import sys; from replication.commands import app; from typer.testing import CliRunner;"
         "CliRunner().invoke(app, ['--help']);"
         "heavy = {'torch', 'transformers', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules);"
         "assert not heavy, heavy"
