@@ -12,12 +12,22 @@ import typer
 
 from mialib.commands.cli import app, lab_app
 from mialib.commands.output import check_stdout_is_open, say
-from replication.pipeline import jobs
-from replication.pipeline.command import build, n_cores
 
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
-app.command()(build)
+
+@app.command()
+def build(
+    page: Annotated[str, typer.Option(help="one page alone, and only what it needs; default: the book")] = "",
+    profile: Annotated[str, typer.Option(help="lab, recorded or paper: a file of data/profiles/")] = "lab",
+    only: Annotated[str, typer.Option(help="of the papers' tables only these models, benchmarks or pages")] = "",
+    cores: Annotated[int, typer.Option(min=0, help="jobs at once; 0: as many as there are cores")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be run")] = False,
+) -> None:
+    """Build the book, or one page of it: score and run what is not there or stale, and render it."""
+    from replication.pipeline import command
+
+    command.build(page, profile, only, cores, dry_run)
 
 
 @app.command()
@@ -128,6 +138,8 @@ def column(
     output: Annotated[Path, typer.Argument(dir_okay=False, help="where its numbers go, as JSON")],
 ) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
+    from replication.pipeline import jobs
+
     jobs.column(page, name, str(output))
 
 
@@ -213,6 +225,7 @@ def lab_build(
     from replication.lab.recipes import load_recipes
     from replication.lab.source import lab_recipe
     from replication.pipeline import lab as building
+    from replication.pipeline.command import n_cores
 
     check_stdout_is_open()
     recipes = load_recipes()

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Annotated
 
 import typer
 
@@ -32,14 +31,8 @@ PLANNED = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    output: ([^,\n]
 DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
-def build(
-    page: Annotated[str, typer.Option(help="one page alone, and only what it needs; default: the book")] = "",
-    profile: Annotated[str, typer.Option(help="lab, recorded or paper: a file of data/profiles/")] = "lab",
-    only: Annotated[str, typer.Option(help="of the papers' tables only these models, benchmarks or pages")] = "",
-    cores: Annotated[int, typer.Option(min=0, help="jobs at once; 0: as many as there are cores")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be run")] = False,
-) -> None:
-    """Build the book, or one page of it: score and run what is not there or stale, and render it."""
+def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None:
+    """Build the book, or one page of it; what the arguments mean is said where the command is (`commands`)."""
     loaded = load_profile(clone() / "data" / "profiles" / f"{profile}.yml")
     if page and page not in loaded.notebooks:
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
