@@ -22,10 +22,7 @@ def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_p
     seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
     one, all_three = (judge(claim, "here", PLACE, LABELS, seeds[:n]) for n in (1, 3))
     text = claims.summary([replace(one, left_out=("seed 1: recorded for other texts",)), all_three])
-    counts = (
-        "1 supported, 1 inconclusive, 0 no difference that matters, 0 uninformative (all at chance), 0 not supported"
-    )
-    assert text.startswith(f"**2 tests**: {counts}.") and "each: 1 to 3." in text
+    assert "**2 tests**" in text and "1 supported" in text and "1 inconclusive" in text and "1 to 3" in text
     assert text.endswith("- x, here, seed 1: recorded for other texts")
     assert "eft out" not in claims.summary([all_three])
 
@@ -73,13 +70,6 @@ def test_the_auc_of_a_side_is_the_mean_over_seeds(tmp_path, monkeypatch):
         assert np.isclose(interval.estimate, np.mean(by_seed)) and interval.low < interval.estimate < interval.high
 
 
-def test_how_one_detector_stands_to_another_in_words():
-    assert claims.leads(Interval(0.05, 0.02, 0.08)) == "is ahead of"
-    assert claims.leads(Interval(-0.05, -0.08, -0.02)) == "is behind"
-    assert claims.leads(Interval(0.005, 0.001, 0.009)) == "is level with"
-    assert claims.leads(Interval(0.02, -0.02, 0.06)) == "is not told apart from"
-
-
 def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     against = [
         {"detector": "surp", "options": "grid", "part": "head", "n_words": {"here": 64}},
@@ -104,6 +94,13 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     assert row["difference of AUC (or TPR) [95% interval]"].endswith("against chance (expected within ±0.05)")
 
 
-def test_an_interval_in_a_sentence_has_three_digits_and_no_minus_zero():
-    assert claims.three_digits(Interval(-0.00072, -0.00147, 0.00003)) == "-0.001 [-0.001, 0.000]"
-    assert claims.three_digits(Interval(-0.0002, -0.0004, 0.1234)) == "0.000 [0.000, 0.123]"
+def test_a_sentence_tells_ahead_behind_level_and_unknown_in_three_digits():
+    intervals = [(0.05, 0.02, 0.08), (-0.05, -0.08, -0.02), (0.005, 0.001, 0.009), (0.02, -0.02, 0.06)]
+    said = [claims.leads(Interval(*interval)) for interval in intervals]
+    assert [next(word for word in ("ahead", "behind", "level", "not") if word in one) for one in said] == [
+        "ahead",
+        "behind",
+        "level",
+        "not",
+    ]
+    assert claims.three_digits(Interval(-0.0002, -0.0014, 0.1234)) == "0.000 [-0.001, 0.123]"
