@@ -75,8 +75,6 @@ def test_a_forbidden_import_is_caught(copy, module, line, offence):
     assert code == 1 and offence in " ".join(said.split()), said
 
 
-# --- tests keep to their wing ---
-
 OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}
 
 

@@ -110,24 +110,13 @@ def tags(cell):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_source_notebook_is_clean_and_parameterized(path):
     code = code_cells(path)
-    assert sum("parameters" in tags(cell) for cell in code) == 1
+    assert ["parameters" in tags(cell) for cell in code] == [True] + [False] * (len(code) - 1)
+    done = [n for n in ast.parse(code[1].source).body if not isinstance(n, ast.Import | ast.ImportFrom)]
+    assert ast.unparse(done[0]) == "figures.use_style()", "which checks the parameters before anything is done"
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, "outputs belong in build/, not in git"
-    assert nbformat.read(path, as_version=4).cells[0].source.startswith("# "), "a page begins with its title"
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_page_checks_its_parameters_before_it_does_anything(path):
-    parameters, first, *_ = code_cells(path)
-    assert "parameters" in tags(parameters)
-    done = [node for node in ast.parse(first.source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
-    assert ast.unparse(done[0]) == "figures.use_style()"
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_nothing_of_a_page_is_out_of_the_readers_reach(path):
-    for cell in nbformat.read(path, as_version=4).cells:
         assert not {tag for tag in tags(cell) if tag.startswith("remove-")}, "what is not the point folds: hide-input"
+    assert nbformat.read(path, as_version=4).cells[0].source.startswith("# "), "a page begins with its title"
 
 
 def names_bound(cells):
@@ -266,14 +255,6 @@ def leads_somewhere(dotted):
     source = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
     defined = re.search(rf"^(?:(?:def|class) )?{parts[0]}\b", source, re.M)
     return bool(defined) or (file == ROOT / "mialib" and parts[0] in dir(mialib))
-
-
-def test_the_picture_of_the_house_has_every_room():
-    drawn = set(
-        re.findall(r'<text class="(?:name|file)"[^>]*>(\w+)<', (ROOT / "book" / "figures" / "house.svg").read_text())
-    )
-    folders = {path.parent.name for path in (ROOT / "mialib").glob("*/__init__.py")}
-    assert drawn == {"mialib"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}
 
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())

@@ -35,9 +35,6 @@ def one_at_a_time(folder, texts):
     return np.array(rows).transpose(1, 0, 2)
 
 
-# --- activations ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("padding_side", ["left", "right"])
 @pytest.mark.parametrize("family", [*FAMILIES, *AFTER_THE_HEAD])
 def test_activations_are_those_of_one_text_at_a_time(tiny_model, tmp_path, family, padding_side):
@@ -134,9 +131,6 @@ def test_real_abstracts_with_the_prompt_fit_and_are_finite(tiny_model, published
     folder = tiny_model("gpt_neox", max_position_embeddings=4096)
     ours = activations(load_model(folder), texts)
     np.testing.assert_allclose(ours, one_at_a_time(folder, texts), rtol=1e-3, atol=1e-4)
-
-
-# --- the proxy --------------------------------------------------------------------------------------------------------
 
 
 def files_of(folder):

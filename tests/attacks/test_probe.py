@@ -162,9 +162,6 @@ def test_texts_or_labels_that_do_not_fit_are_refused(tiny_model):
         probe_scores(tiny_model("gpt_neox", **LONG), texts, [1, 0] * 5, [*numbered("stone", 3), *texts])
 
 
-# --- the whole method -------------------------------------------------------------------------------------------------
-
-
 def numbered(what, n):
     return [f"The {what} number {i} stands {7 * i} miles behind the old mill" for i in range(n)]
 

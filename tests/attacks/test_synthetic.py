@@ -83,9 +83,6 @@ def write(chat, path, n=25, **options):
     return write_synthetic(SOURCES, n, path, base_url=chat.url, model="tiny-chat", **options)
 
 
-# --- the prompt and its replies ---------------------------------------------------------------------------------------
-
-
 def test_prompt_is_table_5():
     assert build_prompt(["one", "two {n}", "three", "four", "five"]) == (
         "I am creating a dataset and need to generate data that is similar but not identical to the following "
@@ -126,9 +123,6 @@ def test_only_new_texts_are_kept():
     in_chinese = NewTexts([chinese], "zh")
     assert not in_chinese.take([chinese.replace("。", "，向北。")])
     assert in_chinese.left_out == {"nearly copied": 1}
-
-
-# --- the server -------------------------------------------------------------------------------------------------------
 
 
 def test_texts_come_ten_a_reply_with_five_examples_that_the_seed_draws(chat, tmp_path):
@@ -216,9 +210,6 @@ def test_a_file_made_otherwise_or_from_too_few_sources_is_refused(chat, tmp_path
         write(chat, path, n=10)
     with pytest.raises(ValueError, match=r"4 sources.*5 "):
         write_synthetic(SOURCES[:4], 1, tmp_path / "other.jsonl", base_url="http://127.0.0.1:1", model="m")
-
-
-# --- samples of a causal model ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Blind baselines beside the detectors: marked where they do better, in words too, recorded where texts are lacking."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -92,9 +93,7 @@ def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     assert "In 1 of 2 columns a blind baseline" in said and f"{blind_tables.name_of(best)} {best.interval}" in said
     assert "fair" not in said
     only_fair = [r for r in baselines if r.column == "fair"]
-    assert blind_tables.summarize(found, only_fair).startswith(
-        "**In none of the 1 columns does a blind baseline both beat every detector"
-    )
+    assert "none of the 1 columns" in blind_tables.summarize(found, only_fair)
 
 
 def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chance():
@@ -110,19 +109,15 @@ def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chan
 def test_a_baseline_that_tells_members_is_named_though_a_detector_is_higher():
     found = [detected(1.0, "fair"), detected(1.0, "leaking")]
     said = blind_tables.summarize(found, blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING}))
-    assert said.startswith("**In none of the 2 columns") and "`fair`" not in said
-    assert "**In 1 of 2 columns a blind baseline is surely above chance, though not above every detector.**" in said
-    assert "- `leaking`: " in said and "the best detector Zlib 1.000" in said
+    assert "none of the 2 columns" in said and "1 of 2 columns" in said and "`fair`" not in said
+    assert "- `leaking`: " in said and "Zlib 1.000" in said
 
 
 def test_too_few_texts_are_said_and_no_error(caplog):
     baselines = blind_tables.baseline_results([detected(0.7)], {"b": benchmark(WORDS, WORDS, n=9)})
     assert {str(r) for r in baselines} == {"too few texts"}
-    assert "b: no blind baselines, since the smaller class has 9 texts" in caplog.text
-    assert (
-        blind_tables.summarize([detected(0.7)], baselines)
-        == "No blind baseline could be fitted: there are too few texts."
-    )
+    assert "9 texts" in caplog.text
+    assert "too few texts" in blind_tables.summarize([detected(0.7)], baselines)
 
 
 @pytest.fixture
@@ -144,21 +139,18 @@ def dated_file(path, years_of_members, years_of_others, n=40):
     return str(path)
 
 
-def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path):
+def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path, monkeypatch):
     older = dated_file(tmp_path / "older.jsonl", (1980, 2010), (2015, 2024))
     mixed = dated_file(tmp_path / "mixed.jsonl", (1980, 2024), (1980, 2024))
     few = dated_file(tmp_path / "few.jsonl", (1980, 2010), (2015, 2024), n=4)
     leaks, does_not, unknown = pages.leak_note(f"{older}, {mixed}, {older}, {few}").data.split("\n")
     year = blind_tables.measure_blind(load_benchmark(older), older, ["auc"], kinds=["year"])[0].interval
-    assert leaks == (
-        f"- **`{older}` leaks**: latest year, which sees the texts and no model, tells its members with an AUC of "
-        f"{year}. So an AUC on it says little of membership."
-    )
-    assert year.low > 0.5
-    assert does_not.startswith(
-        f"- `{mixed}`: none of {len(BLIND)} baselines that see the texts and no model tells its members"
-    )
-    assert unknown == f"- `{few}`: there are too few texts for blind baselines, so whether it leaks is not known."
+    assert older in leaks and "leaks" in leaks and "latest year" in leaks and str(year) in leaks and year.low > 0.5
+    assert mixed in does_not and f"none of {len(BLIND)}" in does_not
+    assert few in unknown and "too few texts" in unknown
+    with monkeypatch.context() as patch:
+        patch.setattr("mialib.blind.blind_scores", None)
+        assert pages.leak_note([older]).data == leaks, "computed once"
 
 
 def test_a_page_says_how_many_texts_of_a_benchmark_are_copies(tmp_path):
@@ -167,12 +159,6 @@ def test_a_page_says_how_many_texts_of_a_benchmark_are_copies(tmp_path):
     with pytest.warns(UserWarning, match="copies of others among its 16 texts: 8"):
         said = blind_tables.leak_note([once, str(tmp_path / "twice.jsonl")]).split("\n")
     assert "opies" not in said[0] and said[1].endswith("texts: 8, so all intervals are too narrow.")
-
-
-def test_a_note_on_a_benchmark_is_computed_once(leaking_file, monkeypatch):
-    said = pages.leak_note(str(leaking_file)).data
-    monkeypatch.setattr("mialib.blind.blind_scores", None)
-    assert pages.leak_note([str(leaking_file)]).data == said and "leaks" in said
 
 
 def test_a_benchmark_with_domains_is_measured_whole_and_by_domain(leaking_file):
@@ -216,14 +202,6 @@ def test_the_command_prints_a_row_a_baseline(leaking_file):
     assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
 
 
-def test_the_command_says_that_below_chance_is_no_leak():
-    def blind(metric, high):
-        return Result.of(row="Blind: tf-idf", column="b", metric=metric, interval=Interval(0.3, 0.2, high))
-
-    assert blind_tables.explain_below([blind("auc", 0.4)]).startswith("An interval below 0.5 is no leak")
-    assert blind_tables.explain_below([blind("auc", 0.6), blind("tpr_at_5_fpr", 0.4)]) == ""
-
-
 def test_the_best_printed_number_is_the_largest_of_all_papers():
     published = load_published("surp", "table-1")
     cells = published[published["column"].str.startswith("WikiMIA-32 /")]
@@ -240,10 +218,10 @@ def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not(
         return Result.of(row="Blind: tf-idf", column=column, metric="auc", interval=interval)
 
     said = say([blind("wikimia-32", 0.99, 0.01), blind("arxiv_mia", 0.62, 0.04), blind("mine", 0.9, 0.01)])
-    assert "**wikimia-32**: tf-idf, 0.990 [0.980, 1.000], beats the papers' best, 0.868" in said
-    assert "**arxiv_mia**" in said and "is not told from the papers' best, 0.603" in said and "mine" not in said
+    assert re.search(r"wikimia-32.* 0\.990 \[0\.980, 1\.000\], beats .*0\.868", said)
+    assert re.search(r"arxiv_mia.* not .*0\.603", said) and "mine" not in said
     # One of six: an interval that ends just above 0.603 is not enough.
-    assert "is not told from" in say([blind("arxiv_mia", 0.62, 0.015)])
+    assert "beats" not in say([blind("arxiv_mia", 0.62, 0.015)])
     assert "beats" in say([blind("arxiv_mia", 0.62, 0.01)])
 
 

@@ -8,9 +8,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.book import build
 from mialib.book.build import needs_of
-from mialib.book.code import import_closure, imported_modules
+from mialib.book.code import imported_modules
 from mialib.book.notebooks import NOTEBOOKS, read_notebook, with_values
-from mialib.book.profile import Page, Profile, load_profile
+from mialib.book.profile import Profile, load_profile
 from mialib.lab import dealing
 from mialib.store import ROOT
 
@@ -47,7 +47,7 @@ def take(tmp_path):
 
 
 def test_the_profiles_parameters_stand_over_the_notebooks_defaults(take):
-    assert take('models = "lab/small"').models == ("lab/small",)
+    assert take('models = "lab/small"', 'load("lab/large")').models == ("lab/small",), "names in parameters alone count"
     assert take('models = "lab/small"', models=["lab/large"]).models == ("lab/large",)
     assert take('models = "lab/small, lab/large"').models == ("lab/large", "lab/small")
 
@@ -64,10 +64,6 @@ def test_the_profiles_parameters_stand_over_the_notebooks_defaults(take):
 )
 def test_a_model_is_found_in_whichever_parameter_names_it(take, defaults, models):
     assert set(take(defaults).models) == models
-
-
-def test_names_in_parameters_alone_count(take):
-    assert take("x = 1", 'load("lab/large")').models == ()
 
 
 @pytest.mark.parametrize("name", ["lab", "recorded", "paper"])
@@ -110,25 +106,12 @@ def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(
     assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
 
 
-# --- of the book itself ---
-
-
 def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
     of_page = {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()}
     assert of_page["surp_figure_4"].scored == (("lab/en-900k", "lab/en"), ("lab/zh-400k", "lab/zh"))
     assert of_page["detectors_from_scratch"].models == ("lab/en-400k",)
     assert of_page["registry"].models == ()
     assert {"lab/en-400k", "lab/en-masked"} <= set(of_page["probe_tables_2_3"].models)
-
-
-def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
-    for module in ("lab.training", "lab.corpora", "scoring", "passes.cache", "passes.inputs", "book.judging"):
-        assert "book.figures" not in import_closure(module), module
-    shown = {name for name, page in LAB.notebooks.items() if "book.figures" in needs_of(page, LAB).modules}
-    assert "dc_pdd_figure_3a" in shown
-
-
-# --- jobs ---
 
 
 def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
@@ -172,11 +155,7 @@ def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_changes():
 @pytest.mark.parametrize(
     ("rule", "output", "name"),
     [
-        (
-            "score",
-            build.score_receipt("lab", "lab/en-25k", "lab/en~lab/elsewhere"),
-            "score lab/en-25k on lab/en~lab/elsewhere",
-        ),
+        ("score", build.score_receipt("lab", "lab/a", "lab/en~lab/b"), "score lab/a on lab/en~lab/b"),
         ("column", "build/p/columns/t/a.json", "column t, a"),
         ("notebook", build.page_file("claims"), "notebook claims"),
         ("page", build.single_page("lab", "claims"), "page claims"),
@@ -185,9 +164,6 @@ def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_changes():
 )
 def test_a_job_is_called_by_what_it_makes(rule, output, name):
     assert build.job_name(rule, output) == name
-
-
-# --- how long ---
 
 
 def test_a_job_takes_what_it_took_before_or_what_others_of_its_rule_do():
@@ -215,9 +191,6 @@ def test_typical_durations_are_of_jobs_that_there_are():
     assert len(known & names) > 0.9 * len(names)
 
 
-# --- the parameters that a page shows ---
-
-
 def test_values_take_the_place_of_defaults_and_comments_stay():
     code = 'a = 1  # "one"\nb = [\n    "ä",\n    2,\n]  # two\nc = "x"'
     assert with_values(code, {"b": ["y"], "c": 3}) == "a = 1  # \"one\"\nb = ['y']  # two\nc = 3"
@@ -232,7 +205,3 @@ def test_a_notebook_is_read_without_being_run(tmp_path):
     source = read_notebook(tmp_path / "page.ipynb")
     assert source.defaults == {"models": ["m"], "n": -1} and source.strings == {"never"}
     assert source.modules == ()
-
-
-def test_a_page_knows_its_file():
-    assert Page(notebook="a", name="b", title="B").file == "pages/b"

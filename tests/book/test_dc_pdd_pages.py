@@ -49,43 +49,11 @@ def stats():
     return TokenStats.from_rows(random_rows(3, rng.integers(1, 40, 50)), provenance={})
 
 
-# --- the detector, as each page writes it ---
-
-
-@pytest.mark.parametrize("a", A_VALUES)
-def test_every_page_that_writes_the_detector_writes_the_same_one(stats, frequency, a):
-    expected = detect("dc_pdd", stats, frequency=frequency, a=a)
-    log_p_ref = frequency.log_probability
-    tables_2_3, table_4 = method_of("dc_pdd_tables_2_3"), method_of("dc_pdd_table_4", stats=stats)
-    by_page = {
-        "tables_2_3": [tables_2_3["dc_pdd"](r, tables_2_3["smoothed_log_p"](frequency.counts), a) for r in stats],
-        "figure_2": [method_of("dc_pdd_figure_2")["ablation"](r, log_p_ref, a)[2] for r in stats],
-        "figure_3a": [method_of("dc_pdd_figure_3a")["dc_pdd"](r, log_p_ref, a) for r in stats],
-        "figure_3b": [method_of("dc_pdd_figure_3b")["dc_pdd"](r, len(r.token_ids), log_p_ref, a) for r in stats],
-        "table_4": table_4["scores_of"](frequency.counts, a),
-        "table_5": np.array([method_of("dc_pdd_table_5")["dc_pdd"](r, log_p_ref, A_VALUES) for r in stats])[
-            :, A_VALUES.index(a)
-        ],
-    }
-    for page, scores in by_page.items():
-        np.testing.assert_allclose(scores, expected, rtol=1e-12, err_msg=page)
-        assert [s == a for s in scores] == [s == a for s in expected], f"{page}: texts all at the bound tie exactly"
-
-
 def test_the_pages_min_k_is_the_detectors(stats):
     expected = detect("min_k", stats, k=20)
     np.testing.assert_allclose([method_of("dc_pdd_figure_3a")["min_k_prob"](row) for row in stats], expected)
     of_prefix = method_of("dc_pdd_figure_3b")["min_k_prob"]
     np.testing.assert_allclose([of_prefix(row, len(row.log_prob)) for row in stats], expected)
-
-
-def test_scores_of_a_prefix_are_those_of_its_statistics(stats, frequency):
-    names, n_tokens = method_of("dc_pdd_figure_3b"), np.maximum(1, stats.n_tokens // 2)
-    prefix = stats.prefix(n_tokens)
-    min_k = [names["min_k_prob"](row, n) for row, n in zip(stats, n_tokens, strict=True)]
-    np.testing.assert_allclose(min_k, detect("min_k", prefix))
-    dc_pdd = [names["dc_pdd"](row, n, frequency.log_probability) for row, n in zip(stats, n_tokens, strict=True)]
-    np.testing.assert_allclose(dc_pdd, detect("dc_pdd", prefix, frequency=frequency))
 
 
 def test_without_a_corpus_dc_pdd_is_the_bounded_probability(inputs):
@@ -104,9 +72,6 @@ def test_ablation_ends_at_dc_pdd_and_begins_without_a_bound(inputs):
     assert (lup <= 0.001).all()
 
 
-# --- the search for a pair of texts ---
-
-
 def search(stats, labels, frequency, *, opposite=False):
     given = {"stats": stats, "labels": labels, "frequency": frequency, "rankdata": rankdata, "k": 20, "a": 0.01}
     return method_of("dc_pdd_figure_1", opposite=opposite, **given)
@@ -117,10 +82,8 @@ def labels():
     return np.random.default_rng(5).permutation(np.repeat([0, 1], [30, 20]))
 
 
-def test_the_pages_scores_are_the_detectors_and_commonness_is_the_mean_log_frequency(stats, labels, frequency):
+def test_commonness_is_the_mean_log_frequency(stats, labels, frequency):
     names = search(stats, labels, frequency)
-    np.testing.assert_allclose(names["min_k_scores"], detect("min_k", stats))
-    np.testing.assert_allclose(names["dc_pdd_scores"], detect("dc_pdd", stats, frequency=frequency))
     by_hand = [np.log((frequency.counts[row.token_ids] + 1) / (frequency.counts.sum() + 320)).mean() for row in stats]
     np.testing.assert_allclose(names["commonness"], by_hand)
 
@@ -164,14 +127,11 @@ def test_ranks_begin_at_one_with_the_highest_score():
     assert token_view.ranks([0.2, 0.9, 0.5, 0.5]).tolist() == [4, 1, 2, 2]
 
 
-# --- lengths and sizes ---
-
-
 def test_lengths_that_most_texts_lack_are_left_out_with_the_number_of_short_texts():
     texts = [" ".join(["word"] * n + [str(i)]) for i, n in enumerate([9, 9, 9, 4])]
     benchmark = Benchmark("four texts", tuple(texts), np.array([0, 1, 0, 1]), "r")
     assert split_lengths(benchmark, [16, 8, 4, 10]) == ([4, 8, 10], {16: 4})
-    with pytest.raises(ValueError, match=r"four texts: half of the texts have at most 10 words, .* cut to 11, 512"):
+    with pytest.raises(ValueError, match=r"four texts: .*10 .* 11, 512"):
         split_lengths(benchmark, [512, 11])
 
 
@@ -190,14 +150,6 @@ def test_describe_counts_words_members_and_tokens(inputs, tokenizer):
 def test_short_counts(number, text):
     assert figures.short_count(number) == text
 
-
-# --- stars ---
-
-
-# --- equivalence ---
-
-
-# --- the pages, in this process: every cell of each, with a tiny model and parameters as papermill's -p gives them ---
 
 PAGES = {
     "dc_pdd_figure_1": {"words": 6},

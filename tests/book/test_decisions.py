@@ -20,7 +20,7 @@ TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}
 PAGE = functions_of("decisions")
 
 
-@pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
+@pytest.mark.parametrize("n", [19, 250])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_pages_thresholds_and_p_values_are_those_of_the_library(n, ties):
     rng = np.random.default_rng(n)
@@ -81,9 +81,6 @@ def test_power_grows_with_the_set_and_its_interval_covers_the_power_in_the_popul
     assert n_covered >= 71, "of 80 intervals of 95%"
 
 
-# --- the page's tables ---
-
-
 def test_groups_are_a_half_of_the_non_members_the_other_half_and_the_members():
     labels, scores = np.repeat([1, 0], [5, 10]), np.arange(15.0)
     groups = PAGE["in_groups"](PAGE["by_label"]({"ppl": scores, "ref": None}), labels)
@@ -113,7 +110,7 @@ def test_the_tables_say_what_the_functions_give():
     assert sizes.loc["0.01, 50"].tolist() == ["needs 99", "–", "needs 368", "0.02"]
     assert sizes.loc["0.01, 500"].tolist() == ["4", "0.002–0.020", "0", "0.002"]
     p = PAGE["p_value_table"]([0.1], {"members (60)": (members, known)}, "lab/en")
-    assert p.columns.name.endswith("the known non-members, those of lab/en")
+    assert p.columns.name.endswith("lab/en")
     assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
     assert p.iloc[0, 0].startswith(f"{(calibration.p_values(members, known) <= 0.1).mean():.3f} (")
     halves = PAGE["repeated_halves"](np.arange(100.0), [0.1], n_repeats=200)
@@ -144,7 +141,7 @@ def test_right_calls_are_told_from_the_true_fprs_mean_and_not_from_the_scores_th
 def test_stated_fprs_and_right_calls_are_on_average_the_realised_ones(n, fpr):
     """Members 1.5 above normal non-members, one text in ten a member, over many samples of known non-members."""
     rng = np.random.default_rng(n)
-    decisions = [decide(rng.normal(size=n), fpr) for _ in range(4000)]
+    decisions = [decide(rng.normal(size=n), fpr) for _ in range(2000)]
     false, true = (np.mean([norm.sf(x.threshold - shift) for x in decisions]) for shift in (0, 1.5))
     stated = np.mean([x.mean_fpr for x in decisions])
     assert stated == pytest.approx(false, rel=0.06)
@@ -166,23 +163,11 @@ def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
     assert [r.metric for r in found[:3]] == ["called: known", "called: held out", "called: members"]
     assert all(r.ours is not None for r in found if r.column != "0.01 wanted, noted")
     assert PAGE["decision_table"](known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
-    assert PAGE["repeated_halves"](np.concatenate([known, held_out]), fprs, 20).iloc[0].tolist() == [
-        "needs 99",
-        "–",
-        "–",
-    ]
+    halves = PAGE["repeated_halves"](np.concatenate([known, held_out]), fprs, 20)
+    assert halves.iloc[0].tolist() == ["needs 99", "–", "–"]
     assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
     table = PAGE["p_value_table"](fprs, {"members": (members, known)}, "lab/en")
     assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"
-
-
-def test_the_figure_draws_each_groups_distribution():
-    p = np.array([0.1, 0.2, 0.2, 1.0])
-    figure = PAGE["p_value_curves"]({"members": p}, d.p_value_band(9, 4), "band")
-    for axes in figure.axes[:2]:
-        [line] = [line for line in axes.lines if line.get_label() == "members"]
-        xs, ys = line.get_data()
-        assert ys[np.searchsorted(xs, 0.2, side="right") - 1] == 0.75
 
 
 def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band():

@@ -111,11 +111,8 @@ def test_other_members_are_an_error_that_counts_them(steps):
     pages.check_same_members([own, alike])
     texts = ("new", *alike.texts[1:])
     other = inputs_of(alike.target, replace(alike.benchmark, texts=texts))
-    with pytest.raises(ValueError, match="own and alike have different members \\(1 of the first's 60"):
+    with pytest.raises(ValueError, match=r"own and alike .*1 .*60"):
         pages.check_same_members([own, other])
-
-
-# --- the whole page ---
 
 
 @pytest.fixture(scope="module")
@@ -126,12 +123,6 @@ def whole(tiny_model, tmp_path_factory):
     return page_of("distribution_shift", **names, **of_page["distribution_shift"]), load_results(wanted["out"])
 
 
-def test_the_figure_has_a_panel_of_members_and_one_of_the_control(whole):
-    page, _ = whole
-    panels = {title: list(lines["PPL"]) for title, lines in page["panels"].items()}
-    assert panels == {"members − non-members": [0, 1], "control: no member on either side": [1]}
-
-
 def test_every_detector_and_the_blind_baseline_are_measured_at_each_step_and_in_its_control(whole):
     page, results = whole
     rows = [DETECTORS[name].label for name in page["detectors"]] + ["Blind: tf-idf"]
@@ -140,5 +131,5 @@ def test_every_detector_and_the_blind_baseline_are_measured_at_each_step_and_in_
 
 
 def test_two_steps_of_one_name_are_an_error_that_names_it(tmp_path):
-    with pytest.raises(ValueError, match="two steps have one name in alike, alike"):
+    with pytest.raises(ValueError, match="alike, alike"):
         page_of("distribution_shift", names="alike, alike", benchmarks="a.jsonl, b.jsonl")

@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 
 from mialib import auc, auc_interval
 from mialib.book import intervals
-from mialib.book.intervals import at_level, document_auc_interval, document_means, mean_interval, rank_correlation
+from mialib.book.intervals import at_level, document_auc_interval, mean_interval, rank_correlation
 from mialib.metrics import Interval
 
 
@@ -30,14 +30,8 @@ def test_halves_of_different_lengths_are_scaled_apart_and_no_end_is_clipped():
     found = at_level(Interval(0.9, 0.7, 1.0), 0.99)
     scale = 2.5758293 / 1.9599640
     assert (found.low, found.high) == (pytest.approx(0.9 - 0.2 * scale), pytest.approx(0.9 + 0.1 * scale))
-    with pytest.raises(ValueError, match="a level lies between 0 and 1, both excluded, got 95"):
+    with pytest.raises(ValueError, match="95"):
         at_level(Interval(0.9, 0.7, 1.0), 95)
-
-
-def test_a_documents_rate_is_the_share_of_its_snippets():
-    document = np.array([0, 0, 0, 0, 1, 1])
-    above = np.array([1, 0, 0, 0, 1, 1], bool)
-    assert document_means(above, document).tolist() == [0.25, 1.0]
 
 
 def test_snippet_auc_counts_snippets_but_draws_documents():
@@ -99,7 +93,7 @@ def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():
     labels, scores = np.repeat([1, 0], 9), np.repeat([2.0, 1.0], 9)
     interval = document_auc_interval(labels, scores, document)
     assert (interval.low, interval.high) == (pytest.approx(0.025 ** (1 / 3)), 1)
-    with pytest.raises(ValueError, match="1 documents of members and 3 of non-members"):
+    with pytest.raises(ValueError, match=r"1 .*members.* 3 "):
         document_auc_interval(labels[6:], scores[6:], document[6:])
     assert mean_interval([0.0] * 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
     assert mean_interval([3.0] * 50).high == 3

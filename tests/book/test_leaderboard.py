@@ -36,11 +36,7 @@ def test_a_submission_is_judged_on_the_first_half_as_the_metrics_judge(stats, bo
     scores, baseline = (mialib.detect(name, stats)[first] for name in ("ppl", "min_k++"))
     assert found.auc == auc_interval(LABELS[first], scores)
     assert found.ahead == compare_auc(LABELS[first], scores, baseline)
-    assert str(found).startswith("ppl (submission 1)\n    AUC on the first half: 0.")
-
-
-def test_min_k_plus_plus_is_level_with_itself(board):
-    assert board.submit(DETECTORS["min_k++"].score_text).ahead.difference.estimate == 0
+    assert board.submit(DETECTORS["min_k++"].score_text).ahead.difference.estimate == 0, "level with itself"
 
 
 def test_submissions_are_counted_and_each_has_its_row(board):
@@ -53,7 +49,7 @@ def test_submissions_are_counted_and_each_has_its_row(board):
 
 def test_the_second_half_is_shown_once_and_closes_the_board(stats, board):
     board.submit(ppl)
-    with pytest.raises(ValueError, match="kept back until"):
+    with pytest.raises(ValueError, match="kept back"):
         board.table("second half")
     shown = board.reveal()
     _, second = stratified_split(LABELS, 0.5)
@@ -61,7 +57,7 @@ def test_the_second_half_is_shown_once_and_closes_the_board(stats, board):
         auc_interval(LABELS[second], mialib.detect("ppl", stats)[second])
     )
     assert shown.filter(like=AHEAD).shape == (1, 1)
-    with pytest.raises(ValueError, match="board is closed"):
+    with pytest.raises(ValueError, match="closed"):
         board.submit(ppl)
 
 
@@ -82,10 +78,10 @@ def test_a_detector_that_sorts_in_place_changes_nothing(stats, board):
 
 @pytest.mark.parametrize("wrong", [lambda row: np.nan, lambda row: None, lambda row: row.log_prob])
 def test_what_is_no_detector_is_refused_and_not_counted(board, wrong):
-    with pytest.raises(ValueError, match=r"one finite number; .* for a text of \d+ tokens"):
+    with pytest.raises(ValueError, match=r"finite .*\d+ tokens"):
         board.submit(wrong)
     assert board.n_submissions == 0
-    with pytest.raises(ValueError, match="nothing was submitted"):
+    with pytest.raises(ValueError, match="nothing"):
         board.reveal()
 
 

@@ -21,7 +21,7 @@ from mialib.book import tables
 from mialib.book.notebooks import fold_labels, read_notebook, run_notebook
 from mialib.book.profile import Profile, load_profile
 from mialib.book.results import load_results
-from mialib.store import PACKAGE, ROOT
+from mialib.store import ROOT
 
 matplotlib.use("Agg")
 
@@ -157,13 +157,13 @@ def test_the_check_for_hostile_elements_finds_them():
         assert not hostile_elements(value), value.data
 
 
-# --- the runner ---
+def write_cells(folder, cells):
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
 
 
 def write_notebook(folder, *sources, parameters="x = 1"):
-    cells = [new_code_cell(parameters, metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
+    write_cells(folder, [new_code_cell(parameters, metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)])
 
 
 def profile_with(**parameters):
@@ -197,26 +197,12 @@ def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
     assert output.data["text/plain"] == str(len(inputs.texts)), "nothing but the cell's value"
 
 
-def test_every_bar_is_for_terminals_alone():
-    bars = [
-        (path.relative_to(PACKAGE).as_posix(), [word.value for word in node.keywords if word.arg == "disable"])
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tqdm"
-    ]
-    assert len(bars) == 5
-    for path, given in bars:
-        [disable] = given
-        constants = {node.value for node in ast.walk(disable) if isinstance(node, ast.Constant)}
-        assert None in constants and False not in constants, f"{path}: None shows a bar in a terminal alone"
-
-
-def test_a_parameter_that_the_notebook_lacks_is_an_error(tmp_path):
+def test_a_parameter_or_a_notebook_that_there_is_not_is_named(tmp_path):
     write_notebook(tmp_path, "print(x)")
-    with pytest.raises(ValueError, match=r"no parameter 'xx'.*it has: x"):
-        run_notebook(
-            "page", profile_with(xx=7), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path
-        )
+    options = {"output": tmp_path / "o.ipynb", "failed": tmp_path / "f.ipynb", "folder": tmp_path}
+    for name, given, named in (("page", {"xx": 7}, "'xx'.* x"), ("other", {}, "'other'.* page")):
+        with pytest.raises(ValueError, match=named):
+            run_notebook(name, profile_with(**given), **options)
     assert not (tmp_path / "o.ipynb").exists()
 
 
@@ -228,11 +214,6 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
         )
     assert not (tmp_path / "o.ipynb").exists()
     assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
-
-
-def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
-        run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
 
 
 def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp_path):
@@ -248,8 +229,7 @@ def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp
         new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-cell"]}),
         new_code_cell("x", metadata=folded | {"mystnb": {"code_prompt_show": "Own", "code_prompt_hide": "Fold"}}),
     ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    write_cells(tmp_path, cells)
     out = tmp_path / "out.ipynb"
     run_notebook("page", profile_with(x=2), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
     parameters, data, shown, grid, figure, solution, own = nbformat.read(out, as_version=4).cells
@@ -285,8 +265,7 @@ def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_pa
         new_code_cell("x = 1", metadata={"tags": ["parameters"]}),
         new_code_cell("print(x)", metadata={"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}),
     ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    write_cells(tmp_path, cells)
     pages = [
         {"notebook": "page", "name": f"page_{x}", "title": f"Page {x}", "parameters": {"x": x}} for x in ("one", "two")
     ]

@@ -34,9 +34,6 @@ def downloads(profile, *only):
     return {found.name: found for found in plan_downloads(profile, only)}
 
 
-# --- arithmetic -------------------------------------------------------------------------------------------------------
-
-
 def test_hours_and_memory_of_likelihoods():
     """250 texts of 128 words are 48,000 tokens; three times by 6.658 billion parameters, once by 0.331."""
     column = Column(model="facebook/opt-6.7b", benchmark="wikimia-128", reference="facebook/opt-350m", corpus="c4:1G")
@@ -82,9 +79,6 @@ def test_the_weights_are_the_files_that_are_fetched():
     both = [File("a.safetensors", 3e9), File("b.safetensors", 1e9), File("pytorch_model.bin", 5e9), File("x.json", 1e9)]
     assert weights_gb(both) == 4 and weights_gb(both[2:]) == 5 and weights_gb(both[3:]) == 1
     assert weights_gb([File("onnx/a.safetensors", 9e9), File("pytorch_model.bin", None)]) == 0
-
-
-# --- what has to be here ----------------------------------------------------------------------------------------------
 
 
 def test_obstacles_are_said_before_anything_runs(without_hub, monkeypatch):
@@ -180,9 +174,6 @@ def test_a_cached_config_alone_is_no_model_here(tmp_path, monkeypatch):
         assert downloads(profile)[MIMIR].is_here
 
 
-# --- a part of it, and what is printed --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("only", "n"),
     [
@@ -198,9 +189,7 @@ def test_a_part_by_model_benchmark_or_page(only, n):
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known():
-    with pytest.raises(
-        ValueError, match=r"profile paper has no model, benchmark or page 'opt-6.7b'; it has facebook/opt-6.7b"
-    ):
+    with pytest.raises(ValueError, match=r"'opt-6\.7b'.* facebook/opt-6\.7b"):
         plan_columns(PAPER, ["facebook/opt-6.7b", "opt-6.7b"])
 
 
@@ -208,9 +197,10 @@ def test_the_plan_adds_up(without_hub):
     only = ["paper_dc_pdd_table_4"]
     columns, found = plan_columns(PAPER, only), plan_downloads(PAPER, only)
     text = describe(columns, found)
-    assert "model  EleutherAI/pythia-6.9b" in text and "13.8 GB  apache-2.0  the hub is not asked" in text
-    assert "data   swj0419/WikiMIA" in text and "4.1 GB  odc-by" in text
-    assert "In all 1 jobs, 0.0 GPU hours, 18 GB to download and to keep; 3 of 3 models and data sets" in text
+    for name, gb, licence in (("EleutherAI/pythia-6.9b", "13.8 GB", "apache-2.0"), (C4, "4.1 GB", "odc-by")):
+        [line] = [line for line in text.splitlines() if f" {name} " in line]
+        assert gb in line and licence in line
+    assert all(said in text for said in ("1 jobs", "18 GB", "3 of 3"))
 
 
 def test_a_tables_download_is_that_of_what_its_columns_take(without_hub):

@@ -102,10 +102,8 @@ SPOT_CHECKS = [
 
 def test_every_item_has_all_its_cells():
     assert load_published().groupby(["paper", "item"]).size().to_dict() == CELLS
-
-
-def test_no_cell_is_there_twice():
     assert not load_published().duplicated(KEY).any()
+    assert surp_best_cell() == (40.0, 2.5), "of Figure 4, as the paper states it"
 
 
 def test_the_papers_dashes_are_kept_and_nothing_else_is_empty():
@@ -178,10 +176,7 @@ def test_a_row_is_found_by_its_name_as_a_column_is():
     along = published_along("dc-pdd", "table-5", "PatentMIA / Qwen1.5-14B", "auc")
     assert along == {"0.001": 0.640, "0.01": 0.689, "0.1": 0.652, "1": 0.623, "10": 0.619}
     assert published_along("dc-pdd", "table-2", "BookMIA / GPT-3", "auc")["Min-K%++ Prob"] is None
-
-
-def test_unknown_names_say_what_is_known():
-    with pytest.raises(ValueError, match="dc-pdd table-2 prints no auc of 'x'; it has: BookMIA / GPT-3"):
+    with pytest.raises(ValueError, match=r"dc-pdd table-2 .*'x'.* BookMIA / GPT-3"):
         published_along("dc-pdd", "table-2", "x", "auc")
 
 
@@ -190,9 +185,6 @@ def test_what_measure_takes_is_value_and_marker_by_metric_and_row():
     assert found["auc"]["DC-PDD"] == (0.725, "*") and found["auc"]["Min-K%++ Prob"] == (None, "")
     assert found["tpr_at_5_fpr"]["PPL"] == (0.224, "")
     assert published.printed("dc-pdd", {"auc": "table-2"}, None) == {}
-
-
-# --- numbers that two papers print ---
 
 
 @pytest.fixture
@@ -223,11 +215,7 @@ def test_disagreements_are_of_one_length_and_the_largest_comes_first(page):
     sizes = [abs(d.difference) for d in found]
     assert sizes == sorted(sizes, reverse=True) and sizes.count(0) == 8 and len(found) == 16
     said = page["said"]
-    assert "Of 16 numbers that two papers print, 8 are the same" in said and "3 differ by more than 0.03" in said
-    assert "(2 Small Ref, 1 Lowercase)" in said and "+0.064, of Small Ref with LLaMA-13B" in said
-
-
-# --- one paper that says two things ---
+    assert all(part in said for part in ("16", "8 are", "3 differ", "2 Small Ref, 1 Lowercase", "+0.064"))
 
 
 def test_each_stated_gain_is_held_against_its_papers_table(page):
@@ -281,9 +269,6 @@ def test_the_pages_counts_of_the_public_files_are_theirs(published_copy):
     assert [round(mean, 1) for mean in means] == tokens[1:]
 
 
-# --- a whole printed table ---
-
-
 def test_a_printed_table_is_all_that_the_paper_prints_as_it_prints_it():
     found = printed_table("dc-pdd", "table-2")
     assert found.shape == (7, 7) and list(found.columns)[-1] == "DC-PDD" and found.index[0] == "BookMIA / GPT-3"
@@ -315,7 +300,3 @@ def test_a_printed_table_says_which_of_its_rows_stand_beside_ours():
         "BookMIA / GPT-3": "published only",
     }
     assert set(printed_table("surp", "table-1", [])["ours"]) == {"published only"}
-
-
-def test_the_best_cell_of_figure_4_is_the_one_that_the_paper_states():
-    assert surp_best_cell() == (40.0, 2.5)

@@ -13,7 +13,7 @@ from mialib.book import results, tables
 from mialib.book.intervals import document_auc_interval
 from mialib.book.published import printed
 from mialib.book.results import compare, measure, needs_more, save
-from mialib.metrics import Comparison, Interval, auc, auc_interval, tpr_at_fpr
+from mialib.metrics import Interval, auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import score_all
 from mialib.store import ROOT
 
@@ -27,12 +27,8 @@ def scores():
 
 def test_each_metric_of_each_detector_is_measured_with_its_interval(scores):
     found = measure(LABELS, scores | {"ref": None, "my own": scores["ppl"]}, "m on b", ["auc", "tpr_at_5_fpr"])
-    assert [(r.row, r.metric) for r in found[:4]] == [
-        ("Min-K% Prob", "auc"),
-        ("PPL", "auc"),
-        ("Small Ref", "auc"),
-        ("my own", "auc"),
-    ]
+    assert [r.row for r in found[:4]] == ["Min-K% Prob", "PPL", "Small Ref", "my own"]
+    assert [r.metric for r in found] == ["auc"] * 4 + ["tpr_at_5_fpr"] * 4
     assert found[0].interval == auc_interval(LABELS, scores["min_k"]) and found[0].column == "m on b"
     assert found[4].ours == tpr_at_fpr(LABELS, scores["min_k"], 0.05)
     assert found[2].ours is found[2].interval is None and str(found[2]) == "–"
@@ -103,7 +99,7 @@ def test_results_survive_saving_and_render_as_a_table(inputs, tmp_path):
 def test_a_notebook_that_runs_alone_keeps_its_results_at_home_and_says_where(scores, mialib_home, capsys, tmp_path):
     save("a_page", found := measure(LABELS, scores, "c"), paper="p", item="i")
     path = mialib_home / "alone" / "a_page.json"
-    assert len(results.load_results(path)) == 2 and capsys.readouterr().out == f"The results are kept in {path}.\n"
+    assert len(results.load_results(path)) == 2 and str(path) in capsys.readouterr().out
     save("a_page", found, paper="p", item="i", out=tmp_path / "of_a_build.json")
     assert capsys.readouterr().out == ""
 
@@ -124,8 +120,7 @@ def test_the_highest_of_each_column_is_bold_and_the_caption_says_so():
     assert bold == {("a", "x"), ("b", "x")}, "equal as printed; one number alone is no highest"
     html, turned = tables.html(table), tables.html(tables.turned(table))
     assert html.count("<b>0.700") == turned.count("<b>0.700") == 2
-    assert "<caption>AUC [95% interval], the highest of each column in bold</caption>" in html
-    assert "<caption>AUC [95% interval], the highest of each row in bold</caption>" in turned
+    assert "each column in bold</caption>" in html and "each row in bold</caption>" in turned
     assert "<b>" not in tables.html(tables.results_table(found, "auc", is_contest=False))
     assert tables.small(table).to_html().count("font-weight: bold") == 1, "one rule of style, for both cells"
     losses = [replace(one, metric="mean_log_prob") for one in found]
@@ -136,24 +131,21 @@ def test_no_blind_baseline_is_the_highest_and_a_cell_is_compared_as_it_is_printe
     def cell(row, auc, low, **published):
         return results.Result(row, "x", "auc", auc, low, 1.0, **published)
 
+    def bold(cells):
+        return [isinstance(cell, tables.Bold) for cell in tables.results_table(cells, "auc")["x"]]
+
     found = [cell("Blind: n-grams", 0.99, 0.98), cell("a", 0.7, 0.6), cell("b", 0.6, 0.5)]
-    table = tables.results_table(found, "auc")
-    assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [False, True, False]
-    caption = tables.caption_of(table)[0]
-    assert caption == "AUC [95% interval], the highest detector of each column in bold", "not the highest row"
-    equal = tables.results_table([cell("Blind: n-grams", 0.7, 0.6), *found[1:]], "auc")
-    assert [isinstance(equal.loc[row, "x"], tables.Bold) for row in equal.index] == [False, True, False]
-    assert not any(isinstance(cell, tables.Bold) for cell in tables.results_table(found[:2], "auc")["x"]), "one alone"
+    assert bold(found) == bold([cell("Blind: n-grams", 0.7, 0.6), *found[1:]]) == [False, True, False]
+    assert "highest detector" in tables.caption_of(tables.results_table(found, "auc"))[0], "not the highest row"
+    assert not any(bold(found[:2])), "one alone"
     near = [cell("a", 0.9999, 0.9998), cell("b", 0.9996, 0.9), cell("c", 0.9, 0.8)]  # printed as 0.9999, 1.000, 0.900
-    table = tables.results_table(near, "auc")
-    assert [isinstance(table.loc[row, "x"], tables.Bold) for row in table.index] == [True, True, False]
+    assert bold(near) == [True, True, False]
     twice = [replace(found[1], published_column=column, published=0.5) for column in ("32", "64")]
     caption, table = tables.caption_of(tables.results_table(twice, "auc"))
-    assert caption == "AUC [95% interval]" and not any(isinstance(cell, tables.Bold) for cell in table.to_numpy().flat)
+    assert "bold" not in caption and not any(isinstance(cell, tables.Bold) for cell in table.to_numpy().flat)
     beside = [replace(cell, published_column="32", published=0.5) for cell in found]
     caption, turned = tables.caption_of(tables.turned(tables.results_table(beside, "auc")))
-    assert caption == "AUC [95% interval], the highest detector of each row of ours in bold"
-    assert turned.shape == (2, 3)
+    assert "each row of ours in bold" in caption and turned.shape == (2, 3)
 
 
 def test_tables_in_parts_say_of_what_and_which_part_they_are():
@@ -180,20 +172,6 @@ def test_no_cell_heading_or_caption_holds_html_and_a_long_table_says_that_it_is_
     assert "1000 rows" in long and len(long) < 20_000
 
 
-def test_sizes_have_no_interval():
-    found = results.sizes("lab/en", {"texts": 40, "words": 1600})
-    assert [(r.row, r.column, r.ours) for r in found] == [("lab/en", "texts", 40.0), ("lab/en", "words", 1600.0)]
-    assert tables.plain_table(found).loc["lab/en"].tolist() == ["40", "1,600"]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0.01, 0.1, "supported"), (-0.1, -0.01, "not supported"), (-0.1, 0.1, "inconclusive"), (0, 0.1, "inconclusive")],
-)
-def test_verdict_follows_the_interval(low, high, expected):
-    assert results.verdict(Interval((low + high) / 2, low, high)) == expected
-
-
 @pytest.mark.parametrize(
     ("low", "high", "margin", "expected"),
     [
@@ -207,13 +185,6 @@ def test_verdict_follows_the_interval(low, high, expected):
 )
 def test_one_seed_has_words_of_its_own_that_are_no_verdict(low, high, margin, expected):
     assert results.one_seed_says(Interval((low + high) / 2, low, high), margin) == expected
-
-
-def test_the_text_of_one_seed_says_what_failed():
-    failed = Comparison(Interval(-0.05, -0.08, -0.02), 0.001)
-    text = results.one_seed_text("A beats B", {"here": failed, "there": None})
-    assert "**fails** for here" in text and "not applicable for there" in text
-    assert "supported" not in text
 
 
 HOSTILE = [

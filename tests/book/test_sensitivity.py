@@ -61,8 +61,6 @@ def inputs(tiny_model, tmp_path):
     return load_inputs(Target(**names, reference=smaller))
 
 
-# --- rules for the TPR ---
-
 # Ten non-members, the highest two tied: FPR 0, 0.2, ...; members above, at, and below these two.
 TIED = (np.array([9.0, 8.0, 8.0, 1.5]), np.array([8.0, 8.0, 7, 6, 5, 4, 3, 2, 1, 0]))
 
@@ -98,9 +96,6 @@ def test_our_rule_and_its_roc_are_those_of_metrics(seed):
     points = sensitivity.roc_points(members, non_members)
     assert sensitivity.at_most(*points) == pytest.approx(tpr_at_fpr(labels, scores))
     assert METHOD["non_members_found"](*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
-
-
-# --- paired differences ---
 
 
 def noisy(seed=0, n=120):
@@ -161,9 +156,6 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
     tpr = sensitivity.compare_tprs(labels, other, ours)
     assert tpr.estimate == pytest.approx(tpr_at_fpr(labels[kept], other[kept]) - tpr_at_fpr(labels, ours))
     assert tpr.low <= tpr.estimate <= tpr.high
-
-
-# --- readings of detectors, by hand ---
 
 
 def test_k_percent_rounded_three_ways():
@@ -355,8 +347,6 @@ def test_surps_low_probability_three_ways():
     np.testing.assert_allclose(found, detect("surp", made_inputs(rows, [1, 0, 1, 0]).stats))
 
 
-# --- other passes ---
-
 OTHER = {"unweighted": METHOD["plain_moments"], "bfloat16": METHOD["in_bfloat16"]}
 
 
@@ -426,9 +416,6 @@ def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
     own = log_p[range(len(ids) - 1), ids[1:]]
     z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
     assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
-
-
-# --- the whole ledger ---
 
 
 def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(inputs, monkeypatch):

@@ -67,9 +67,9 @@ def test_a_lesson_shows_pages_of_the_book_in_the_order_of_its_plan(lesson):
 
 def test_an_unknown_lesson_or_page_is_told(monkeypatch):
     monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    with pytest.raises(ValueError, match="no lesson 7; there are: 1, 2"):
+    with pytest.raises(ValueError, match=r"7.* 1, 2"):
         slides.lesson_pages(7)
-    for given, said in ((["nothing"], "no page 'nothing'"), (["claims", "--lesson", "1"], "not both")):
+    for given, said in ((["nothing"], "'nothing'"), (["claims", "--lesson", "1"], "not both")):
         assert said in str(CliRunner().invoke(app, ["slides", *given]).exception)
 
 

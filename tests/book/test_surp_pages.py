@@ -39,26 +39,6 @@ def inputs():
     return made_inputs(random_rows(2, lengths), np.tile([1, 0, 0], 20), lowercase=random_rows(3, lengths))
 
 
-# --- Figure 4: the grid ---
-
-
-def test_the_visible_grid_is_the_detector_cell_by_cell(inputs):
-    thresholds, ks = [0.01, *THRESHOLDS], [20, 100]
-    page = method_of("surp_figure_4", **figure_4(thresholds, ks), columns=[inputs])
-    [(score, n_surprising)], [aucs] = page["grids"].values(), page["aucs"].values()
-    library, counts = surp_grid(inputs.stats, thresholds, ks)
-    np.testing.assert_array_equal(n_surprising, counts)
-    for i, threshold in enumerate(thresholds):
-        for j, k in enumerate(ks):
-            expected = detect("surp", inputs.stats, entropy_threshold=threshold, k=k)
-            np.testing.assert_allclose(score[i, j], expected, atol=1e-12)
-            np.testing.assert_allclose(library[i, j], expected, atol=1e-12)
-            assert aucs[i, j] == pytest.approx(auc(inputs.labels, expected))
-            assert (n_surprising[i, j] == 0).sum() == (expected == 0).sum()
-    without = (n_surprising == 0).sum(axis=-1)
-    assert without[0, 0] > without[-1, -1] > 0
-
-
 def test_the_page_saves_the_auc_of_every_cell(tiny_model, tmp_path):
     wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
     names = {name: wanted[name] for name in ("models", "benchmarks", "out")}
@@ -105,19 +85,6 @@ def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_o
         assert comparison.difference.estimate == pytest.approx(auc(labels, whole) - auc(labels, scores))
 
 
-def on_noise(compare, n=40):
-    """Differences of AUC by name where labels say nothing, (n,) of each."""
-    rows, rng = random_rows(6, [12] * 60), np.random.default_rng(0)
-    found = [compare(made_inputs(rows, rng.permutation(np.arange(60) % 2))) for _ in range(n)]
-    return {name: np.array([differences[name] for differences in found]) for name in found[0]}
-
-
-NOISE_GRID = [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100]
-
-
-# --- Figure 4: other readings ---
-
-
 @pytest.mark.parametrize(
     ("reading", "expected"),
     # The percentile of k = 50 is -3, the two lowest by rank are -4 and the first -3, half of the way is -2.5.
@@ -133,7 +100,7 @@ def readings_at(inputs, entropy_threshold, k):
     return {name: (score[0, 0], int((n[0, 0] == 0).sum())) for name, (score, n) in found.items()}
 
 
-@pytest.mark.parametrize(("entropy_threshold", "k"), [(2.5, 40), (0.5, 10), (np.inf, 100), (4, 1)])
+@pytest.mark.parametrize(("entropy_threshold", "k"), [(2.5, 40), (np.inf, 100)])
 def test_our_reading_is_the_detector(inputs, entropy_threshold, k):
     scores, n_without = readings_at(inputs, entropy_threshold, k)[OURS]
     np.testing.assert_allclose(scores, detect("surp", inputs.stats, entropy_threshold=entropy_threshold, k=k))
@@ -179,19 +146,6 @@ def test_each_reading_is_compared_at_its_own_cell_by_hand():
         cell, _, change, _ = found[papers, name]
         assert cell == {"entropy_threshold": 2.5, "k": 40} and change.difference.estimate == expected
 
-
-def test_on_noise_no_reading_is_better_than_another():
-    def compare(inputs):
-        found = compared_readings(inputs, *NOISE_GRID)
-        own = {name: row for (where, name), row in found.items() if where.startswith("own")}
-        changes = {f"{name} − ours": change.difference.estimate for name, (_, _, change, _) in own.items() if change}
-        return changes | {name: interval.estimate - 0.5 for name, (_, interval, _, _) in own.items()}
-
-    for name, differences in on_noise(compare).items():
-        assert abs(differences.mean()) < 0.03, name
-
-
-# --- Figure 2: tokens ---
 
 CLOUD = [([-1, -5, -2, -9], [0.5, 1.0, 3.0, 3.5]), ([-3, -4], [0.1, 0.2]), ([-6, -7, -8], [5, 1.5, 1.25])]
 
@@ -262,10 +216,7 @@ def test_a_class_without_surprising_tokens_has_no_mean():
         assert found == {"seen": None, "unseen": None, "seen − unseen": None}
 
 
-# --- Figure 3: low false positive rates ---
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_roc_from_sorted_scores_has_the_largest_tpr_at_each_fpr_ties_included(seed):
     rng, page = np.random.default_rng(seed), functions_of("surp_figure_3")
     members, non_members = np.round(rng.normal(0.5, 1, 30), 1), np.round(rng.normal(0, 1, 40), 1)
@@ -293,21 +244,8 @@ def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
             assert result.interval == tpr_at_fpr_interval(labels, scores[result.row], fprs[result.metric])
 
 
-# --- Table 2: places of a document ---
-
 ENGLISH = "One  two three,\nfour five six seven eight nine ten eleven"
 CHINESE = "本发明公开了一种用于处理图像的装置以及方法。"
-
-
-@pytest.mark.parametrize(("text", "language"), [(ENGLISH, "en"), (CHINESE, "zh")])
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("place", ["head", "middle", "tail"])
-def test_the_segments_of_a_place_are_the_librarys_snippets(text, language, n, place):
-    benchmark = Benchmark("made", (text, text + text), [1, 0], "r", language)
-    found = functions_of("surp_table_2")["segments_at"](benchmark, n, place)
-    snippets = benchmark.snippets(n, place)
-    assert found.texts == snippets.texts and found.labels.tolist() == snippets.labels.tolist()
-    assert found.language == language and found.n_words == n
 
 
 def test_only_a_tail_has_several_texts_of_a_document():
@@ -315,9 +253,6 @@ def test_only_a_tail_has_several_texts_of_a_document():
     at = functions_of("surp_table_2")["segments_at"]
     assert at(benchmark, 3, "head").document is None and at(benchmark, 3, "middle").document is None
     assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-# --- Table 3: overlap and domains ---
 
 
 def test_the_overlap_is_the_share_of_seven_grams_that_were_seen():
@@ -356,10 +291,7 @@ def test_texts_of_no_known_domain_are_one_and_nothing_is_filtered(tiny_model, tm
     [(name, tuned)] = page["tuned"].items()
     assert name == f"{wanted['models']}: {wanted['benchmarks']}"
     assert tuned.inputs.texts == page["columns"][0].texts
-    assert "nothing filtered" in page["notes"][0] and page["notes"][0].endswith("too few texts: none.")
-
-
-# --- a deduplicated training set ---
+    assert "nothing filtered" in page["notes"][0]
 
 
 def test_members_seen_equally_often_stand_against_all_non_members():
@@ -370,8 +302,6 @@ def test_members_seen_equally_often_stand_against_all_non_members():
         "seen 1×": [0, 1, 3, 4],
         "seen 4×": [1, 2, 4, 5],
     }
-    scores = np.array([2.0, 1, 3, 1, 2, 0])
-    assert page["auc"](labels, scores) == oracles.auc([2, 3, 1, 0], [1, 2]) == auc(labels, scores)
 
 
 def test_the_page_measures_each_group_on_the_held_out_texts(tiny_model, tmp_path):

@@ -97,17 +97,6 @@ def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(para
     assert theme.description(document) == expected
 
 
-def test_a_description_begins_after_a_label_in_bold():
-    document, paragraph = new_document("page"), nodes.paragraph()
-    paragraph += [
-        nodes.Text(""),  # as Markdown's parser leaves it
-        nodes.strong("", "What the paper shows."),
-        nodes.Text(" A detector that scores a text by its tokens."),
-    ]
-    document += paragraph
-    assert theme.description(document) == "A detector that scores a text by its tokens."
-
-
 def test_an_image_that_no_page_shows_is_removed(tmp_path):
     for name in ("shown.svg", "linked.svg", "é.svg", "earlier.svg"):
         (tmp_path / name).write_text("<svg/>")
@@ -133,12 +122,6 @@ def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
     )
 
 
-def test_pages_with_index_entries_are_written_each_time():
-    entries = {"glossary": [("single", "AUC", "", "", None)], "other": []}
-    env = SimpleNamespace(domains={"index": SimpleNamespace(data={"entries": entries})})
-    assert theme.pages_with_terms(None, env) == ["glossary"]
-
-
 def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
     def page(title, *captions):
         tables = "".join(f"<table><caption>{caption}</caption></table>" for caption in captions)
@@ -152,10 +135,7 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
     assert order == ["index", "pages/b", "pages/list"]
     for _ in range(2):  # a page that was numbered before is numbered anew
         theme.number_tables(pages, [tmp_path / f"{name}.html" for name in order])
-        assert (
-            f"""<caption id="table-3"><span class="caption-number">This book's table 3. </span>{by_hand}</caption>"""
-            in pages[second]
-        )
+        assert re.search(f'id="table-3">.* 3\\. .*{re.escape(by_hand)}</caption>', pages[second])
         assert pages[listing].count("<li ") == 3
         assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
         assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
@@ -169,18 +149,3 @@ def test_a_table_that_most_pages_have_is_numbered_and_not_listed(tmp_path):
     theme.number_tables(pages, list(pages))
     assert 'id="table-18"' in pages[tmp_path / "5.html"]
     assert pages[listing].count("<li ") == pages[listing].count("Paired comparisons</a>") == 6
-
-
-def test_finished_pages_have_numbered_tables(tmp_path, monkeypatch):
-    monkeypatch.setattr(theme, "copy_mathjax", lambda target: None)
-    page = "<html><h1>A</h1><table><caption>What</caption><thead><tr><th>x</th></tr></thead></table></html>"
-    (tmp_path / "index.html").write_text(page)
-    app = SimpleNamespace(
-        builder=SimpleNamespace(format="html"),
-        outdir=tmp_path,
-        env=SimpleNamespace(toctree_includes={}),
-        config=SimpleNamespace(root_doc="index"),
-    )
-    theme.finish(app, None)
-    found = (tmp_path / "index.html").read_text()
-    assert "This book's table 1. </span>What</caption>" in found and '<th scope="col"' in found

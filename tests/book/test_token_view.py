@@ -159,8 +159,8 @@ def test_shades_and_words_of_a_hand_computed_text(tokenizer):
     assert [token.level for token in of["surprise"].tokens] == [None] * (n - 1) + [4]
     assert [token.is_counted for token in of["surprise"].tokens] == [False] * (n - 1) + [True]
     last = of["surprise"].tokens[-1].label
-    assert "log p −8.00 nats, p 0.000335, entropy 1.00 nats, z −7.00; the model was sure" in last
-    assert last.endswith(": counted") and of["surprise"].tokens[0].label.endswith("not sure: not counted")
+    assert all(number in last for number in ("−8.00", "0.000335", "1.00", "−7.00"))
+    assert "not counted" not in last and "not counted" in of["surprise"].tokens[0].label
 
 
 def test_dc_pdd_shades_first_occurrences_by_their_share_of_the_bound(tokenizer, frequency):
@@ -204,14 +204,6 @@ def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):
     assert "<script" not in html and not re.search(r"\son\w+=|https?:", html)
 
 
-def test_a_token_stays_whole_on_a_line_unless_it_is_long():
-    def strip(n):
-        token = token_view.ViewedToken(" " * n, 0, False, "")
-        return token_view.fragment({"t": token_view.TokenView("log_prob", {"k": 20}, None, "", [token], "", 0.0)})
-
-    assert 'mv-0 mv-long"' in strip(token_view.LONG_TOKEN + 1) and 'mv-0 mv-long"' not in strip(4)
-
-
 def contrast(a, b):
     """WCAG 2's contrast of two colours."""
 
@@ -239,25 +231,22 @@ def test_every_shade_can_be_read_and_they_are_ordered_in_grey(theme, by, scored,
 
 
 def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
-    with pytest.raises(ValueError, match=r"coloured by 'loss'; known: log_prob, surprise, dc_pdd"):
-        view(scored, 0, tokenizer, "loss")
-    with pytest.raises(ValueError, match=r"by dc_pdd needs the token frequencies of a reference corpus"):
-        view(scored, 0, tokenizer, "dc_pdd")
-    with pytest.raises(ValueError, match=r"by surprise: no hyperparameter 'a'; known: entropy_threshold, k"):
-        view(scored, 0, tokenizer, "surprise", a=1)
-    with pytest.raises(ValueError, match=r"k is a percentage"):
-        view(scored, 0, tokenizer, k=0)
-    with pytest.raises(ValueError, match=r"not of this text's tokens under this tokenizer: 'the'"):
-        token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
-    with pytest.raises(ValueError, match="does not say where in a text its tokens stand"):
-        token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
     without = replace(scored, provenance=scored.provenance | {"lacks": {"entropy": "the API gives none"}})
-    with pytest.raises(ValueError, match=r"by surprise is not applicable: the API gives none"):
-        view(without, 0, tokenizer, "surprise")
-    other = replace(frequency, tokenizer="another")
-    with pytest.raises(ValueError, match=r"count tokens of tokenizer another"):
-        view(scored, 0, tokenizer, "dc_pdd", other)
-    with pytest.raises(ValueError, match="share a legend"):
+    for named, given, options in (
+        ("'loss'.*log_prob, surprise, dc_pdd", (scored, 0, tokenizer, "loss"), {}),
+        ("dc_pdd .*corpus", (scored, 0, tokenizer, "dc_pdd"), {}),
+        ("surprise: .*'a'.*entropy_threshold, k", (scored, 0, tokenizer, "surprise"), {"a": 1}),
+        ("^k is ", (scored, 0, tokenizer), {"k": 0}),
+        ("surprise .*the API gives none", (without, 0, tokenizer, "surprise"), {}),
+        ("tokenizer another", (scored, 0, tokenizer, "dc_pdd", replace(frequency, tokenizer="another")), {}),
+    ):
+        with pytest.raises(ValueError, match=named):
+            view(*given, **options)
+    with pytest.raises(ValueError, match="'the'"):
+        token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
+    with pytest.raises(ValueError, match="where"):
+        token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
+    with pytest.raises(ValueError, match="legend"):
         token_view.fragment({"a": view(scored, 0, tokenizer), "b": view(scored, 0, tokenizer, k=5)})
 
 
@@ -277,13 +266,6 @@ def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
     assert table.loc["two"].iloc[1] == f"{int(len(scored[0].log_prob) * 0.2)} of {len(scored[0].log_prob)}"
 
 
-def test_views_of_a_benchmark_are_of_its_own_texts(inputs, tokenizer):
-    made = token_view.view_inputs(inputs, {"a": 3, "b": 0}, tokenizer, "log_prob", k=50)
-    for name, i in (("a", 3), ("b", 0)):
-        assert "".join(token.text for token in made[name].tokens) == inputs.benchmark.texts[i]
-        assert made[name].options == {"k": 50}
-
-
 def test_shares_of_shades_are_means_over_texts():
     rows = [([-0.1, -3.0, -3.0, -9.0], [9.0] * 4), ([-0.1, -0.2], [9.0] * 2), ([-9.0] * 3, [9.0, 1.0, 1.0])]
     inputs = made_inputs(rows, [1, 1, 0])
@@ -297,9 +279,6 @@ def test_shares_of_shades_are_means_over_texts():
     unsure = {(r.row, r.column): r.ours for r in token_view.shade_shares(inputs, "surprise")}
     assert unsure["the model was not sure", "members"] == 1
     assert unsure["the model was not sure", "non-members"] == pytest.approx(1 / 3)
-
-
-# --- the command ---
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from mialib.catalog import hub, models
 from mialib.catalog.models import load_model, load_scorer
 from mialib.models import find_start_token
 
-# --- the model that stays loaded ---
-
 
 @pytest.fixture
 def loads(monkeypatch):
@@ -63,9 +61,6 @@ def test_a_model_that_cannot_be_loaded_leaves_none_in_its_place(loads, model_fol
     assert len(models._loaded) == 1
 
 
-# --- start tokens ---
-
-
 def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):
     # OPT's tokenizer names "</s>" as start token; DC-PDD prepends "<s>".
     tokenizer = make_tokenizer(bos_token="</s>", eos_token="</s>")
@@ -86,9 +81,6 @@ def test_a_familys_start_token_that_the_tokenizer_lacks_gives_way_to_its_own():
 def test_an_unknown_start_token_is_an_error(unknown, model_folder):
     with pytest.raises(ValueError, match="is not in the tokenizer's vocabulary"):
         mialib.Scorer(model_folder, start_token=unknown)
-
-
-# --- what cannot be loaded ---
 
 
 def test_a_folder_without_a_model_is_an_error_that_names_it(tmp_path):

@@ -24,9 +24,6 @@ def copies(tmp_path, monkeypatch):
     return tmp_path / "copies"
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "length", "full"),
     [
@@ -83,9 +80,6 @@ def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
     assert load_benchmark(path, length=2, language="zh").texts == ("我来到", "来到北京")
 
 
-# --- the hub's layouts ------------------------------------------------------------------------------------------------
-
-
 def test_each_layout_of_the_hub_is_read(at_hub, tmp_path):
     data = {
         WIKIMIA: published_data.wikimia(tmp_path / "w"),
@@ -128,9 +122,6 @@ def test_offline_another_prepared_commit_is_not_taken_for_the_wanted_one(at_hub,
                 assert word in load_benchmark("wikimia-32").texts[0]
             except Unavailable as error:
                 assert "holds commit" in str(error) and commit in str(error) and commit == commits[0]
-
-
-# --- copies -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_copy_in_the_hubs_layout_is_read_without_the_hub(copies):
@@ -240,9 +231,6 @@ def test_unseen_texts_come_with_arxiv_mia(copies):
     assert len(load_unseen("arxiv_mia", like, 4)) == 4
     with pytest.raises(Unavailable, match="unseen texts of bookmia: it comes with none"):
         load_unseen("bookmia", like, 2)
-
-
-# --- the copies that people have --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("length", "n_texts"), [(32, 776), (64, 542), (128, 250), (256, 82)])

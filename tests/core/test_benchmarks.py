@@ -37,9 +37,6 @@ def benchmark(texts, labels, **fields):
     return Benchmark(name="b", texts=tuple(texts), labels=np.array(labels), revision="r", **fields)
 
 
-# --- files ---
-
-
 def test_the_revision_is_of_texts_and_labels_whatever_the_form_of_the_file(tmp_path):
     def revision(rows, suffix=".jsonl"):
         return read_benchmark(write(tmp_path / f"b{suffix}", rows)).revision
@@ -97,9 +94,6 @@ def test_a_column_without_a_name_or_with_a_line_end_in_it_is_in_no_texts_way(con
     assert load_texts(tmp_path / "b.csv") == ["Hello"]
 
 
-# --- documents ---
-
-
 def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
     books = [("b", 1), ("b", 1), ("a", 1), ("d", 0), ("c", 0), ("c", 0)]
     rows = [{"text": f"piece {i} of a book", "label": n, "source": book} for i, (book, n) in enumerate(books)]
@@ -117,9 +111,6 @@ def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
 def test_a_collection_of_both_classes_or_of_a_whole_class_is_no_document(sources):
     bench = benchmark(["a", "b", "c", "d"], [1, 1, 0, 0], sources=tuple(sources))
     assert bench.document is None
-
-
-# --- snippets of documents ---
 
 
 def test_snippets_carry_the_label_of_their_document():
@@ -166,9 +157,6 @@ def test_snippets_at_a_place_by_hand(part, expected):
     assert found.labels.tolist() == whole.labels[list(expected)].tolist()
     of = np.repeat([0, 1, 2, 3], [1, 2, 3, 8])[list(expected)].tolist()
     assert found.document is None if len(set(of)) == len(of) else found.document.tolist() == of
-
-
-# --- labels and texts ---
 
 
 @pytest.mark.parametrize(
@@ -219,9 +207,6 @@ def test_a_benchmark_does_not_change_with_the_arrays_it_was_made_of():
     assert bench.labels.tolist() == [1, 0]
 
 
-# --- domains and parts ---
-
-
 @pytest.mark.parametrize("column", ["domain", "field"])
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 def test_a_files_domain_column_is_read(column, suffix, tmp_path):
@@ -248,9 +233,6 @@ def test_taken_texts_keep_their_order_labels_and_domains():
     assert benchmark(["a", "b"], [1, 0]).take([1, 0], "none known").domains == ()
     with pytest.raises(ValueError, match="members: all 2 texts are members"):
         bench.take([0, 2], "members")
-
-
-# --- cutting to length ---
 
 
 def test_shorter_texts_are_counted_in_a_warning():

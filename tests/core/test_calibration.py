@@ -9,8 +9,6 @@ from scipy.stats import beta, chi2, mannwhitneyu, norm
 
 from mialib import calibration as d
 
-# --- p-values ---
-
 
 def test_p_values_by_hand():
     known = [1.0, 2.0, 2.0, 4.0]
@@ -26,9 +24,6 @@ def test_p_values_of_non_members_are_uniform_over_the_values_that_they_can_have(
     # Ties only make them larger.
     tied = np.concatenate([d.p_values(rng.integers(0, 5, 3), rng.integers(0, 5, 19)) for _ in range(2000)])
     assert all((tied <= i / 20).mean() <= i / 20 + 0.01 for i in range(1, 20))
-
-
-# --- a threshold and its FPR ---
 
 
 @pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
@@ -141,9 +136,6 @@ def test_wrong_input_is_an_error_that_names_it():
     with pytest.raises(ValueError, match="scores of a set: a list "):
         d.set_p_value([], [1.0])
     assert d.p_values([], [1.0]).shape == (0,)
-
-
-# --- a set of texts ---
 
 
 @pytest.mark.parametrize("ties", [False, True])

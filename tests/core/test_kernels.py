@@ -89,9 +89,6 @@ def test_the_kernel_compiles_to_wide_loads_and_waits_at_the_end_only(capability,
     assert loop.count("max.NaN.f32") == kernels.DEEP * lanes // (32 * kernels.WARPS)
 
 
-# --- agreement with float64 ---
-
-
 @runs_here
 @pytest.mark.parametrize("case", ROWS)
 def test_the_kernel_agrees_with_sums_over_the_vocabulary_in_float64(case):
@@ -184,9 +181,6 @@ def test_a_masked_target_has_no_probability_and_one_outside_the_vocabulary_is_na
     assert variance.tolist() == pytest.approx([0] * 3, abs=1e-7)
 
 
-# --- where the numbers lie ---
-
-
 @runs_here
 @pytest.mark.parametrize("first", [0, 3])
 def test_rows_apart_are_read_where_they_lie_and_left_as_they_are(first):
@@ -229,9 +223,6 @@ def test_a_scorer_with_the_kernel_agrees_with_one_text_at_a_time_in_float64(mode
     stats = scorer.score(TEXTS, progress=False)
     assert sum(calls) == stats.n_tokens.sum()
     assert_agree(stats, naive_statistics(model_folder, TEXTS, start_token_id=0))
-
-
-# --- on a GPU ---
 
 
 @on_gpu

@@ -14,9 +14,6 @@ def candidates_of(*scores):
     return Candidates(tuple({"k": float(10 * i)} for i in range(1, 1 + len(scores))), np.array(scores, float))
 
 
-# --- dealing out ---
-
-
 @pytest.mark.parametrize(
     ("share", "n_members", "n_non_members"),
     [(0.2, 3, 2), (0.5, 8, 4), (0.01, 1, 1), (0.9, 14, 7)],  # of 15 and 7
@@ -52,9 +49,6 @@ def test_a_share_that_leaves_one_side_empty_is_an_error(share):
         stratified_split(LABELS, share)
 
 
-# --- the best of several ---
-
-
 def test_the_best_is_chosen_on_the_given_texts_alone():
     val_idx, others = stratified_split(MANY, HELD_OUT)
     there, elsewhere = np.zeros(120), np.zeros(120)
@@ -65,9 +59,6 @@ def test_the_best_is_chosen_on_the_given_texts_alone():
     assert candidates.best(MANY, others) == candidates.best(MANY) == 1
     assert candidates.take(val_idx).best(MANY[val_idx]) == 2
     assert candidates.take(val_idx).options == candidates.options
-
-
-# --- folds ---
 
 
 def test_five_folds_choose_on_each_text_once():

@@ -42,9 +42,6 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path):
     assert done.stdout == "1\nafter\n"
 
 
-# --- hashes of content ---
-
-
 INTERRUPTED = {
     "after the folder is made": """
 mkdir = Path.mkdir
@@ -93,9 +90,6 @@ def test_a_hash_of_files_is_of_names_and_contents_and_not_of_places(tmp_path):
     first = write("one", a="1", b="2")
     assert write("two", b="2", a="1") == first
     assert len({first, write("three", a="2", b="1"), write("four", a="1", c="2"), write("five", a="1")}) == 4
-
-
-# --- where things lie ---
 
 
 def test_home_is_what_the_environment_says(monkeypatch, tmp_path, mialib_home):

@@ -15,9 +15,6 @@ def test_a_language_is_told_by_its_script():
     assert chinese_share(["ab 河", "河"]) == 0.5 and chinese_share(["1, 2"]) == 0
 
 
-# --- cutting to length ---
-
-
 @pytest.mark.parametrize(
     ("text", "n_words", "expected"),
     [

@@ -44,9 +44,6 @@ def assert_same(stats, other):
             assert column.dtype == expected_column.dtype
 
 
-# --- rows ---
-
-
 def test_rows_come_out_as_they_went_in(stats):
     assert_same(stats, rows())
     assert stats.n_tokens.tolist() == LENGTHS
@@ -75,9 +72,6 @@ def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
         dataclasses.replace(stats, **{name: getattr(stats, name)[:-1]})
     with pytest.raises(ValueError, match=r"n_cut .*3 .*4"):
         TokenStats.from_rows(rows(), n_cut=[0, 0, 0], provenance={})
-
-
-# --- prefixes ---
 
 
 def test_taken_texts_stand_in_the_order_asked_for(stats):
@@ -131,9 +125,6 @@ def test_a_prefix_that_cannot_be_is_an_error_that_names_its_text(n_tokens, said,
         stats.prefix(n_tokens)
 
 
-# --- finite or not ---
-
-
 @pytest.mark.parametrize("column", NUMBERS)
 def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, stats):
     assert stats.check_finite() is None
@@ -143,9 +134,6 @@ def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, s
             stats.check_finite()
     with pytest.raises(ValueError, match="text 2 "):
         TokenStats.from_rows(rows([1, 2, 0]), provenance={}).check_finite()
-
-
-# --- on disk ---
 
 
 def test_saving_and_loading_keeps_everything(stats, tmp_path):

@@ -46,9 +46,6 @@ def nothing_is_made(monkeypatch):
     monkeypatch.setattr(models, "train_again", never)
 
 
-# --- what is stored ---
-
-
 def test_every_corpus_and_model_of_the_lab_is_stored(nothing_is_made):
     assert len(TRAINED) == 17 and len(RECIPES.corpora) == 8
     for name in RECIPES.corpora:
@@ -102,9 +99,6 @@ def test_weights_are_float16_and_read_back_as_float32():
     assert torch.equal(model.get_output_embeddings().weight, weights["embed_out.weight"].float())
 
 
-# --- damage ---
-
-
 FILES = ["models/en-25k/model.safetensors", "models/en-25k/tokenizer.json"]
 
 
@@ -138,9 +132,6 @@ def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
     (copied / stored.SUMS).unlink()
     with pytest.raises(ValueError, match=f"{stored.SUMS} .*missing"):
         models.lab_model("lab/en-25k")
-
-
-# --- other recipes, and other packages ---
 
 
 def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
@@ -224,9 +215,6 @@ def test_the_stored_counts_are_those_of_the_reference_texts():
     assert np.array_equal(counted.counts, again.counts)
 
 
-# --- commands ---
-
-
 def test_a_sample_is_half_members_and_is_drawn_from_the_seed():
     def rows(*options):
         done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", *options])
@@ -297,9 +285,6 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     dealt = {text for role in dealing.ROLES[:3] for text in corpora.lab_texts("lab/tiny", role)}
     assert not dealt & set(corpora.lab_texts("lab/tiny-elsewhere", "non_member")), "apart from the new one"
     assert build("lab/tiny", "lab/tiny-elsewhere").stdout.count(", equal") == 2
-
-
-# --- whose texts ---
 
 
 @pytest.mark.slow

@@ -55,9 +55,6 @@ def scored(monkeypatch):
     return calls
 
 
-# --- what to run ---
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -78,9 +75,6 @@ def test_a_changed_target_is_checked_too_and_leaves_the_first_as_it_is():
     assert target.but(benchmark="c") == Target(model="m", benchmark="c") and target.column == "m on b"
     with pytest.raises(ValueError, match="n_neighbors"):
         target.but(n_neighbors=-1)
-
-
-# --- nothing before it is asked for ---
 
 
 def test_nothing_is_scored_before_it_is_asked_for_and_nothing_twice(target, scored):
@@ -118,9 +112,6 @@ def test_passes_are_those_that_were_read(inputs):
     score_all(inputs, ["ppl", "ref"])
     assert [p["n_texts"] for p in inputs.passes()] == [16, 16]
     assert inputs.passes()[0] == inputs.stats.provenance
-
-
-# --- scores ---
 
 
 def test_every_detector_scores_every_text(inputs):
@@ -193,9 +184,6 @@ def test_chinese_has_no_lowercase_pass(model_folder, tmp_path, scored):
     assert unavailable_reason(inputs, "lowercase") and unavailable_reason(inputs, "ppl") == ""
 
 
-# --- grids ---
-
-
 def test_a_grid_is_the_detector_point_by_point_with_what_it_needs(inputs):
     found = score_grid(inputs, "dc_pdd", {"a": [0.01, 1.0]})
     for options, scores in zip(found.options, found.scores, strict=True):
@@ -223,9 +211,6 @@ def test_each_side_has_the_bound_that_fits_it():
     assert fit_and_compare(flat, doubled, [0.4, 0.8]) == ((0.4, 0.8), 0)
     assert fit_and_compare(flat, doubled, [0.4])[1] == 0.5
     assert fit_and_compare(doubled, flat, [0.4, 0.8])[0] == (0.8, 0.4)
-
-
-# --- cut, taken, retargeted ---
 
 
 def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
@@ -281,9 +266,6 @@ def test_what_is_given_takes_the_place_of_what_was_loaded(inputs):
     given = inputs.given(frequency=flat, lowercase=None)
     assert given["frequency"] is flat and given.take([0, 1], "two")["frequency"] is flat
     assert score_all(given)["lowercase"] is None and score_all(inputs)["lowercase"] is not None
-
-
-# --- snippets of documents ---
 
 
 @pytest.mark.parametrize(

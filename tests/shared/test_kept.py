@@ -12,8 +12,6 @@ import pytest
 from mialib.shared import kept
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep, kept_path, once
 
-# --- once ---
-
 
 def test_a_file_is_written_once_and_is_whole_or_not_there(tmp_path):
     path, made = tmp_path / "deep" / "one.txt", []
@@ -109,9 +107,6 @@ def test_a_wait_for_another_process_is_mentioned(tmp_path, monkeypatch, caplog):
     assert f"waiting for {who}, which makes {tmp_path / 'one'} and holds" in caplog.text
 
 
-# --- keep ---
-
-
 @pytest.mark.parametrize(
     ("form", "value"),
     [
@@ -139,8 +134,6 @@ def test_another_thing_that_determines_it_makes_it_anew():
     keep("another kind", lambda: made.append(1) or [], JSON, n=1)
     assert len(made) == 5
 
-
-# --- what is kept is what was written ---
 
 FOLDER = Format("", lambda value, path: [path.mkdir(), (path / "a").write_text(value)], lambda p: (p / "a").read_text())
 
@@ -239,9 +232,6 @@ def test_all_is_made_anew_once_where_that_is_asked_for(monkeypatch):
     for expected in (2, 2):
         keep("kind", lambda: made.append(1) or "value", JSON, n=1)
         assert len(made) == expected
-
-
-# --- parts ---
 
 
 def full(value, path):
