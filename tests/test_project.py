@@ -75,30 +75,6 @@ def test_links_of_text_pages_lead_to_pages_of_every_book_they_stand_in(path):
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 
 
-@pytest.mark.parametrize("chapter", LAB.book, ids=lambda chapter: chapter.caption)
-def test_a_chapter_opens_with_what_its_reader_can_do_afterwards(chapter):
-    first = chapter.pages[0]
-    if first.notebook:
-        text = nbformat.read(ROOT / "notebooks" / f"{first.notebook}.ipynb", as_version=4).cells[0].source
-    else:
-        text = (ROOT / "book" / f"{first.page}.md").read_text(encoding="utf-8")
-    [items] = re.findall(r"^# .+\n\n\*\*After this chapter you can\*\*\n\n((?:- .+\n)+)\n", text)
-    assert 2 <= items.count("\n") <= 4, "few enough to be read"
-
-
-# Pages whose command is not yet told for a reader without a clone.
-FOR_A_CLONE_ALONE = {"paper_table"}  # its pages are downloaded under names of their own
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_command_says_what_to_type_without_a_clone(path):
-    markdown = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
-    texts = [text for text in markdown if f"notebooks/{path.stem}.ipynb" in text]
-    said = "From the root of a clone ([without one](../how_to_read), leave out `.venv/bin/` and `notebooks/`)"
-    if path.stem not in FOR_A_CLONE_ALONE:
-        assert all(text.count(said) == 1 for text in texts)
-
-
 def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 

@@ -59,14 +59,6 @@ def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, m
         load_unseen(source, BENCHMARK, 2)
 
 
-def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_path, monkeypatch):
-    (tmp_path / "arxiv_mia").mkdir()
-    rows = [{"text": f"abstract {i}", "label": i % 2, "field": "cs"} for i in range(4)]
-    (tmp_path / "arxiv_mia" / "arxiv_mia_train_real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    assert set(load_unseen("arxiv_mia", BENCHMARK, 4)) == {row["text"] for row in rows}
-
-
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     from mialib.catalog import lab
 

@@ -58,9 +58,6 @@ def load_written(written, tmp_path):
     return load_claims(tmp_path / "claims.yml")
 
 
-# --- the file ---
-
-
 def trained_corpora(model):
     recipe = lab_recipe(model)
     return trained_corpora(recipe.base) if isinstance(recipe, Unlearning) else corpora_of_recipe(recipe)
@@ -263,9 +260,6 @@ def test_a_published_lead_is_the_smallest_that_the_papers_table_prints():
     assert checked > 40
 
 
-# --- seeds ---
-
-
 def test_seeds_of_different_number_are_an_error():
     with pytest.raises(ValueError, match="2 and 1 seeds"):
         compare_auc_over_seeds(LABELS, [scores_at(1, 0)] * 2, [scores_at(1, 0)])
@@ -393,9 +387,6 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     [judgement] = judging.judge_all(load_claims(tmp_path / "claims.yml"), path)
     assert judgement.seeds == (0,) and judgement.verdict == "inconclusive"
     assert judgement.left_out == tuple(f"seed {seed}: recorded for another test" for seed in (0, 1, 2))
-
-
-# --- scoring ---
 
 
 @pytest.fixture
@@ -544,9 +535,6 @@ def test_a_side_is_a_part_of_each_text_or_a_cut_of_it(tmp_path, here, part):
         expected = {"head": whole[:, 0], "middle": whole[:, 1], "tail": whole[:, 2], "all": whole.mean(axis=1)}[part]
     np.testing.assert_allclose(found.scores[0, 0], expected[texts], atol=1e-5)
     np.testing.assert_allclose(found.scores[1, 0], scores_of(here[1], "min_k")[texts], atol=1e-5)
-
-
-# --- pages ---
 
 
 def test_a_page_that_names_an_unknown_claim_is_an_error():

@@ -1,6 +1,5 @@
 """Fresh benchmarks, built through a real local server that speaks the four services' formats."""
 
-import gzip
 import json
 import re
 from collections import Counter
@@ -8,7 +7,6 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from urllib.parse import quote_plus
 
-import httpx
 import pytest
 import web
 from tenacity import wait_none
@@ -65,9 +63,6 @@ def contents(folder):
 
 def left_out(folder):
     return json.loads((folder / "left_out.json").read_text(encoding="utf-8"))
-
-
-# --- WikiMIA ----------------------------------------------------------------------------------------------------------
 
 
 def test_wikimia_holds_the_first_words_of_pages_by_creation_date(serve, tmp_path):
@@ -204,9 +199,6 @@ def test_an_error_of_the_api_is_an_error_and_not_kept(serve, tmp_path):
     construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
 
 
-# --- PatentMIA --------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def patents():
     """Eight pages of each side and some that cannot be used."""
@@ -279,9 +271,6 @@ def test_a_wrong_publication_number_is_an_error_that_names_the_line(tmp_path):
         read_publications(path)
 
 
-# --- ArxivMIA ---------------------------------------------------------------------------------------------------------
-
-
 def test_arxivmia_balances_each_category_over_days_of_many_pages(serve, tmp_path):
     arxiv = web.Arxiv(per_day=7)
     server = serve("arxiv", arxiv)
@@ -343,9 +332,6 @@ def test_what_is_no_feed_is_an_error(serve, tmp_path):
         construct.arxivmia(tmp_path / "out", fetcher(), DATES, 10, ["cs"])
 
 
-# --- Dolma-Book -------------------------------------------------------------------------------------------------------
-
-
 def gutenberg(n=10):
     books = web.Gutenberg()
     for i in range(n):
@@ -399,9 +385,6 @@ def test_header_licence_and_credits_are_taken_off():
     assert text.split() == web.prose("a", 50).split()
     old = "*** START OF THIS PROJECT GUTENBERG EBOOK A\nLONG TITLE ***\nText.\nEnd of Project Gutenberg's A\n"
     assert strip_gutenberg(f"{old}\n*** END OF THIS PROJECT GUTENBERG EBOOK A ***").split() == ["Text."]
-
-
-# --- what all share ---------------------------------------------------------------------------------------------------
 
 
 def page(text, label=1, source=None):
@@ -542,9 +525,6 @@ def test_dates_that_make_no_sense_are_errors(before, after, message):
         Dates(before, after)
 
 
-# --- manners ----------------------------------------------------------------------------------------------------------
-
-
 def gaps(server):
     """Seconds from each reply to the next request."""
     times = server.requests
@@ -579,15 +559,6 @@ def test_a_page_without_end_is_asked_for_once_and_told(serve, monkeypatch):
     assert len(fetcher().get("gutenberg", "/short")) == 900
 
 
-def test_a_compressed_reply_counts_as_it_is_decompressed(monkeypatch):
-    monkeypatch.setattr(retries, "REPLY_BYTES", 10**6)
-    bomb = gzip.compress(b"0" * 10**7)
-    assert len(bomb) < 20_000
-    reply = httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(bomb))
-    with pytest.raises(retries.EndlessError, match="a host sends more than"):
-        list(map(retries.counter("a host"), reply.iter_bytes()))
-
-
 def test_a_service_that_asks_for_too_long_a_wait_or_refuses_is_left_alone(serve):
     server = serve("gutenberg", lambda path, query: (429, {"Retry-After": "3600"}, "slow down"))
     with pytest.raises(ConnectionError, match=r"answered 429 and asks to wait 3600 s \('slow down'\)"):
@@ -609,8 +580,6 @@ def test_that_a_page_does_not_exist_is_kept_too(serve):
 def kept_replies():
     return sorted(home().glob("cache/fetched/*.json"))
 
-
-# --- the command line -------------------------------------------------------------------------------------------------
 
 BY_DATE = ["--members-before", "2017-01-01", "--non-members-after", "2025-01-01", "--texts", "10", "--gap-seconds", "0"]
 

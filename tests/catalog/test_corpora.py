@@ -6,7 +6,6 @@ import pytest
 
 from mialib.catalog import corpora
 from mialib.passes.inputs import Target, load_inputs
-from mialib.text import chinese_share
 
 CORPUS = ["The river runs behind the mill", "The old engine stands near the market in spring"]
 CHINESE = ["一种装置，包括河流和磨坊", "所述方法的步骤"]
@@ -54,13 +53,6 @@ def test_licences_are_distinct_paragraphs_in_a_seeded_order():
     assert corpora.read_licences(seed=1) != texts and sorted(corpora.read_licences(seed=1)) == sorted(texts)
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"), [(["river"], 0), (["河流"], 1), (["河流 ab"], 0.5), (["123 ."], 0), ([], 0)]
-)
-def test_chinese_share_is_of_letters(texts, expected):
-    assert chinese_share(texts) == expected
-
-
 def test_a_reference_corpus_in_another_language_is_warned_of(inputs, chinese_file):
     with pytest.warns(
         UserWarning, match=r"chinese\.txt is in another language than .*: 100% of its letters are Chinese"
@@ -73,10 +65,3 @@ def test_a_reference_corpus_in_the_same_language_is_not(inputs, corpus_file, chi
         warnings.simplefilter("error")
         inputs.retarget(corpus=corpus_file)
         corpora.warn_of_other_language(chinese_file, CHINESE, "Chinese texts")
-
-
-def test_another_corpus_changes_the_frequencies_alone(inputs, corpus_file):
-    stats, frequency = inputs.stats, inputs["frequency"]
-    other = inputs.retarget(corpus=f"{corpus_file}:30")
-    assert other.stats is stats and other.target.corpus == f"{corpus_file}:30"
-    assert other["frequency"].n_tokens < frequency.n_tokens

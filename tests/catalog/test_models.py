@@ -70,37 +70,6 @@ def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):
     assert find_start_token(tokenizer, "llama") == 1
 
 
-def test_a_familys_start_token_that_the_tokenizer_lacks_gives_way_to_its_own():
-    tokenizer = make_tokenizer(("<begin>", "<end>", "<pad>"), bos_token="<begin>", eos_token="<end>")
-    assert [find_start_token(tokenizer, family) for family in ("opt", "baichuan", "llama")] == [0, 0, 0]
-    with pytest.raises(ValueError, match="'<s>' is not in the tokenizer's vocabulary"):
-        find_start_token(tokenizer, "opt", "<s>")
-
-
-@pytest.mark.parametrize("unknown", ["<nowhere>", ""])
-def test_an_unknown_start_token_is_an_error(unknown, model_folder):
-    with pytest.raises(ValueError, match="is not in the tokenizer's vocabulary"):
-        mialib.Scorer(model_folder, start_token=unknown)
-
-
-def test_a_folder_without_a_model_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(OSError, match=str(tmp_path)):
-        mialib.Scorer(str(tmp_path))
-
-
-def test_a_name_that_cannot_be_loaded_is_an_error_that_says_what_to_give():
-    with pytest.raises(
-        OSError,
-        match=r"'no/such-model' is no folder here and not in the .* cache, .* no/such-model under \$MIALIB_MODELS",
-    ):
-        mialib.Scorer("no/such-model")
-
-
-def test_an_unknown_dtype_is_an_error_that_lists_the_known_ones(model_folder):
-    with pytest.raises(ValueError, match=r"'float8'.*bfloat16"):
-        mialib.Scorer(model_folder, dtype="float8")
-
-
 def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_HUB_OFFLINE")

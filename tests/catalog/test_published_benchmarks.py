@@ -198,19 +198,6 @@ def test_a_copy_that_is_something_else_is_named(copies):
         load_benchmark("mimir/github")
 
 
-def test_a_local_copy_with_other_columns_names_them(copies):
-    write_jsonl(copies / "wikimia" / "32.jsonl", rows("stone"))
-    with pytest.raises(
-        ValueError, match="row 1: WikiMIA has the columns input, label, and here is no 'input' but text,"
-    ):
-        load_benchmark("wikimia-32")
-
-
-def test_a_length_cuts_a_benchmark_that_comes_at_one(copies):
-    write_jsonl(copies / "patentmia" / "patentmia.jsonl", rows("专利"))
-    assert load_benchmark("patentmia", length=3).n_words == 3
-
-
 def test_a_length_other_than_the_names_is_an_error():
     assert find_part("wikimia-64", 64).length == 64
     with pytest.raises(ValueError, match="wikimia-64 is of 64 words, and 32 are asked for"):
@@ -257,12 +244,6 @@ def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
     asked = "; name one, such as" if length is None else f", not {length}; such as"
     with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256{asked} wikimia-32"):
         load_benchmark("wikimia", length=length)
-
-
-def test_a_local_copy_is_read_without_the_hub(copies):
-    lines = rows("river", text="input")
-    write_jsonl(copies / "wikimia" / "64.jsonl", lines)
-    assert load_benchmark("wikimia", length=64).texts == tuple(row["input"] for row in lines)
 
 
 def test_without_hub_and_copy_the_error_says_where_a_copy_goes(copies):

@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from mialib.catalog import models as catalog_models
 from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
-from mialib.commands import main
 from mialib.passes import cache
 from mialib.scoring import Scorer as CoreScorer
 
@@ -131,16 +130,6 @@ def test_a_loaded_model_is_checked_as_one_by_name(tiny_model):
     weights.data.fill_(0.5)
     with pytest.raises(ValueError, match="the same probability"):
         Scorer(loaded)
-
-
-def test_the_command_says_it_in_one_line(folder, tmp_path, monkeypatch, capsys):
-    edit_weights(folder, lambda weights: weights.pop("embed_out.weight"))
-    (tmp_path / "texts.txt").write_text("A text.\n")
-    monkeypatch.setattr("sys.argv", ["mialib", "detect", str(tmp_path / "texts.txt"), "--model", str(folder)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr().err
-    assert ended.value.code == 1 and HEAD in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize("where", [".", "parts"])

@@ -304,11 +304,6 @@ def test_a_text_in_two_files_is_refused(audit, tmp_path):
     assert re.search(r"near\.jsonl .*: 1\.", audit(near, exit_code=1))
 
 
-def test_an_output_that_is_a_file_is_refused(files, audit, tmp_path):
-    (tmp_path / "out").write_text("")
-    assert "this is a file" in audit(files[0], *MIN_K, exit_code=1)
-
-
 @cheap
 def test_markup_in_a_text_is_text_in_the_report(audit, tmp_path):
     audit(write(tmp_path / "mine.jsonl", [*sentences(20, 8), f"The mill {MARKUP} stands"]))

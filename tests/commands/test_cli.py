@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -377,24 +376,6 @@ def of_log_probs(tmp_path):
 def test_a_terminal_that_lacks_a_character_gets_its_escape(of_log_probs):
     said, errors = run_main(*of_log_probs, PYTHONIOENCODING="cp437").communicate()
     assert "am Flu" in said and "\\u6cb3" in said and not errors
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_stop_ends_in_one_sentence_and_leaves_nothing_half(number, tmp_path, model_folder):
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # an endpoint that takes a request and never answers
-        place = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        (tmp_path / "texts.jsonl").write_text('{"text": "The river runs"}\n')
-        given = {"OPENAI_BASE_URL": place, "OPENAI_API_KEY": "k", "MIALIB_HOME": str(tmp_path / "home")}
-        command = ["detect", str(tmp_path / "texts.jsonl"), "--model", "api:m", "--detector", "ppl"]
-        running = run_main(*command, **given)
-        silent.settimeout(60)
-        silent.accept()
-        running.send_signal(number)
-        said, errors = running.communicate(timeout=60)
-    assert running.returncode == 128 + number and not said
-    assert errors.splitlines()[-1] == ("mialib: stopped; what was kept so far is used the next time"), errors
-    assert "Traceback" not in errors
-    assert not [path for path in (tmp_path / "home").rglob(".*") if path.suffix != ".lock"]
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)], ids=str)

@@ -130,11 +130,6 @@ def test_the_snippets_to_choose_on_are_those_of_the_documents_to_choose_on():
     assert dataclasses.replace(books, validation=()).snippets(2).validation == ()
 
 
-def test_chinese_snippets_are_of_jiebas_words():
-    books = benchmark((CHINESE, CHINESE[1:]), [1, 0], language="zh")
-    assert books.snippets(2).texts[:2] == ("我来到", "北京清华大学")
-
-
 OF_1_2_3_AND_8 = benchmark(
     [" ".join(f"{book}{i}" for i in range(2 * n)) for book, n in zip("abcd", (1, 2, 3, 8), strict=True)], [1, 0, 0, 1]
 )  # two words a snippet

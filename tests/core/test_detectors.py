@@ -83,9 +83,6 @@ SEEDS = [0, 1, 2]
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
 
 
-# --- against the oracles ---
-
-
 KS = [1, 10, 20, 33, 50, 99, 100]
 # A detector, the values of its options, and the oracle's score of a text's four columns. SURP's paper leaves open what
 # a text without a surprising token scores: it is the least surprising a text can be, which is 0 nats.
@@ -177,9 +174,6 @@ def test_every_registered_detector_has_its_equation_and_source_and_is_short():
         source = inspect.getsource(known.score_text)
         assert len(source.splitlines()) < 30 and known.source, name
         assert len(known.equation) > 30, f"{name} has no equation in its docstring"
-
-
-# --- worked by hand ---
 
 
 def test_gap_k_by_hand():
@@ -355,9 +349,6 @@ def test_surp_of_a_text_whose_lowest_log_probs_tie_has_no_surprising_token():
     assert detect("surp", stats, k=75)[0] == -3
 
 
-# --- the grid ---
-
-
 def test_surp_grid_equals_surp_cell_by_cell():
     stats = random_table(4)
     # Entropies and thresholds that float32 cannot hold: both forms must compare them in the same precision.
@@ -380,48 +371,12 @@ def test_surp_grid_equals_surp_cell_by_cell():
     assert (scores[counts == 0] == 0).all()
 
 
-# --- short texts, sure models ---
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_min_k_of_a_short_text_is_its_lowest_token(n):
-    # 20% of fewer than five tokens is no token; one is taken, where int(n * k) would average an empty set.
-    log_prob = [-1.0, -4.0, -2.0, -3.0][:n]
-    assert detect("min_k", table(log_prob), k=20)[0] == min(log_prob)
-    assert detect("min_k++", table(log_prob), k=20)[0] == pytest.approx(min(log_prob) + 1)
-
-
 def test_min_k_plus_plus_of_a_model_without_doubt_is_finite():
     # All mass on one token: no variance, and the rounding of log p must not blow up.
     stats = table([0.0, -1.2e-7, -30.0], entropy=[0, 1.2e-7, 1e-11], variance=[0, 0, 0])
     assert np.isfinite(detect("min_k++", stats, k=100)).all()
     sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
     assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_text_of_one_token_has_a_finite_score(name, model_folder, tokenizer):
-    scorer = mialib.Scorer(model_folder)
-    texts = ["e", TEXTS[0]]
-    stats = scorer.score(texts, progress=False)
-    assert stats.n_tokens[0] == 1
-    inputs = {
-        "texts": texts,
-        "lowercase": replace(stats, provenance={}),
-        "reference": replace(stats, provenance={}),
-        "frequency": mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences"),
-        "neighbors": random_neighbors(2),
-        "tempered": scorer.score(texts, temperature=2, progress=False),
-        "after_non_members": scorer.score(texts, after=SENTENCES[0], progress=False),
-        "after_members": scorer.score(texts, after=SENTENCES[1], progress=False),
-    }
-    scores = detect(name, stats, **{need: inputs[need] for need in DETECTORS[name].needs})
-    assert scores.shape == (2,)
-    assert scores.dtype == np.float64
-    assert np.isfinite(scores).all()
-
-
-# --- sign ---
 
 
 # Those that do not see how high all log-probs of a text are, or that read two passes of the same model.
@@ -447,9 +402,6 @@ def test_a_member_like_text_scores_higher(name):
     inputs |= {need: replace(other, log_prob=lower) for need in ("after_non_members",) if need in inputs}
     member, non_member = detect(name, member_and_not, **inputs)
     assert member > non_member
-
-
-# --- errors ---
 
 
 NAN = float("nan")
@@ -567,9 +519,6 @@ def test_a_reference_without_surprise_names_the_text():
         detect("ref", table([-1, -2]), reference=table([0.0, 0.0]))
 
 
-# --- the registry ---
-
-
 def test_defaults_and_grids_are_the_papers():
     defaults = {name: known.hyperparameters for name, known in DETECTORS.items()}
     assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
@@ -603,9 +552,6 @@ def test_a_hyperparameter_says_what_it_means():
             return 0.0
 
 
-# --- grids ---
-
-
 @pytest.mark.parametrize(
     ("detector", "grid"),
     [
@@ -625,9 +571,6 @@ def test_any_grid_is_the_detector_point_by_point_in_the_order_of_its_options(det
     assert found.scores.shape == (len(found.options), 12)
     for options, scores in zip(found.options, found.scores, strict=True):
         np.testing.assert_allclose(scores, detect(detector, stats, **options), atol=1e-12)
-
-
-# --- of the same texts ---
 
 
 @pytest.fixture(scope="module")

@@ -60,12 +60,6 @@ def test_rows_come_out_as_they_went_in(stats):
             stats[index]
 
 
-def test_no_rows_are_an_empty_table(tmp_path):
-    TokenStats.from_rows([], provenance={"n_texts": 0}).save(tmp_path / "stats.parquet")
-    empty = TokenStats.load(tmp_path / "stats.parquet")
-    assert len(empty) == 0 and list(empty) == []
-
-
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
     with pytest.raises(ValueError, match=f"{name} .*10 .*11"):

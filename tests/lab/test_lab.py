@@ -178,12 +178,6 @@ def test_overlaps_are_with_what_the_first_corpus_trains_its_models_on(benchmark_
     assert corpora.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
 
 
-def test_overlaps_by_hand():
-    trained_on = ["a b c d e f g h", "x y"]
-    texts = ["a b c d e f g h", "b c d e f g h i", "i j k l m n o", "a b c"]
-    assert corpora.overlaps(texts, trained_on, "en").tolist() == [1, 0.5, 0, 0]
-
-
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
     seen = {}
     encode = training._encode
@@ -417,13 +411,6 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
         alone = [model(torch.tensor([row[:-1]])).logits[0, row.index(mask)].log_softmax(-1)[row[-1]] for row in batch]
         loss = training._masked_loss(model, batch, mask)
     torch.testing.assert_close(loss, -(alone[0] + alone[1]) / 2)
-
-
-def test_a_changed_recipe_trains_anew(use_profile):
-    before = models.lab_model("lab/tiny-5k")
-    use_profile({"models": {"lab/tiny-5k": {"train": {"seed": 7}}}})
-    assert models.lab_model("lab/tiny-5k") != before
-    assert models.lab_model_card("lab/tiny-5k")["recipe"]["seed"] == 7
 
 
 @pytest.fixture

@@ -71,15 +71,6 @@ def test_every_word_class_is_used_and_none_is_missing():
     assert all(len(found) == len(set(found)) > 9 for found, _ in _classes().values())
 
 
-def test_vocabulary_is_large_and_skewed(words):
-    counts = {}
-    for word in (word for text in words for word in text):
-        counts[word] = counts.get(word, 0) + 1
-    assert len(counts) > 1800
-    # Common words recur, and a long tail of words comes once or twice.
-    assert sum(count <= 2 for count in counts.values()) > 500
-
-
 def test_texts_are_not_near_duplicates(words):
     grams = [{tuple(text[i : i + 7]) for i in range(len(text) - 6)} for text in words]
     rng = np.random.default_rng(0)

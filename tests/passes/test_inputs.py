@@ -7,10 +7,8 @@ import pytest
 from conftest import made_inputs, random_rows
 
 import mialib
-from mialib.detectors import DETECTORS, detect
+from mialib.detectors import DETECTORS
 from mialib.frequency import TokenFrequency
-from mialib.metrics import compare_auc
-from mialib.model_selection import stratified_split
 from mialib.passes import inputs as passes
 from mialib.passes.cache import score_or_load
 from mialib.passes.inputs import (
@@ -20,7 +18,6 @@ from mialib.passes.inputs import (
     cut_inputs,
     load_inputs,
     score_all,
-    score_grid,
     unavailable_reason,
 )
 
@@ -182,35 +179,6 @@ def test_chinese_has_no_lowercase_pass(model_folder, tmp_path, scored):
     inputs = load_inputs(Target(model=model_folder, benchmark=str(path)))
     assert inputs.language == "zh" and inputs["lowercase"] is None and not scored
     assert unavailable_reason(inputs, "lowercase") and unavailable_reason(inputs, "ppl") == ""
-
-
-def test_a_grid_is_the_detector_point_by_point_with_what_it_needs(inputs):
-    found = score_grid(inputs, "dc_pdd", {"a": [0.01, 1.0]})
-    for options, scores in zip(found.options, found.scores, strict=True):
-        np.testing.assert_allclose(scores, detect("dc_pdd", inputs.stats, frequency=inputs["frequency"], **options))
-    assert len(score_grid(inputs, "surp").options) == 200, "its paper's, where none is given"
-
-
-def test_each_side_has_the_bound_that_fits_it():
-    # Every p is multiplied by log 10 or by log 100, twice that, so a cut at p = 0.17 is a = 0.4 or a = 0.8. There the
-    # members' lie higher; at a cut below 0.1 all are alike, and above 0.3 the non-members' 0.9 is too much.
-    rows = [(np.log([0.2, 0.2]), [1, 1]), (np.log([0.1, 0.9]), [1, 1])] * 10
-    texts = made_inputs(rows, [1, 0] * 10)
-    flat, doubled = (texts.given(frequency=TokenFrequency(np.zeros(n, np.int64), "flat")) for n in (10, 100))
-    val_idx, test_idx = stratified_split(texts.labels, 0.5)
-
-    def fit_and_compare(of, other, a_values):
-        bounds, scores = [], []
-        for side in (of, other):
-            candidates = score_grid(side, "dc_pdd", {"a": a_values})
-            best = candidates.best(texts.labels, val_idx)
-            bounds.append(candidates.options[best]["a"])
-            scores.append(candidates.scores[best][test_idx])
-        return tuple(bounds), compare_auc(texts.labels[test_idx], *scores).difference.estimate
-
-    assert fit_and_compare(flat, doubled, [0.4, 0.8]) == ((0.4, 0.8), 0)
-    assert fit_and_compare(flat, doubled, [0.4])[1] == 0.5
-    assert fit_and_compare(doubled, flat, [0.4, 0.8])[0] == (0.8, 0.4)
 
 
 def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):

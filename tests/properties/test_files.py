@@ -73,9 +73,6 @@ def write_parquet(path, rows):
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-# --- what was written is what is read ---
-
-
 @given(lists_of_texts, columns, st.booleans(), st.booleans())
 @example(["long " * 1_000_000, "a"], "text", False, False)
 def test_jsonl_gives_back_its_texts(tmp_path, written, column, is_ascii, begins_with_bom):
@@ -263,9 +260,6 @@ def test_the_form_of_standard_input_is_told_by_how_it_begins(content, found, mon
     assert load_texts("-") == found
 
 
-# --- what can't be read is said ---
-
-
 @given(st.sampled_from([*READERS, ".jsonl.gz", ".parquet.gz"]), st.binary(max_size=200))
 @example(".jsonl", b'{"text": ' + b"[" * 100_000)
 @example(".jsonl", b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}")
@@ -373,9 +367,6 @@ def test_a_file_that_is_not_there_or_of_another_kind_is_named(tmp_path, name):
     assert "does not exist" in said or "cannot read" in said
 
 
-# --- files that others than persons write ---
-
-
 @given(st.lists(json_values, max_size=4), st.lists(st.binary(max_size=30) | st.just(b"5") | st.just(b"[" * 100_000)))
 @example([1], [b"5"])
 @example([1], [b"null"])
@@ -439,8 +430,6 @@ def test_a_damaged_packed_corpus_is_one_sentence(tmp_path, junk, at):
         patch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
         loaded_or_said(lambda _: list(corpora.reference_texts("packed:300")), folder / "0.json.gz")
 
-
-# --- YAML ---
 
 KINDS = [Any, Claims, Profile, Recipes, dict[str, KnownModel], dict[str, KnownBenchmark]]
 FILES = {
