@@ -72,9 +72,6 @@ def test_links_of_text_pages_lead_to_pages_of_every_book_they_stand_in(path):
             assert {link for link in re.findall(r"\]\(([a-z_/]+)\)", text)} <= there, page.file
 
 
-LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
-
-
 def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
@@ -184,17 +181,6 @@ def test_every_figure_has_caption_name_and_alt_text(path):
         figure = cell.metadata["mystnb"]
         assert figure["figure"]["caption"] and figure["figure"]["name"].startswith("fig-")
         assert len(figure["image"]["alt"]) > 40
-
-
-def test_texts_are_encoded_in_one_place():
-    own = {
-        "batches.py",
-        "token_view.py",
-        "bench.py",
-        "speed.ipynb",
-    }  # one reads places; the others time the field's code
-    others = [*(ROOT / "mialib").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
-    assert [p.name for p in others if p.name not in own and "add_special_tokens=False" in p.read_text("utf-8")] == []
 
 
 def test_the_page_of_the_library_has_every_public_name():

@@ -140,17 +140,6 @@ def test_controls_find_a_planted_direction_on_the_other_half_and_nothing_in_nois
     assert max(auc(coin[judged], scores) for scores in own) > 0.9
 
 
-def test_intervals_of_the_controls_cover_chance_as_often_as_they_say():
-    """Where an out-of-fold AUC's would be too narrow: forty draws of noise, one layer each."""
-    covered = 0
-    for seed in range(40):
-        values = np.random.default_rng(seed).normal(size=(2, N, D))
-        judged, [scores] = probe.judge_half(values, LABELS, seed)
-        interval = auc_interval(LABELS[judged], scores)
-        covered += interval.low <= 0.5 <= interval.high
-    assert covered >= 35
-
-
 def test_texts_or_labels_that_do_not_fit_are_refused(tiny_model):
     for val_idx in (np.flatnonzero(LABELS == 1)[:9], np.arange(N)):
         with pytest.raises(ValueError, match=r"\d+ (validation|test) texts .*both classes"):

@@ -1,13 +1,11 @@
 """The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
 
 import json
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from page_code import method_of, page_of
+from page_code import page_of
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
@@ -76,17 +74,6 @@ def test_texts_are_as_long_as_drawn_and_the_same_each_time():
     assert any(text != text.lower() for text in texts), "lowercasing them changes them"
 
 
-def test_peak_memory_is_what_a_way_held_for_a_moment():
-    def way():
-        block = np.ones(20_000_000)  # 160 MB
-        time.sleep(0.05)
-        return block.sum()
-
-    before = bench.used_bytes(torch.device("cpu"))
-    _, peak = bench.with_peak_bytes(way, torch.device("cpu"), before)
-    assert 150e6 < peak < 260e6
-
-
 def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geometries, tmp_path):
     path = tmp_path / "bench.json"
     command = ["bench", "--geometry", "tiny", "--geometry", "tiny-llama", "--texts", "3", "--rounds", "2"]
@@ -126,24 +113,3 @@ def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
     found = load_results(path)
     assert [result.row for result in found][:2] == [bench.FLOOR, bench.OURS]
     assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)
-
-
-def test_the_three_numbers_of_the_page_are_those_of_the_definition():
-    """Sums over the vocabulary of p log p and of its squared distance from the mean, text of two tokens."""
-    rng = np.random.default_rng(0)
-    logits = torch.tensor(rng.normal(size=(1, 3, 7)))
-    found = method_of(
-        "speed",
-        torch=torch,
-        text="a b",
-        device="cpu",
-        start=0,
-        tokenizer=lambda text, add_special_tokens: {"input_ids": [3, 5]},
-        model=lambda inputs: SimpleNamespace(logits=logits),
-    )
-    log_p = torch.log_softmax(logits[0, :2].double(), dim=-1)
-    entropy = -(log_p.exp() * log_p).sum(-1)
-    variance = (log_p.exp() * (log_p + entropy[:, None]) ** 2).sum(-1)
-    assert found["log_prob"].tolist() == pytest.approx([log_p[0, 3].item(), log_p[1, 5].item()], rel=1e-5)
-    assert found["entropy"].tolist() == pytest.approx(entropy.tolist(), rel=1e-5)
-    assert found["variance"].tolist() == pytest.approx(variance.tolist(), rel=1e-5)

@@ -11,8 +11,7 @@ from scipy.stats import rankdata
 
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
-from mialib.book import figures, results, tables, token_view
-from mialib.detectors import detect
+from mialib.book import figures, results, tables
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
@@ -49,27 +48,11 @@ def stats():
     return TokenStats.from_rows(random_rows(3, rng.integers(1, 40, 50)), provenance={})
 
 
-def test_the_pages_min_k_is_the_detectors(stats):
-    expected = detect("min_k", stats, k=20)
-    np.testing.assert_allclose([method_of("dc_pdd_figure_3a")["min_k_prob"](row) for row in stats], expected)
-    of_prefix = method_of("dc_pdd_figure_3b")["min_k_prob"]
-    np.testing.assert_allclose([of_prefix(row, len(row.log_prob)) for row in stats], expected)
-
-
 def test_without_a_corpus_dc_pdd_is_the_bounded_probability(inputs):
     names, n_entries = method_of("dc_pdd_table_4", stats=inputs.stats), len(inputs["frequency"].counts)
     for row, score in zip(inputs.stats, names["scores_of"](np.zeros(n_entries, int), a=10), strict=True):
         first = np.unique(row.token_ids, return_index=True)[1]
         assert score == pytest.approx(np.exp(row.log_prob[first].astype(float)).mean() * np.log(n_entries))
-
-
-def test_ablation_ends_at_dc_pdd_and_begins_without_a_bound(inputs):
-    ablation, log_p_ref = method_of("dc_pdd_figure_2")["ablation"], inputs["frequency"].log_probability
-    cld, lup, sfo = np.array([ablation(row, log_p_ref, 0.001) for row in inputs.stats]).T
-    for scores, options in ((cld, {"lup": False, "sfo": False}), (lup, {"sfo": False}), (sfo, {})):
-        np.testing.assert_array_equal(scores, scores_of(inputs, "dc_pdd", a=0.001, **options))
-    np.testing.assert_array_equal(cld, [ablation(row, log_p_ref, 5)[0] for row in inputs.stats])
-    assert (lup <= 0.001).all()
 
 
 def search(stats, labels, frequency, *, opposite=False):
@@ -121,10 +104,6 @@ def test_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency
     ties = ((np.sign(by_dc_pdd) - np.sign(by_min_k))[~is_untied]).sum() / 2
     difference = auc(labels, names["dc_pdd_scores"]) - auc(labels, names["min_k_scores"])
     assert difference == pytest.approx((corrected - spoiled + ties) / 600)
-
-
-def test_ranks_begin_at_one_with_the_highest_score():
-    assert token_view.ranks([0.2, 0.9, 0.5, 0.5]).tolist() == [4, 1, 2, 2]
 
 
 def test_lengths_that_most_texts_lack_are_left_out_with_the_number_of_short_texts():
@@ -217,13 +196,3 @@ def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, 
     inputs = load_inputs(Target(model=largest, benchmark=benchmark_file, reference=smallest))
     assert ours == {smallest: None, largest: pytest.approx(auc(inputs.labels, scores_of(inputs, "ref")))}
     assert [name.split(": ")[1] for name in names["rises"]] == ["PPL"], "one size alone has Small Ref"
-
-
-def test_figure_3b_has_small_ref_of_the_same_cut_texts(run, model_folder, benchmark_file, tiny_model):
-    smaller = tiny_model("llama")
-    _, found = run("dc_pdd_figure_3b", references=smaller, corpora="-", detectors="ppl,ref", lengths="4,8")
-    whole = load_inputs(Target(model=model_folder, benchmark=benchmark_file, reference=smaller))
-    for n in (4, 8):
-        [ours] = [r.ours for r in found if r.row == "Small Ref" and r.column.endswith(f", {n} words")]
-        cut = load_inputs(whole.target.but(n_words=n))
-        assert ours == pytest.approx(auc(cut.labels, scores_of(cut, "ref")))

@@ -97,26 +97,6 @@ def test_measured_shares_are_those_above_the_threshold():
     assert of_known.ours == 2 / 99 and of_members.ours == 0.5 and of_members.metric == "called: members"
 
 
-def test_the_tables_say_what_the_functions_give():
-    rng = np.random.default_rng(9)
-    known, held_out, members = rng.normal(size=50), rng.normal(size=50), rng.normal(size=60) + 1
-    table = PAGE["decision_table"](known, held_out, members, [0.05])
-    decision = decide(known, 0.05)
-    row = table.loc["0.05, on average"]
-    assert row["threshold"] == f"{decision.threshold:.4g}"
-    assert row["TPR"].startswith(f"{(members > decision.threshold).mean():.3f}")
-    assert table.loc["0.05, 97.5% confident", "threshold"] == "needs 72"
-    sizes = PAGE["n_table"]([0.01], (50, 500))
-    assert sizes.loc["0.01, 50"].tolist() == ["needs 99", "–", "needs 368", "0.02"]
-    assert sizes.loc["0.01, 500"].tolist() == ["4", "0.002–0.020", "0", "0.002"]
-    p = PAGE["p_value_table"]([0.1], {"members (60)": (members, known)}, "lab/en")
-    assert p.columns.name.endswith("lab/en")
-    assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
-    assert p.iloc[0, 0].startswith(f"{(calibration.p_values(members, known) <= 0.1).mean():.3f} (")
-    halves = PAGE["repeated_halves"](np.arange(100.0), [0.1], n_repeats=200)
-    assert float(halves.iloc[0]["inside the range expected of the others"][:5]) > 0.9
-
-
 def test_a_detector_whose_highest_scores_tie_is_named():
     known = {"SURP": np.array([0.0, 0, 0, -1, -2]), "PPL": np.arange(5.0)}
     assert "SURP gives 3 of the 5 known" in PAGE["tied_text"](known) and "below 0.667" in PAGE["tied_text"](known)

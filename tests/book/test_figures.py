@@ -5,13 +5,12 @@ import re
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 matplotlib.use("Agg")
 
-from mialib.book import figures, tables
+from mialib.book import figures
 from mialib.book.results import VERDICTS, Result
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
@@ -31,14 +30,6 @@ def test_lines_pass_through_the_estimates_and_bars_end_at_the_interval():
     np.testing.assert_allclose(container.lines[0].get_ydata(), [0.6, 0.7])
     ends = [segment[:, 1].tolist() for segment in container.lines[2][0].get_segments()]
     np.testing.assert_allclose(ends, [[0.5, 0.65], [0.6, 0.75]])
-
-
-def test_ours_is_a_dot_at_the_estimate_and_the_published_number_a_diamond():
-    figure = figures.ours_beside_published([result("PPL", "m on b", 0.7, 0.6)], "auc", xlabel="AUC", chance=0.5)
-    axes = figure.axes[0]
-    assert axes.containers[0].lines[0].get_xdata() == pytest.approx([0.7])
-    diamonds = [line for line in axes.lines if line.get_marker() == "D"]
-    assert diamonds[0].get_xdata() == pytest.approx([0.6])
 
 
 def test_heatmaps_frame_the_best_cell_and_the_papers_where_the_grid_has_it():
@@ -88,13 +79,6 @@ def test_the_same_figure_is_the_same_file():
     assert first == again and "<svg" in first and "dc:date" not in first
 
 
-def test_a_page_shows_a_table_with_its_caption():
-    formatter = InteractiveShell.instance().display_formatter.formatters["text/html"]
-    with matplotlib.rc_context():
-        figures.use_style()
-    assert "<caption>What</caption>" in formatter(pd.DataFrame({"x": [1]}).rename_axis(columns="What"))
-
-
 def texts_of(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
@@ -137,13 +121,6 @@ def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
     assert drawn == {"PPL": [[0.6, 0.7]], "Zlib": [[0.5, 0.8], [0.65, 0.9]]}
     empty = figures.ours_against_published(cells[-1:], "auc")
     assert [text.get_text() for text in empty.axes[0].texts] == ["nothing was run"]
-
-
-def test_a_column_beside_its_own_published_number_is_not_named_twice():
-    own = Result("PPL", "P", "auc", None, None, None, 0.6, "P", why="not run")
-    table = tables.results_table([own], "auc")
-    assert table.columns.tolist() == [("P", "published"), ("P", "ours")]
-    assert table.loc["PPL"].tolist() == ["0.600", "not run"]
 
 
 def test_a_hollow_line_stands_beside_a_full_one_and_adds_nothing_to_the_legend():

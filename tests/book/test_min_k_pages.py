@@ -144,9 +144,7 @@ def test_members_seen_equally_often_are_compared_with_all_non_members(model_fold
     assert list(names["trend"]) == ["Min-K% Prob", "Zlib"]
 
 
-def test_how_often_members_were_seen_is_what_the_recipe_or_the_reader_says(
-    lab_profile, model_folder, benchmark_file, tmp_path
-):
+def test_how_often_members_were_seen_is_known(lab_profile, model_folder, benchmark_file, tmp_path):
     assert member_times(lab_recipe("lab/repeats"), 4) == [1, 1, 8, 8]
     for model in (model_folder, "lab/unlearned"):
         with pytest.raises(ValueError, match="how often"):
@@ -175,9 +173,7 @@ def test_the_first_members_are_the_forgotten_ones():
     assert list(audit(labels, 3)["groups"]) == ["forgotten"], "no empty group"
 
 
-def test_how_many_were_forgotten_is_what_the_recipe_or_the_reader_says(
-    lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch
-):
+def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch):
     before, after = tiny_model("gpt_neox"), tiny_model("llama")
     given = {"benchmarks": benchmark_file, "corpora": "-", "detectors": "min_k,zlib"}
     with pytest.raises(ValueError, match=f"{after}: "):

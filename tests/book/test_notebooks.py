@@ -81,9 +81,7 @@ def test_papermill_runs_a_page_on_another_model_and_benchmark(name, tmp_path, ti
 @pytest.mark.parametrize(
     "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
 )
-def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
-    path, tmp_path, tiny_model, home_of_all_pages, monkeypatch
-):
+def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_all_pages, monkeypatch):
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"

@@ -174,25 +174,6 @@ def test_a_cached_config_alone_is_no_model_here(tmp_path, monkeypatch):
         assert downloads(profile)[MIMIR].is_here
 
 
-@pytest.mark.parametrize(
-    ("only", "n"),
-    [
-        ([], 7 + 1 + 3 + 12 + 6 + 28 + 4 + 2),  # a page each
-        (["paper_surp_table_2"], 6),
-        (["facebook/opt-6.7b"], 2),
-        (["wikimia-128"], 11),
-        (["facebook/opt-6.7b", "paper_surp_table_2"], 8),
-    ],
-)
-def test_a_part_by_model_benchmark_or_page(only, n):
-    assert len(plan_columns(PAPER, only)) == n
-
-
-def test_an_unknown_name_is_an_error_that_lists_the_known():
-    with pytest.raises(ValueError, match=r"'opt-6\.7b'.* facebook/opt-6\.7b"):
-        plan_columns(PAPER, ["facebook/opt-6.7b", "opt-6.7b"])
-
-
 def test_the_plan_adds_up(without_hub):
     only = ["paper_dc_pdd_table_4"]
     columns, found = plan_columns(PAPER, only), plan_downloads(PAPER, only)
@@ -201,16 +182,6 @@ def test_the_plan_adds_up(without_hub):
         [line] = [line for line in text.splitlines() if f" {name} " in line]
         assert gb in line and licence in line
     assert all(said in text for said in ("1 jobs", "18 GB", "3 of 3"))
-
-
-def test_a_tables_download_is_that_of_what_its_columns_take(without_hub):
-    columns = plan_columns(PAPER, ["paper_dc_pdd_table_4", "paper_surp_table_2"])
-    of_page = {c.page: c.needs for c in columns}
-    assert of_page["paper_dc_pdd_table_4"] == {"EleutherAI/pythia-6.9b", WIKIMIA, C4}
-    said = describe(columns, plan_downloads(PAPER, ["paper_dc_pdd_table_4", "paper_surp_table_2"]))
-    # OLMo: 4.7 + 27.6 GB; Pythia-6.9B 13.85 GB and ten billion characters of C4.
-    [olmo] = [line for line in said.splitlines() if line.startswith("  paper_surp_table_2 ") and "GB " in line][-1:]
-    assert "32 GB" in olmo
 
 
 def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):

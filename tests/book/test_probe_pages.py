@@ -6,17 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page_code import method_of, page_of
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.pipeline import make_pipeline
+from page_code import page_of
 
 from mialib.book import pages, probe_tables, tables
 from mialib.book.probe_tables import BASELINES, REAL, SYNTHETIC, probe_column
 from mialib.book.results import BOTH, load_results
-from mialib.metrics import auc, auc_interval, tpr_at_fpr
-from mialib.model_selection import stratified_split
+from mialib.metrics import auc, tpr_at_fpr
 from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.store import hash_texts
 
@@ -191,22 +186,6 @@ def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
     assert facts["Avg. Tokens"] == pytest.approx(np.mean(left), abs=0.05)
 
 
-def test_two_samples_of_one_distribution_are_not_told_apart_and_two_kinds_are():
-    sklearn = (TfidfVectorizer, LogisticRegression, GridSearchCV, StratifiedKFold, make_pipeline)
-    given = {tool.__name__: tool for tool in sklearn} | {"stratified_split": stratified_split}
-    separate = method_of("probe_table_1", **given)["separate"]
-    rng = np.random.default_rng(0)
-    words = [f"w{i}" for i in range(50)]
-    texts = [" ".join(rng.choice(words, 20)) for _ in range(300)]
-    labels = np.repeat([1, 0], 100)
-    judged, scores = separate(np.array(texts[:200], dtype=object), labels)
-    same = auc_interval(labels[judged], scores)
-    assert same.low <= 0.5 <= same.high
-    other = texts[:100] + [f"{text} another" for text in texts[200:]]
-    judged, scores = separate(np.array(other, dtype=object), labels)
-    assert auc_interval(labels[judged], scores).low > 0.7
-
-
 def test_texts_without_a_word_in_common_are_all_alike(target, tmp_path):
     (tmp_path / "apart.txt").write_text("".join(f"{chr(97 + i) * 9}\n" for i in range(20)))
     rows = [{"text": chr(97 + i) * 5, "label": i % 2} for i in range(20)]
@@ -252,13 +231,6 @@ def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, tmp_
     assert name == "6 − 12 texts", "the smallest number stands in for one that was not run"
     expected = by_row["on the benchmark", "6"] - by_row["on the benchmark", "12"]
     assert comparison.difference.estimate == pytest.approx(expected)
-
-
-def test_any_number_of_training_texts_may_be_set_apart(target, tmp_path):
-    names, _ = page_on("probe_figure_3", target, tmp_path, real="apart", sizes=[4, 8])
-    assert list(names["learned"]) == [4, 8] and len(names["unseen"]) == 8
-    for probe, _, _ in names["learned"].values():
-        assert len(probe.scores) == N - 8, "all numbers are judged on the same texts"
 
 
 @pytest.mark.slow

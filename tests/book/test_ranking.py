@@ -358,14 +358,6 @@ def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
     assert len(shared) == 8, "the members, known by their whole texts"
 
 
-def test_texts_that_are_no_longer_than_the_length_are_taken_as_they_are(of_page):
-    inputs = load_inputs(of_page[0][0])
-    longest = max(len(text.split()) for text in inputs.benchmark.texts)
-    cut, _ = cut_inputs(inputs, longest)
-    assert cut.stats is inputs.stats and cut.benchmark.n_words == longest
-    assert cut_inputs(inputs, longest - 1)[0].stats is not inputs.stats
-
-
 @pytest.fixture
 def recorded_file(of_page, tmp_path, monkeypatch):
     """Seeds 0, 1 and 2 as recorded; a folder has one seed only, so that theirs are the same model's."""

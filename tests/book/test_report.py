@@ -92,12 +92,6 @@ def test_the_status_has_each_notebooks_time_and_the_versions(build):
     assert "| python | 3.11.7 |" in text and "| numpy | 2.4 |" in text
 
 
-def test_the_list_of_figures_has_number_page_and_first_sentence(build):
-    *_, row = report.own_figures(LAB.notebooks, build / "pages").splitlines()
-    assert row == "| {numref}`%s <fig-claims>` | [](pages/claims) | One \\| two. |"
-    assert "numref" not in report.own_figures(["index"], build / "pages"), "a book of another page"
-
-
 def test_the_lists_are_what_pages_include(build):
     report.write_lists(LAB, build, build / "pages")
     book = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "book").glob("*.md"))

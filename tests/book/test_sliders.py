@@ -51,7 +51,9 @@ def test_no_label_becomes_markup(scores):
     html = slider(LABELS, scores[:, 0], {HOSTILE: [1, 2, 3]}, [1], title=HOSTILE, unit=HOSTILE).data
     assert "<img" not in html and html.count("</script>") == 2 and html.count("{{ 7 * 7 }}") >= 3
     assert not re.findall(r"https?:|src=|href=|@import|url\(", html), "no other host is asked"
-    assert all(f"<td>{auc_interval(LABELS, values)}</td>" in html for values in scores[:, 0])
+    plain = slider(LABELS, scores[:, 0], {"k": [5, 20, 60]}, [18], title="T").data
+    assert all(f"<td>{auc_interval(LABELS, values)}</td>" in plain for values in scores[:, 0])
+    assert 'value="1"' in plain, "the nearest value to the wanted start"
     json_of(html)
 
 

@@ -12,10 +12,8 @@ matplotlib.use("Agg")
 from mialib.benchmarks import Benchmark
 from mialib.book.results import load_results, needs_more
 from mialib.detectors import detect, surp_grid
-from mialib.lab.corpora import overlaps
 from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.model_selection import HELD_OUT, stratified_split
-from mialib.shared.near_duplicates import NGRAM_WORDS
 from mialib.token_stats import TokenRow, TokenStats
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
@@ -100,13 +98,6 @@ def readings_at(inputs, entropy_threshold, k):
     return {name: (score[0, 0], int((n[0, 0] == 0).sum())) for name, (score, n) in found.items()}
 
 
-@pytest.mark.parametrize(("entropy_threshold", "k"), [(2.5, 40), (np.inf, 100)])
-def test_our_reading_is_the_detector(inputs, entropy_threshold, k):
-    scores, n_without = readings_at(inputs, entropy_threshold, k)[OURS]
-    np.testing.assert_allclose(scores, detect("surp", inputs.stats, entropy_threshold=entropy_threshold, k=k))
-    assert n_without == (scores == 0).sum()
-
-
 def test_our_reading_is_the_detector_at_an_entropy_that_the_threshold_rounds_to():
     inputs = made_inputs([([-5, -1], [0.7, 0.7]), ([-5, -1], [0.6, 0.7])], [1, 0])  # 0.7 is not a float32
     expected = detect("surp", inputs.stats, entropy_threshold=0.7, k=40)
@@ -174,12 +165,6 @@ def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
     ]
 
 
-def test_the_cloud_of_surprising_tokens_by_hand():
-    found = sorted(points(made_inputs(CLOUD, [1, 0, 0]), surprising=True))
-    # Below the 60th percentiles (-1.8, -3.4 and -6.8): -5, -2, -9; -4; -7, -8.
-    assert found == [(pytest.approx(0.2), -4, False), (1.0, -5, True), (1.25, -8, False), (1.5, -7, False)]
-
-
 def test_a_sample_of_the_cloud_keeps_each_token_whole(inputs):
     everything, sample = points(inputs), points(inputs, 50, seed=1)
     is_seen = np.array([seen for _, _, seen in sample])
@@ -245,7 +230,6 @@ def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
 
 
 ENGLISH = "One  two three,\nfour five six seven eight nine ten eleven"
-CHINESE = "本发明公开了一种用于处理图像的装置以及方法。"
 
 
 def test_only_a_tail_has_several_texts_of_a_document():
@@ -253,16 +237,6 @@ def test_only_a_tail_has_several_texts_of_a_document():
     at = functions_of("surp_table_2")["segments_at"]
     assert at(benchmark, 3, "head").document is None and at(benchmark, 3, "middle").document is None
     assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_the_overlap_is_the_share_of_seven_grams_that_were_seen():
-    page = functions_of("surp_table_3")
-    seen = ["a b c d e f g h i", "k l m n o p q r"]
-    texts = ["a b c d e f g h", "a b c d e f g x", "b c d e f g h k l m n o p q", "a b c", "x y z u v w s t"]
-    found = page["overlap_with"](seen, texts, "en")
-    assert found.tolist() == pytest.approx([1, 0.5, 2 / 8, 0, 0])
-    np.testing.assert_array_equal(found, overlaps(texts, seen, "en"))
-    assert {len(ngram) for ngram in page["ngrams"](texts[0], "en")} == {NGRAM_WORDS}
 
 
 def test_non_members_that_overlap_are_dropped_and_members_never(inputs):

@@ -2,8 +2,6 @@
 
 import json
 import re
-from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -109,17 +107,6 @@ def test_an_image_that_no_page_shows_is_removed(tmp_path):
     theme.remove_unshown(tmp_path, pages)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linked.svg", "shown.svg", "é.svg"]
     theme.remove_unshown(tmp_path / "none", pages)
-
-
-def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
-    theme.copy_mathjax(tmp_path / "mathjax")
-    for part in theme.MATHJAX:
-        assert (tmp_path / "mathjax" / f"{part}.js").is_file()
-    [whole] = find_spec("sphinx-mathjax-offline").submodule_search_locations
-    fonts = "output/chtml/fonts/woff-v2"
-    assert len(list((tmp_path / "mathjax" / fonts).iterdir())) == len(
-        list(Path(whole, "static/mathjax", fonts).iterdir())
-    )
 
 
 def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):

@@ -198,12 +198,6 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     assert time.monotonic() - began < 5
 
 
-def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):
-    html = token_view.fragment({"t": view(scored, 0, tokenizer)})
-    assert ":is(:hover,:focus)::after{content:attr(aria-label)" in html
-    assert "<script" not in html and not re.search(r"\son\w+=|https?:", html)
-
-
 def contrast(a, b):
     """WCAG 2's contrast of two colours."""
 
@@ -256,14 +250,6 @@ def test_numbers_that_an_api_does_not_give_are_left_out(scored, tokenizer):
     stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
     made = view(stats, 0, tokenizer)
     assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
-
-
-def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
-    scores = detect("min_k", scored)
-    views = {"log_prob": {"one": view(scored, 2, tokenizer), "two": view(scored, 0, tokenizer)}}
-    table = token_view.score_table(views, {"one": 2, "two": 0}, {"min_k": scores})
-    assert table.loc["one"].iloc[0] == f"{scores[2]:.4f} ({1 + int((scores > scores[2]).sum())})".replace("-", "−")
-    assert table.loc["two"].iloc[1] == f"{int(len(scored[0].log_prob) * 0.2)} of {len(scored[0].log_prob)}"
 
 
 def test_shares_of_shades_are_means_over_texts():

@@ -108,9 +108,7 @@ def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_t
 
 @pytest.mark.parametrize("least_tokens", [0, 1])
 @pytest.mark.parametrize("adds_start_token", [False, True])
-def test_without_a_tokenizer_the_first_token_is_not_scored(
-    server, model_folder, reference_folder, least_tokens, adds_start_token
-):
+def test_without_a_tokenizer_no_first_token(server, model_folder, reference_folder, least_tokens, adds_start_token):
     server.least_tokens, server.adds_start_token = least_tokens, adds_start_token
     ours = score_or_load("api:tiny", TEXTS)
     locally = local(model_folder, TEXTS, start_token="auto" if adds_start_token else None)
@@ -227,9 +225,7 @@ def test_a_detector_reads_no_column_that_it_does_not_name(name):
 
 
 @pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_a_table_has_dashes_where_a_detector_is_not_applicable(
-    server, model_folder, benchmark_file, corpus_file, monkeypatch, has_tokenizer
-):
+def test_a_tables_dashes(server, model_folder, benchmark_file, corpus_file, monkeypatch, has_tokenizer):
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     reference = model_folder if has_tokenizer else None
@@ -270,9 +266,7 @@ def test_equal_texts_are_asked_for_once(server):
 
 
 @pytest.mark.parametrize("differs", ["model", "endpoint", "text", "start token", "tokenizer"])
-def test_another_model_endpoint_text_start_token_or_tokenizer_misses_the_cache(
-    server, with_tokenizer, impatient, monkeypatch, differs
-):
+def test_what_misses_the_cache(server, with_tokenizer, impatient, monkeypatch, differs):
     score_or_load("api:tiny", TEXTS, start_token=None)
     server.before = lambda handler, body: handler.refuse(401, "asked")
     if differs == "endpoint":
@@ -290,9 +284,7 @@ def test_another_model_endpoint_text_start_token_or_tokenizer_misses_the_cache(
 
 
 @pytest.mark.parametrize("has_tokenizer", [False, True])
-def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
-    server, model_folder, monkeypatch, impatient, has_tokenizer
-):
+def test_a_run_that_breaks_off_goes_on(server, model_folder, monkeypatch, impatient, has_tokenizer):
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.before = stop_after(3)
@@ -332,9 +324,7 @@ def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
     assert not path.exists()
 
 
-def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
-    server, model_folder, monkeypatch, impatient, caplog
-):
+def test_replies_of_another_tokenizer_are_not_taken(server, model_folder, monkeypatch, impatient, caplog):
     server.before = stop_after(3)
     with pytest.raises(Unavailable):
         score_or_load("api:tiny", TEXTS)
@@ -398,9 +388,7 @@ def costs(caplog):
     ]
 
 
-def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
-    server, model_folder, monkeypatch, caplog, impatient
-):
+def test_costs_are_of_what_is_missing(server, model_folder, monkeypatch, caplog, impatient):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     monkeypatch.setenv("MIALIB_API_PRICE", "2000")
@@ -477,9 +465,7 @@ def choices(*indices):
     ],
 )
 @pytest.mark.parametrize("has_tokenizer", [False, True])
-def test_a_reply_that_is_none_is_an_error_that_names_the_text(
-    server, model_folder, monkeypatch, change, wrong, has_tokenizer
-):
+def test_a_wrong_reply_names_the_text(server, model_folder, monkeypatch, change, wrong, has_tokenizer):
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.change = change

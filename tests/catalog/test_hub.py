@@ -315,9 +315,7 @@ def test_a_data_set_whose_splits_changed_is_one_sentence(at_hub, tmp_path):
 
 @pytest.mark.slow  # the hub's library tries six times
 @pytest.mark.parametrize("limit", [20_000, 1_000], ids=["weights", "tokenizer"])
-def test_a_broken_download_of_a_model_leaves_nothing_half_and_goes_on(
-    at_hub, tmp_path, model_folder, mialib_home, limit
-):
+def test_a_broken_download_of_a_model_goes_on(at_hub, tmp_path, model_folder, mialib_home, limit):
     with at_hub(models={"o/m": model_folder}, truncate={"o/m": limit}) as served:
         with refused(r"model o/m could not be loaded from .*RemoteProtocolError: .* run again"):
             score_or_load("o/m", TEXTS[:1])
@@ -572,11 +570,3 @@ def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch)
     [path] = folder.rglob("*.gz")
     write_jsonl(path, [{"text": "Another text altogether"}] * 20)
     assert corpus_identity("c4:200") != before
-
-
-def test_the_chinese_corpus_is_plain_jsonl(at_hub, tmp_path):
-    name = "CASIA-LM/ChineseWebText"
-    path = tmp_path / "zh" / "cleaner_subset" / "2021-43" / "part-0000.jsonl"
-    write_jsonl(path, [{"title": "t", "score": 0.95, "text": "这条河发源于北方的山地，流经三个村庄。"}] * 3)
-    with at_hub(datasets={name: tmp_path / "zh"}):
-        assert "".join(reference_texts("chinese_web_text:25")) == "这条河发源于北方的山地，流经三个村庄。这条河发源于"

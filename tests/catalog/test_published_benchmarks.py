@@ -29,6 +29,7 @@ def copies(tmp_path, monkeypatch):
     [
         ("wikimia-64", None, "wikimia-64"),
         ("wikimia", 32, "wikimia-32"),
+        ("wikimia-64", 64, "wikimia-64"),
         ("bookmia", None, "bookmia"),
         ("mimir", None, "mimir/wikipedia_(en)/ngram_7_0.2"),
         ("mimir/github", None, "mimir/github/ngram_7_0.2"),
@@ -43,31 +44,31 @@ def test_a_name_is_filled_in_with_the_defaults(name, length, full):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "length", "named"),
     [
-        ("mimir/books", r"mimir has no domain 'books'; it has: wikipedia_\(en\), github"),
-        ("mimir/github/ngram_9_0.2", "mimir has no overlap 'ngram_9_0.2'"),
-        ("mimir/github/ngram_7_0.2/x", "mimir is chosen from by domain and overlap; .* names more"),
-        ("bookmia/x", "bookmia is chosen from by nothing"),
-        ("dolma_book/head", "dolma_book comes at lengths 512, 1024; name one, such as dolma_book/head-512"),
-        ("wikimia-48", "wikimia comes at lengths 32, 64, 128, 256, not 48"),
-        ("arxiv_mia-64", "unknown benchmark 'arxiv_mia-64': arxiv_mia comes at no lengths; to cut it, give length=64"),
+        ("mimir/books", None, r"mimir .*'books'.* wikipedia_\(en\), github"),
+        ("mimir/github/ngram_9_0.2", None, "mimir .*'ngram_9_0.2'"),
+        ("mimir/github/ngram_7_0.2/x", None, "mimir .*domain and overlap"),
+        ("bookmia/x", None, "bookmia "),
+        ("dolma_book/head", None, "dolma_book .*512, 1024.* dolma_book/head-512"),
+        ("wikimia-48", None, "wikimia .*32, 64, 128, 256.* 48"),
+        ("wikimia", None, "wikimia .*32, 64, 128, 256.* wikimia-32"),
+        ("wikimia", 33, "wikimia .*32, 64, 128, 256.* 33"),
+        ("wikimia-64", 32, "wikimia-64 .*64.* 32"),
+        ("dolma_book/tail-1024", 512, "dolma_book/tail-1024 .*1024.* 512"),
+        ("arxiv_mia-64", None, "'arxiv_mia-64'.*length=64"),
+        ("wikimai", None, r"'wikimai'.* wikimia, .*arxiv_mia, .*\.jsonl"),
+        ("notes.docx", None, r"'notes.docx'.* wikimia, .*\.jsonl"),
     ],
 )
-def test_what_a_benchmark_does_not_come_in_is_an_error(name, message):
-    with pytest.raises(ValueError, match=message):
-        load_benchmark(name)
+def test_what_a_benchmark_does_not_come_in_is_an_error(name, length, named):
+    with pytest.raises(ValueError, match=named):
+        load_benchmark(name, length)
 
 
 @pytest.mark.parametrize("name", ["wiki-64", "wikimia64", "mimirs/github", "texts.jsonl"])
 def test_other_names_are_no_published_benchmarks(name):
     assert not is_published(name)
-
-
-@pytest.mark.parametrize("name", ["wikimai", "notes.docx"])
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
-    with pytest.raises(ValueError, match=rf"unknown benchmark '{name}'; known: wikimia, .*arxiv_mia, .*\.jsonl"):
-        load_benchmark(name)
 
 
 def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
@@ -91,9 +92,7 @@ def test_each_layout_of_the_hub_is_read(at_hub, tmp_path):
         revisions = [served.commit(name) for name in data]
         wanted = {r.path.rsplit("/", 1)[1] for r in served.asked(MIMIR, "HEAD")}
     assert [bench.revision for bench in (wikimia, arxiv, mimir)] == revisions
-    assert (
-        wikimia.texts[0] == "The river 64 number 0 stands near the old Mill" and wikimia.labels.tolist() == [0, 1] * 4
-    )
+    assert wikimia.texts[0].startswith("The river 64 number 0") and wikimia.labels.tolist() == [0, 1] * 4
     # ArxivMIA's development set is what hyperparameters are chosen on.
     assert arxiv.validation == (0, 1, 2, 3) and arxiv.texts[3].startswith("The dev") and arxiv.domains == ("cs",) * 12
     assert arxiv.texts[4].startswith("The test") and arxiv.labels.tolist() == [0, 1] * 6
@@ -173,9 +172,7 @@ def test_one_of_two_local_files_is_not_taken_for_the_whole(copies):
 
 
 def test_a_benchmark_on_no_hub_says_where_its_file_goes(copies):
-    with pytest.raises(
-        Unavailable, match=r"PatentMIA is on no hub; put it at patentmia/patentmia.jsonl under"
-    ) as error:
+    with pytest.raises(Unavailable, match=r" patentmia/patentmia\.jsonl ") as error:
         load_benchmark("patentmia")
     assert "github.com/zhang-wei-chao/DC-PDD" in str(error.value) and "\n" not in str(error.value)
 
@@ -198,21 +195,11 @@ def test_a_copy_that_is_something_else_is_named(copies):
         load_benchmark("mimir/github")
 
 
-def test_a_length_other_than_the_names_is_an_error():
-    assert find_part("wikimia-64", 64).length == 64
-    with pytest.raises(ValueError, match="wikimia-64 is of 64 words, and 32 are asked for"):
-        load_benchmark("wikimia-64", 32)
-    with pytest.raises(ValueError, match="dolma_book/tail-1024 is of 1024 words, and 512 are asked for"):
-        load_benchmark("dolma_book/tail-1024", 512)
-
-
 def test_unseen_texts_come_with_arxiv_mia(copies):
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_test.jsonl", rows("test", field="cs"))
     like = load_benchmark("arxiv_mia")
-    with pytest.raises(
-        Unavailable, match="set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"
-    ):
+    with pytest.raises(Unavailable, match=r"MIALIB_BENCHMARKS .* arxiv_mia/arxiv_mia_train_real"):
         load_unseen("arxiv_mia", like, 2)
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_train_real.jsonl", [{"text": f"new text {i}"} for i in range(4)])
     assert len(load_unseen("arxiv_mia", like, 4)) == 4
@@ -237,15 +224,3 @@ def test_arxiv_mia_loads_and_can_be_cut(published_copy):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert max(map(count_words, load_benchmark("arxiv_mia", length=64).texts)) == 64
-
-
-@pytest.mark.parametrize("length", [None, 33])
-def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
-    asked = "; name one, such as" if length is None else f", not {length}; such as"
-    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256{asked} wikimia-32"):
-        load_benchmark("wikimia", length=length)
-
-
-def test_without_hub_and_copy_the_error_says_where_a_copy_goes(copies):
-    with pytest.raises(Unavailable, match=r"swj0419/WikiMIA' .* folder swj0419/WikiMIA under \$MIALIB_BENCHMARKS"):
-        load_benchmark("wikimia", length=32)

@@ -100,9 +100,7 @@ def test_the_tokenizer_of_a_larger_model_is_refused(folder):
     smaller = load_scorer(str(folder)).loaded.model
     smaller.resize_token_embeddings(100, mean_resizing=False)
     smaller.save_pretrained(folder)
-    with pytest.raises(
-        ValueError, match=r"has a token number \d+ \(.*\) and the model embeddings of 100; it is another"
-    ):
+    with pytest.raises(ValueError, match=r"token number \d+ .* 100;"):
         load_scorer(str(folder))
 
 

@@ -129,9 +129,7 @@ def test_a_label_of_another_meaning_is_told_and_stops_nothing(label, model_folde
     assert done.exit_code == 0 and "AUC" not in done.stdout and "no AUC" in caplog.text
 
 
-def test_each_model_is_loaded_once_with_all_that_is_asked_of_it(
-    tiny_model, masked_folder, texts_file, non_members_file, tmp_path, monkeypatch
-):
+def test_each_model_is_loaded_once(tiny_model, masked_folder, texts_file, non_members_file, tmp_path, monkeypatch):
     loaded = Counter()
     for kind in (transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM):
 
@@ -210,9 +208,7 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_scored(texts_file
 
 
 @pytest.mark.parametrize("option", ["--masked", "--reference"])
-def test_a_source_that_cannot_be_had_is_an_error_before_anything_is_scored(
-    option, model_folder, texts_file, tmp_path, monkeypatch
-):
+def test_a_source_that_cannot_be_had_is_an_error(option, model_folder, texts_file, tmp_path, monkeypatch):
     monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
     command = ["detect", texts_file, "--model", model_folder, option, tmp_path]
     found = invoke(*command)

@@ -432,15 +432,6 @@ def test_a_detector_or_an_option_that_is_none_is_an_error_that_names_it(name, op
             score_grid(name, table([-1, -2]), {"k": [20, options["k"]]})
 
 
-def test_the_grid_and_the_lowest_refuse_the_same_options():
-    for thresholds, ks, said in (([2.5], [20, 101], "k .*101"), ([NAN], [20], "entropy_threshold .*nan")):
-        with pytest.raises(ValueError, match=said):
-            surp_grid(table([-1, -2]), thresholds, ks)
-    for k in (0, -5, 100.5, NAN):
-        with pytest.raises(ValueError, match=f"got {k}"):
-            lowest_indices(np.array([-1.0, -2.0]), k)
-
-
 def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
     values = np.random.default_rng(0).normal(size=5000).astype(np.float32)
     for k in (0.01, 1, 20, 63.7, 100):

@@ -111,9 +111,7 @@ def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, 
 
 
 @pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 1), (150, 2), (150, 4), (100_000, 100)])
-def test_scores_do_not_depend_on_batches_or_on_the_order_of_the_texts(
-    n_tokens, n_texts, model_folder, reference, monkeypatch
-):
+def test_scores_do_not_depend_on_batches_or_order(n_tokens, n_texts, model_folder, reference, monkeypatch):
     batch_budget(monkeypatch, n_tokens)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
     order = [*np.random.default_rng(0).permutation(len(TEXTS)), 0]  # one of them twice
@@ -376,9 +374,7 @@ def one_pass_kernel():
     scoring.one_pass_kernel.cache_clear()
 
 
-def test_without_triton_rows_on_a_gpu_take_several_passes_and_a_warning_says_so_once(
-    one_pass_kernel, monkeypatch, caplog
-):
+def test_without_triton_rows_on_a_gpu_take_several_passes(one_pass_kernel, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "mialib.kernels", raising=False)
     assert one_pass_kernel() is None

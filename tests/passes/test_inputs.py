@@ -8,7 +8,6 @@ from conftest import made_inputs, random_rows
 
 import mialib
 from mialib.detectors import DETECTORS
-from mialib.frequency import TokenFrequency
 from mialib.passes import inputs as passes
 from mialib.passes.cache import score_or_load
 from mialib.passes.inputs import (
@@ -227,13 +226,6 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
     with pytest.raises(ValueError, match="corpus, masked, member_prefix, n_n"):
         inputs.retarget(model=tiny_model("llama"))
-
-
-def test_what_is_given_takes_the_place_of_what_was_loaded(inputs):
-    flat = TokenFrequency(np.zeros(1000, np.int64), "flat")
-    given = inputs.given(frequency=flat, lowercase=None)
-    assert given["frequency"] is flat and given.take([0, 1], "two")["frequency"] is flat
-    assert score_all(given)["lowercase"] is None and score_all(inputs)["lowercase"] is not None
 
 
 @pytest.mark.parametrize(
