@@ -36,7 +36,7 @@ def on_test(result, of="chosen"):
     return auc_interval(LABELS[result.test], getattr(result, of).scores[result.test])
 
 
-def test_a_planted_direction_is_found_at_its_layer_and_rate():
+def test_a_direction_is_found_where_both_have_it_and_chance_otherwise():
     result = choose_probe(made_up(signal=3), LABELS)
     for chosen in (result.chosen, result.leaking):
         assert (chosen.layer, chosen.learning_rate) == (2, 1e-3)
@@ -44,15 +44,9 @@ def test_a_planted_direction_is_found_at_its_layer_and_rate():
         assert chosen.validation_aucs[1, 1] == chosen.validation_aucs.max()
     assert on_test(result).estimate > 0.95 and on_test(result, "leaking").estimate > 0.95
     assert (result.scores == result.chosen.scores).all() and result.scores.shape == (N,)
-
-
-def test_without_a_direction_the_probe_is_at_chance():
     intervals = [on_test(choose_probe(made_up(signal=0, seed=seed), LABELS, seed)) for seed in range(10)]
     assert abs(np.mean([i.estimate for i in intervals]) - 0.5) < 0.04
     assert sum(i.low <= 0.5 <= i.high for i in intervals) >= 8
-
-
-def test_a_direction_that_only_the_proxy_has_gives_chance():
     made = made_up(signal=3)._replace(target=made_up(signal=0).target)
     assert 0.4 < on_test(choose_probe(made, LABELS)).estimate < 0.6
 

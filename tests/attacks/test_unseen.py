@@ -26,16 +26,13 @@ def texts_file(tmp_path):
     return str(path)
 
 
-def test_texts_of_a_file_are_cut_to_the_benchmarks_longest_text_and_drawn_by_the_seed(texts_file):
+def test_texts_of_a_file_are_cut_drawn_by_the_seed_and_counted(texts_file):
     texts = load_unseen(texts_file, BENCHMARK, 5)
     assert len(set(texts)) == 5 and all(len(text.split()) == 6 for text in texts)
     assert texts == load_unseen(texts_file, BENCHMARK, 5) != load_unseen(texts_file, BENCHMARK, 5, seed=1)
     assert texts == load_unseen(texts_file, BENCHMARK, 12)[:5], "a smaller set is part of a larger one"
     assert load_unseen(texts_file, BENCHMARK.cut(2), 1)[0].split()[0] == "line"
     assert len(load_unseen(texts_file, BENCHMARK.cut(2), 1)[0].split()) == 2
-
-
-def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
     with pytest.raises(ValueError, match=r"unseen\.jsonl .*12 .*6 words.*13 "):
         load_unseen(texts_file, BENCHMARK, 13)
     with pytest.raises(ValueError, match="holds 1 distinct texts"):

@@ -36,15 +36,12 @@ def tiny_geometries(monkeypatch):
     monkeypatch.setitem(bench.GEOMETRIES, "tiny-llama", Geometry("llama", 1, 8, 2, 24, 5000))
 
 
-def test_flops_are_those_counted_by_hand():
+def test_flops_and_roofline_are_those_counted_by_hand():
     # A layer: 4 matrices of 8 x 8 and two of 8 x 32, 768 weights; two layers and a head of 8 x 5000: 41,536.
     assert TINY.multiplied_parameters == 41_536
     # Texts of 3 and 1 tokens: 4 tokens; pairs of a token and one that it sees 1 + 2 + 3 and 1, with 4 x 2 x 8 each.
     assert forward_flops(TINY, [3, 1]) == 2 * 41_536 * 4 + 64 * 7
     assert logits_bytes(TINY, 4) == 80_000
-
-
-def test_roofline_is_work_over_rate():
     least = roofline(TINY, [3, 1], flops_per_second=1e6, bytes_per_second=1e5, weight_bytes=2)
     assert least == pytest.approx(
         {

@@ -76,20 +76,14 @@ def test_a_page_names_in_its_parameters_all_that_its_code_asks_for(name):
         assert asked <= of_page, page.notebook
 
 
-def test_benchmarks_give_corpora_and_the_pairs_that_are_scored_beforehand(take):
+def test_benchmarks_give_corpora_pairs_and_files(take, tmp_path):
     needs = take('models = "lab/large"\nbenchmarks = "lab/a:non_member~lab/b"')
     assert needs.corpora == ("lab/a", "lab/b") and needs.scored == ()
     needs = take('models = "lab/large"\nbenchmarks = ["lab/a", "lab/a~lab/b"]\ncorpora = "lab/a:30k"')
     assert needs.scored == (("lab/large", "lab/a"), ("lab/large", "lab/a~lab/b"))
-
-
-def test_a_benchmark_that_is_a_file_is_a_file_that_the_page_takes(take, tmp_path):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("")
     assert take("x = 1", benchmarks=f"{texts}, nowhere.jsonl").files == (str(texts),)
-
-
-def test_parameters_that_are_no_plain_values_are_an_error(take):
     with pytest.raises(ValueError):
         take("models = load()")
 
@@ -106,12 +100,16 @@ def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(
     assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
 
 
-def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
+def test_a_page_takes_its_own_models_and_a_page_of_verdicts_all():
     of_page = {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()}
     assert of_page["surp_figure_4"].scored == (("lab/en-900k", "lab/en"), ("lab/zh-400k", "lab/zh"))
     assert of_page["detectors_from_scratch"].models == ("lab/en-400k",)
     assert of_page["registry"].models == ()
     assert {"lab/en-400k", "lab/en-masked"} <= set(of_page["probe_tables_2_3"].models)
+    for name in ("claims", "index"):
+        assert set(needs_of(LAB.notebooks[name], LAB).models) == set(LAB.models)
+    assert "lab/zh-400k" not in needs_of(LAB.notebooks["blind_benchmarks"], LAB).models
+    assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
 
 
 def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
@@ -141,13 +139,6 @@ def test_another_package_file_or_corpus_to_be_apart_from_changes_the_hash(monkey
     assert before[0] != after[0] and before[1] != after[1]
     monkeypatch.setattr(dealing, "version", lambda name: "0.1+cpu")
     assert hash_of("lab/b") != after[1]
-
-
-def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_changes():
-    for name in ("claims", "index"):
-        assert set(needs_of(LAB.notebooks[name], LAB).models) == set(LAB.models)
-    assert "lab/zh-400k" not in needs_of(LAB.notebooks["blind_benchmarks"], LAB).models
-    assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
 
 
 @pytest.mark.parametrize(

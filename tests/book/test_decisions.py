@@ -52,18 +52,6 @@ def test_drawn_sets_are_called_as_their_p_values_say():
     np.testing.assert_array_equal(fisher, expected)
 
 
-def test_the_rank_sum_test_keeps_its_level_where_fishers_combination_does_not():
-    scores = np.random.default_rng(7).normal(size=200)
-    found = d.false_alarms(scores, [1, 10, 100], 100, TESTS, n_draws=4000)
-    for level in (0.05, 0.01):
-        for m in (1, 10, 100):
-            assert found[f"rank sum, {level:.0%}"][m].low <= level
-        assert found[f"Fisher, {level:.0%}"][100].low > level
-    assert found["rank sum, 5%"][100].estimate == pytest.approx(0.05, abs=0.011)
-    again = d.false_alarms(np.exp(scores), [1, 10, 100], 100, TESTS, n_draws=4000)
-    assert again == found, "ranks alone count"
-
-
 def test_power_grows_with_the_set_and_its_interval_covers_the_power_in_the_population(monkeypatch):
     monkeypatch.setattr(d, "RESAMPLES", 50)
     monkeypatch.setattr(d, "POWER_DRAWS", 400)

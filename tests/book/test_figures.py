@@ -63,15 +63,12 @@ def test_no_page_chooses_a_colour_of_its_own(path):
     assert not re.findall(r"figures\.COLORS|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
 
 
-def test_text_in_a_figure_stays_text():
+def test_a_figure_is_the_same_file_and_its_text_stays_text():
     with matplotlib.rc_context():
         figures.use_style()
         svg = io.StringIO()
         figures.lines_in_panels(PANELS, xlabel="texts").savefig(svg, format="svg")
     assert ">texts</text>" in svg.getvalue() and ">PPL</text>" in svg.getvalue()
-
-
-def test_the_same_figure_is_the_same_file():
     with matplotlib.rc_context():
         figures.use_style()
         show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]

@@ -26,12 +26,17 @@ def test_an_interval_at_another_level_is_the_one_computed_at_it(level):
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.005)
 
 
-def test_halves_of_different_lengths_are_scaled_apart_and_no_end_is_clipped():
+def test_an_intervals_halves_are_scaled_apart_and_a_mean_has_the_normal_one():
     found = at_level(Interval(0.9, 0.7, 1.0), 0.99)
     scale = 2.5758293 / 1.9599640
     assert (found.low, found.high) == (pytest.approx(0.9 - 0.2 * scale), pytest.approx(0.9 + 0.1 * scale))
     with pytest.raises(ValueError, match="95"):
         at_level(Interval(0.9, 0.7, 1.0), 95)
+    values = np.random.default_rng(0).exponential(size=400)
+    found = mean_interval(values)
+    assert found.estimate == pytest.approx(values.mean())
+    half = 1.96 * values.std() / np.sqrt(400)
+    np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
 
 
 def test_snippet_auc_counts_snippets_but_draws_documents():
@@ -78,14 +83,6 @@ def test_the_snippet_interval_draws_the_two_classes_apart_and_is_seeded():
     found = document_auc_interval(labels, scores, document)
     assert found.low < 0.4 and found.high > 0.6, "drawn together the two would always tie"
     assert document_auc_interval(labels, scores, document) == found
-
-
-def test_the_interval_of_a_mean_is_as_wide_as_the_normal_one():
-    values = np.random.default_rng(0).exponential(size=400)
-    found = mean_interval(values)
-    assert found.estimate == pytest.approx(values.mean())
-    half = 1.96 * values.std() / np.sqrt(400)
-    np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
 
 
 def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():

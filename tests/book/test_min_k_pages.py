@@ -10,11 +10,10 @@ import pytest
 import yaml
 from conftest import random_rows
 from page_code import functions_of, method_of, page_of
-from scipy.stats import norm
 
-from mialib.book import profile, tables, token_view
+from mialib.book import profile, token_view
 from mialib.book.intervals import mean_interval
-from mialib.book.results import ONE_SEED, load_results, one_seed_says
+from mialib.book.results import load_results
 from mialib.detectors import detect
 from mialib.lab.models import lab_recipe, member_times
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr
@@ -211,17 +210,3 @@ def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_fil
 def test_indistinguishable_asks_for_a_small_interval_around_chance(low, high, expected):
     indistinguishable = audit([1, 0], 1)["indistinguishable"]
     assert indistinguishable(Interval((low + high) / 2, low, high)) == expected
-
-
-def test_the_reach_at_chance_is_that_of_an_auc_of_random_scores():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([1, 0], [100, 500])
-    widths = [auc_interval(labels, rng.normal(size=600)) for _ in range(50)]
-    found = audit(labels, 100)["reach"]
-    assert found == pytest.approx(np.mean([w.high - w.low for w in widths]) / 2, rel=0.05)
-    assert found / norm.ppf(0.975) == pytest.approx(np.std([w.estimate for w in widths]), rel=0.3)
-
-
-def test_a_table_of_intervals_prints_what_it_is_given():
-    table = tables.interval_table({"PPL": Interval(0.7, -0.1, 0.8)}, "AUC", one_seed_says)
-    assert table.loc["PPL"].to_dict() == {"AUC": "0.700 [-0.100, 0.800]", ONE_SEED: "open"}

@@ -40,10 +40,17 @@ def test_targets_that_do_not_fit_are_an_error(arguments, message):
         targets(*arguments)
 
 
-def test_the_start_token_is_as_on_the_command_line():
+def test_a_parameters_numbers_and_start_token():
     assert [t.start_token for t in targets("a, b", "c")] == ["auto", "auto"]
     assert [t.start_token for t in targets("a, b", "c", start_token="none")] == [None, None]
     assert [t.start_token for t in targets("a", "c", start_token="</s>")] == ["</s>"]
+    with pytest.raises(ValueError, match=r"^n_words: .*-3") as caught:
+        targets("a", "b", n_words=-3)
+    assert "\n" not in str(caught.value)
+    assert numbers("0.5, 2", "fprs") == [0.5, 2.0] and whole_numbers([3, "4"], "lengths") == [3, 4]
+    for wrong in ("0", "2.5", "x", [-1]):
+        with pytest.raises(ValueError, match=r"^lengths: "):
+            whole_numbers(wrong, "lengths")
 
 
 def test_what_ran_says_which_start_token_each_text_had(model_folder, benchmark_file):
@@ -64,12 +71,6 @@ def test_a_parameter_is_a_list(value, expected):
     assert one_for_each("-", 2, "corpora") == [None, None] and one_for_each("a, -", 2, "corpora") == ["a", None]
 
 
-def test_a_value_that_no_target_can_have_is_said_in_one_line():
-    with pytest.raises(ValueError, match=r"^n_words: .*-3") as caught:
-        targets("a", "b", n_words=-3)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_benchmark_too_small_to_choose_and_to_judge_on_says_how_many_texts_it_takes(model_folder, benchmark_file):
     path = Path(benchmark_file)
     lines = path.read_text().splitlines(keepends=True)  # non-members and members in turn
@@ -77,13 +78,6 @@ def test_a_benchmark_too_small_to_choose_and_to_judge_on_says_how_many_texts_it_
         path.write_text("".join(lines[:n]))
         with nullcontext() if is_enough else pytest.raises(ValueError, match=f"{path.name}.* 2 of each"):
             assert len(load_columns(model_folder, benchmark_file)[0].texts) == n
-
-
-def test_numbers_are_checked_by_name():
-    assert numbers("0.5, 2", "fprs") == [0.5, 2.0] and whole_numbers([3, "4"], "lengths") == [3, 4]
-    for wrong in ("0", "2.5", "x", [-1]):
-        with pytest.raises(ValueError, match=r"^lengths: "):
-            whole_numbers(wrong, "lengths")
 
 
 PARAMETERS = 'models = "a"  # or several\nbenchmarks = ["b"]\nout = ""'

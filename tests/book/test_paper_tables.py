@@ -237,10 +237,14 @@ def test_a_model_that_can_not_be_had_keeps_its_printed_numbers_and_says_why():
     assert str(by_row(dashes)["Min-K%++ Prob"]) == "–", "the paper prints none"
 
 
-def test_a_column_that_fails_costs_no_other():
+def test_a_column_that_fails_costs_no_other_and_a_kept_one_is_the_same(tmp_path):
     column = Column(model=LARGE, benchmark="wikimia-33")
     failed = paper_tables.measure_or_say_why("dc-pdd", TABLES_2_3, "WikiMIA / OPT-6.7B", column)
     assert "wikimia" in failed.unavailable and {str(r) for r in failed.results} == {"not run"}
+    column = Column(model=LARGE, benchmark="wikimia-32", reference="EleutherAI/pythia-160m")
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    paper_tables.save_column(tmp_path / "column.json", measured)
+    assert paper_tables.load_column(tmp_path / "column.json") == measured
 
 
 def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
@@ -248,13 +252,6 @@ def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
     column = Column(model=LARGE, benchmark="wikimia-32")
     with pytest.raises(Unavailable, match=r"pythia-2\.8b .*2\.8 .*GPU"):
         paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
-
-
-def test_a_column_is_the_same_after_it_was_kept(tmp_path):
-    column = Column(model=LARGE, benchmark="wikimia-32", reference="EleutherAI/pythia-160m")
-    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
-    paper_tables.save_column(tmp_path / "column.json", measured)
-    assert paper_tables.load_column(tmp_path / "column.json") == measured
 
 
 def test_a_page_takes_the_columns_that_are_computed(tmp_path):

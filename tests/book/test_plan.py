@@ -34,41 +34,29 @@ def downloads(profile, *only):
     return {found.name: found for found in plan_downloads(profile, only)}
 
 
-def test_hours_and_memory_of_likelihoods():
-    """250 texts of 128 words are 48,000 tokens; three times by 6.658 billion parameters, once by 0.331."""
+def test_hours_and_memory_by_hand():
     column = Column(model="facebook/opt-6.7b", benchmark="wikimia-128", reference="facebook/opt-350m", corpus="c4:1G")
     operations = 3 * 2 * 6.658e9 * 48_000 + 2 * 0.331e9 * 48_000
     assert operations == pytest.approx(1.9493e15, rel=1e-4)
     assert gpu_hours(column) == pytest.approx(19.4928 / 3600, rel=1e-4)  # at 10^14 a second
     assert gpu_hours(column, teraflops=1) == pytest.approx(1949.28 / 3600, rel=1e-4)
     assert memory_gb(column) == pytest.approx(6.658 * 2 + 2)
+    column = Column(model="EleutherAI/gpt-neo-2.7B", benchmark="wikimia-32", masked="x/y", n_neighbors=25)
+    assert gpu_hours(column) == pytest.approx(2 * 2.651e9 * 37_248 * 28 / 1e14 / 3600)
+    assert memory_gb(column) == pytest.approx(2.651 * 4 + 2)  # float32
+    column = Column(model="EleutherAI/pythia-2.8b", benchmark="wikimia-32", unseen="apart", n_training=194)
+    passes = 3 + 4 * 1.25 + 3 * 6 * 0.25
+    assert gpu_hours(column) == pytest.approx(2 * 2.775e9 * 37_248 * passes / 1e14 / 3600)
+    assert memory_gb(column) == pytest.approx(2.775 * 16 + 2)
+    assert gpu_hours(Column(model="o/m", benchmark="wikimia-32")) is None
+    assert gpu_hours(Column(model="facebook/opt-6.7b", benchmark="texts.jsonl")) is None
+    assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
 
 
 @pytest.mark.parametrize("rows", [{"a_values": [0.01, 0.1]}, {"corpora": {"C4 / 1Gb": "c4:1G"}}])
 def test_a_row_of_dc_pdd_alone_is_one_pass_whatever_its_cells(rows):
     column = Column(model="facebook/opt-6.7b", benchmark="wikimia-128", **rows)
     assert gpu_hours(column) == pytest.approx(2 * 6.658e9 * 48_000 / 1e14 / 3600)
-
-
-def test_hours_of_neighbors():
-    """776 texts of 32 words are 37,248 tokens; three own passes and 25 neighbors of each."""
-    column = Column(model="EleutherAI/gpt-neo-2.7B", benchmark="wikimia-32", masked="x/y", n_neighbors=25)
-    assert gpu_hours(column) == pytest.approx(2 * 2.651e9 * 37_248 * 28 / 1e14 / 3600)
-    assert memory_gb(column) == pytest.approx(2.651 * 4 + 2)  # float32
-
-
-def test_hours_and_memory_of_the_probe():
-    """194 training texts are a quarter of 776; four models' activations of all, three trainings of six passes."""
-    column = Column(model="EleutherAI/pythia-2.8b", benchmark="wikimia-32", unseen="apart", n_training=194)
-    passes = 3 + 4 * 1.25 + 3 * 6 * 0.25
-    assert gpu_hours(column) == pytest.approx(2 * 2.775e9 * 37_248 * passes / 1e14 / 3600)
-    assert memory_gb(column) == pytest.approx(2.775 * 16 + 2)
-
-
-def test_what_no_registry_knows_has_no_hours():
-    assert gpu_hours(Column(model="o/m", benchmark="wikimia-32")) is None
-    assert gpu_hours(Column(model="facebook/opt-6.7b", benchmark="texts.jsonl")) is None
-    assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
 
 
 def test_the_weights_are_the_files_that_are_fetched():

@@ -60,11 +60,20 @@ def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
     assert made.judged.texts == tuple(made.inputs.texts[i] for i in made.test_idx)
 
 
-def test_published_numbers_stand_beside_ours_by_the_papers_own_rows(made):
+def test_what_a_column_prints_compares_and_sets_apart(made, masked_folder):
     column = "ArxivMIA / TinyLLaMA-1.1B"
     results = {r.row: r for r in made.results("here", {"auc": "table-2"}, column)}
     assert results["Loss Attack"].published == 0.451 and results[REAL].published == 0.571
     assert results["Smaller Model"].published is None and results["DC-PDD"].ours is None
+    found = made.against_baselines(REAL)
+    labels = made.inputs.labels[made.test_idx]
+    difference = auc(labels, made.on_test()[REAL]) - auc(labels, made.on_test()["Loss Attack"])
+    assert found[f"{REAL} − Loss Attack"].difference.estimate == pytest.approx(difference)
+    passes = {p["model"]: p for p in made.passes()}
+    assert passes[f"neighbors by {masked_folder}"]["n_texts"] == 2 * N
+    [proxies] = [p for name, p in passes.items() if name.startswith("proxies of ")]
+    assert proxies["texts"] == hash_texts(made.unseen[REAL]) and proxies["n_texts"] == 10
+    assert len(tables.what_ran(made.passes())) == 4
 
 
 def test_a_field_is_judged_on_its_test_texts_alone(made):
@@ -77,34 +86,16 @@ def test_a_field_is_judged_on_its_test_texts_alone(made):
         made.results("here: physics", {"auc": "table-2"}, domain="physics")
 
 
-def test_a_benchmarks_own_validation_texts_are_chosen_on(target, unseen_file):
+def test_texts_set_apart_and_a_benchmarks_own_validation_texts(target, unseen_file):
+    found = probe_column(load_inputs(target), {REAL: "apart"}, n_training=8)
+    assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
+    assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
+    assert found.scores["Neighbor Attack"] is None
     inputs, own = load_inputs(target), (0, 1, 2, 3, 17)
     inputs = replace(inputs, benchmark=replace(inputs.benchmark, validation=own))
     found = probe_column(inputs, {REAL: unseen_file}, n_training=10)
     assert found.val_idx.tolist() == list(own)
     assert not set(found.test_idx) & set(own) and len(found.test_idx) == N - 5
-
-
-def test_texts_set_apart_are_in_no_score(target):
-    found = probe_column(load_inputs(target), {REAL: "apart"}, n_training=8)
-    assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
-    assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
-    assert found.scores["Neighbor Attack"] is None
-
-
-def test_provenance_names_the_neighbors_and_what_the_proxies_learned_from(made, masked_folder):
-    passes = {p["model"]: p for p in made.passes()}
-    assert passes[f"neighbors by {masked_folder}"]["n_texts"] == 2 * N
-    [proxies] = [p for name, p in passes.items() if name.startswith("proxies of ")]
-    assert proxies["texts"] == hash_texts(made.unseen[REAL]) and proxies["n_texts"] == 10
-    assert len(tables.what_ran(made.passes())) == 4
-
-
-def test_comparisons_are_on_the_test_texts(made):
-    found = made.against_baselines(REAL)
-    labels = made.inputs.labels[made.test_idx]
-    difference = auc(labels, made.on_test()[REAL]) - auc(labels, made.on_test()["Loss Attack"])
-    assert found[f"{REAL} − Loss Attack"].difference.estimate == pytest.approx(difference)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("-", [None]), ("32, -", [32, None]), ([16], [16]), ("", [None])])

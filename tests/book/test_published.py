@@ -148,14 +148,11 @@ def test_values_are_in_the_range_of_their_metric():
     assert (cells[cells["metric"].isin(COUNT_METRICS | SETTING_METRICS)]["value"] > 0).all()
 
 
-def test_probe_averages_follow_from_the_rest_of_table_3():
+def test_probe_averages_and_counts_add_up():
     cells = load_published("probe", "table-3")
     tpr = cells.pivot(index="row", columns="column", values="value")
     of_pairs = tpr.drop(columns="Avg.").mean(axis=1)  # a dash is left out
     assert (of_pairs - tpr["Avg."]).abs().max() <= 0.0005 + 1e-9
-
-
-def test_probe_counts_add_up():
     cells = load_published("probe", "table-1").pivot(index="row", columns="column", values="value")
     assert (cells["Members"] + cells["Non-Members"] == cells["Total"]).all()
     parts = cells.loc[["ArxivMIA-CS", "ArxivMIA-Math"]].drop(columns="Avg. Tokens").sum()

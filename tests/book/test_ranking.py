@@ -8,7 +8,6 @@ from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from page_code import functions_of
@@ -70,23 +69,20 @@ def test_the_critical_difference_has_the_values_of_demsars_table_5(k, q):
     assert found.critical_difference / np.sqrt(k * (k + 1) / (6 * 14)) == pytest.approx(q, abs=0.0015)
 
 
-def test_friedmans_p_value_is_the_one_computed_by_hand():
-    """Three blocks in one order: chi^2 = 12 * 3 / (3 * 4) * (1 + 4 + 9 - 3 * 16 / 4) = 6 with 2 degrees of freedom."""
+def test_friedmans_p_value_is_the_one_computed_by_hand_and_one_where_all_are_alike():
     found = rank(blocks_at(*[(50, 40, 30)] * 3))
     assert found.p_value == pytest.approx(np.exp(-3)) and found.mean_rank == {"ppl": 1, "zlib": 2, "min_k": 3}
     places, bars, critical = PAGE["line_of_ranks"](blocks_at(*[(50, 40, 30)] * 3))
     assert list(places) == ["ppl", "zlib", "min_k"] and critical == found.critical_difference
     assert bars == [("ppl", "zlib"), ("zlib", "min_k")], "2 ranks lie further apart than 1.91, 1 does not"
+    assert rank(blocks_at((30, 30, 30), (40, 40, 40))).p_value == 1
 
 
-def test_detectors_of_one_order_tie():
+def test_detectors_that_tie_or_that_some_blocks_lack():
     blocks = [block({"ppl": at_auc(40), "zlib": at_auc(40) / 7, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
     assert rank(blocks).mean_rank == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
     overall = PAGE["overall_table"](blocks, PAGE["results_of"]("all", blocks))
     assert overall["first, of 2 blocks"].to_dict() == {"PPL": "2", "Zlib": "2", "Min-K% Prob": "0"}
-
-
-def test_a_detector_that_some_blocks_lack_is_left_out_and_named():
     full = blocks_at((50, 40, 30), (50, 40, 30))
     lacking = block({"ppl": at_auc(30), "zlib": at_auc(20)}, n_words=9)
     found = rank([*full, lacking])
@@ -102,10 +98,6 @@ def test_too_few_blocks_or_detectors_have_ranks_and_no_test(rows):
     places, bars, critical = PAGE["line_of_ranks"](blocks)
     assert bars == [tuple(places)] and critical is None, "nothing can be told apart"
     assert "no critical difference" in PAGE["describe"](blocks)
-
-
-def test_blocks_in_which_all_are_alike_have_a_p_value_of_one():
-    assert rank(blocks_at((30, 30, 30), (40, 40, 40))).p_value == 1
 
 
 @pytest.mark.parametrize(
@@ -207,16 +199,13 @@ def test_what_a_fifth_chose_adds_to_the_interval():
     assert wide.high - wide.low > 1.2 * (narrow.high - narrow.low)
 
 
-def test_a_detector_does_not_differ_from_itself():
+def test_intervals_of_no_difference_a_certain_one_and_repeated_blocks():
     averaged = average(simulated(np.random.default_rng(3), 0.3))
     found = difference(averaged, "ppl", "ppl")
     assert (found.low, found.estimate, found.high) == (0, 0, 0)
     there, back = difference(averaged, "ppl", "surp"), difference(averaged, "surp", "ppl")
     of_each = [mean_auc(averaged, name).estimate for name in ("ppl", "surp")]
     assert there.estimate == pytest.approx(-back.estimate) == pytest.approx(of_each[0] - of_each[1])
-
-
-def test_the_same_blocks_once_more_say_nothing_new():
     blocks = simulated(np.random.default_rng(4), 0, n_seeds=1)
     again = [replace(b, n_words=b.n_words + 10) for b in blocks]
     once, twice = (difference(average(of), "ppl", "surp") for of in (blocks, blocks + again))
@@ -224,9 +213,6 @@ def test_the_same_blocks_once_more_say_nothing_new():
     three = [replace(b, scores=b.scores | {"zlib": b.scores["ppl"]}) for b in blocks]
     more = [replace(b, n_words=b.n_words + 10) for b in three]
     assert rank(three + more).critical_difference < 0.75 * rank(three).critical_difference, "the picture thinks it does"
-
-
-def test_a_certain_difference_keeps_an_interval_of_some_width_and_an_auc_stays_in_its_range():
     perfect = block({"ppl": LABELS.astype(float), "surp": -LABELS.astype(float)})
     found = difference(average([perfect]), "ppl", "surp")
     assert found.estimate == 1 and found.low < 0.96
@@ -306,19 +292,6 @@ def test_the_tables_hold_the_numbers_that_they_are_of():
     assert found["Zlib", "auc"] == pytest.approx(mean)
     assert found["Zlib", "auc_difference"] == pytest.approx(mean - of_ppl)
     assert found["PPL", "auc"] == pytest.approx(of_ppl) and ("PPL", "auc_difference") not in found
-
-
-def test_names_stand_at_both_sides_and_bars_over_those_that_are_not_apart():
-    places = {"ppl": 1.2, "zlib": 1.8, "min_k": 3.0}
-    axes = PAGE["order_diagrams"]({"one": (places, [("ppl", "zlib")], 0.9)}, "mean rank", is_rank=True).axes[0]
-    [bar] = [line for line in axes.lines if line.get_linewidth() == 4]
-    assert bar.get_xdata()[0] < 1.2 and 1.8 < bar.get_xdata()[1] < 3
-    assert [text.get_ha() for text in axes.texts if "critical" not in text.get_text()] == ["right", "right", "left"]
-    [bracket] = [line for line in axes.lines if len(line.get_xdata()) == 4]
-    assert np.ptp(bracket.get_xdata()) == pytest.approx(0.9)
-    axes = PAGE["order_diagrams"]({"": ({"zlib": 0.9, "ppl": 0.7}, [])}, "AUC", is_rank=False).axes[0]
-    assert axes.get_xlim()[0] > axes.get_xlim()[1], "the highest AUC is at the left"
-    assert not plt.get_fignums(), "a figure is shown once"
 
 
 @pytest.fixture

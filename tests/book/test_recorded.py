@@ -151,14 +151,13 @@ def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
         len(load_inputs(Target(model=model, benchmark=benchmark)).stats)
 
 
-def test_a_recording_says_how_often_each_text_was_seen():
+def test_what_a_recording_says_of_its_texts_and_seeds():
     assert times_known(inputs_of()).tolist() == [1] * 7 + [4] * 7 + [0] * 14
-
-
-def test_whether_the_texts_alone_tell_members_was_recorded_with_them():
-    """The stand-ins of the texts would tell a baseline nothing, or all."""
     said, of_lab = (leak_note([name]).replace(f"`{name}`", "") for name in ("recorded/notes", "lab/notes"))
     assert said == of_lab and "AUC" in said
+    first, second = inputs_of("recorded/notes-small"), inputs_of("recorded/notes-small@1")
+    np.testing.assert_array_equal(first.stats.token_ids, second.stats.token_ids)
+    assert np.abs(first.stats.log_prob - second.stats.log_prob).max() > 0.01
 
 
 def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
@@ -178,12 +177,6 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     for file in everything.iterdir():
         said = str(pq.read_schema(file).metadata) + str(pq.read_table(file).to_pydict())
         assert str(tiny_lab) not in said and "river" not in said, file
-
-
-def test_seeds_differ_in_the_model_and_not_in_the_texts():
-    first, second = inputs_of("recorded/notes-small"), inputs_of("recorded/notes-small@1")
-    np.testing.assert_array_equal(first.stats.token_ids, second.stats.token_ids)
-    assert np.abs(first.stats.log_prob - second.stats.log_prob).max() > 0.01
 
 
 def test_a_training_on_other_texts_than_its_benchmarks_is_an_error(everything, tmp_path, monkeypatch):

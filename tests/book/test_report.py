@@ -64,9 +64,6 @@ def test_every_printed_table_and_figure_is_listed_once_with_its_pages():
     titles = [one.item for one in items if one.paper == "surp"]
     assert titles == ["Table 1", "Table 2", "Table 3", "Figure 2", "Figure 3", "Figure 4"]
     assert all(one.pages for one in items), "the lab's book has a page for each"
-
-
-def test_pages_of_the_papers_own_tables_are_found_by_their_parameters():
     by_key = {(one.paper, one.item): one.pages for one in report.printed_items(PAPER)}
     [page] = by_key["probe", "Table 2"]
     assert PAPER.notebooks[page].parameters["paper"] == "probe"
@@ -107,12 +104,9 @@ def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
     assert "| dc_pdd_tables_2_3 | PPL, a\\|b, auc | 0.65 | 0.600 [0.500, 0.700] | -0.050 | inside |" in text
 
 
-def test_a_report_of_no_build_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="holds no verdicts"):
-        report.report(LAB, tmp_path)
-
-
-def test_the_command_writes_the_report(build, tmp_path, monkeypatch):
+def test_the_command_writes_the_report_and_no_build_is_an_error(build, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "build_folder", lambda profile: build)
     run = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "r.md")])
     assert run.exit_code == 0 and (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Replication report")
+    with pytest.raises(ValueError, match="holds no verdicts"):
+        report.report(LAB, tmp_path)

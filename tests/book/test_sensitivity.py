@@ -102,17 +102,12 @@ def ends(interval):
     return interval.low, interval.estimate, interval.high
 
 
-def test_one_text_without_a_score_changes_a_difference_of_aucs_by_little():
-    """With a score for every text it is metrics', and without one it is computed here: the two ways must meet."""
+def test_a_difference_of_aucs_or_tprs_is_the_same_by_both_ways():
     labels, ours, other, _ = noisy(n=600)
     whole = sensitivity.compare_aucs(labels, other, ours)
     assert whole.estimate == pytest.approx(auc(labels, other) - auc(labels, ours))
     middle = np.where(np.arange(600) == np.argsort(other)[300], np.nan, other)
     assert ends(sensitivity.compare_aucs(labels, middle, ours)) == pytest.approx(ends(whole), abs=0.002)
-
-
-def test_our_rule_by_another_name_gives_the_same_difference_of_tprs():
-    """As itself it is left to metrics' bootstrap, as another rule to the one here, which draws other texts."""
     labels, ours, other, _ = noisy(n=600)
     as_itself = sensitivity.compare_tprs(labels, other, ours)
     renamed = sensitivity.compare_tprs(labels, other, ours, lambda *points: sensitivity.at_most(*points))
@@ -151,14 +146,10 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
     assert tpr.low <= tpr.estimate <= tpr.high
 
 
-def test_k_percent_rounded_three_ways():
-    """The mean of the lowest m of 0 .. -(n - 1) is -(n - 1) + (m - 1) / 2."""
+def test_min_k_by_hand_rounded_three_ways_and_nan_of_an_empty_set():
     for n, k, *counts in [(10, 5, 0, 0, 1), (12, 5, 0, 1, 1), (20, 5, 1, 1, 1), (21, 5, 1, 1, 2), (100, 7, 7, 7, 7)]:
         found = [METHOD["min_k"](-np.arange(float(n)), k, way) for way in (np.floor, np.round, np.ceil)]
         np.testing.assert_allclose(found, [1 - n + (m - 1) / 2 if m else np.nan for m in counts])
-
-
-def test_min_k_of_an_empty_set_is_nan_and_otherwise_the_mean_of_the_lowest():
     rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (4, 5, 9, 11)]  # k = 20: 0, 1, 1, 2 tokens
     setup = made_setup(rows, [1, 0, 1, 0])
     texts, other = PAGE["min_k_of"](setup.whole, np.floor)
@@ -186,14 +177,10 @@ def test_rows_move_up_past_a_dropped_score():
     np.testing.assert_allclose(shuffled[order[:3]], [left[i] for i in order if i != 1])
 
 
-def test_zlib_is_divided_by_characters_too(inputs):
+def test_zlib_and_the_literal_equations_by_hand(inputs):
     text, row = inputs.texts[3], inputs.stats[3]
     expected = row.log_prob.mean(dtype=np.float64) / len(zlib.compress(text.encode())) / len(text)
     assert scores_of("Zlib: divided", Setup(inputs))[3] == pytest.approx(expected)
-
-
-def test_the_literal_equations_are_of_perplexity(inputs):
-    """Small Ref's and Lowercase's rows order texts as minus the ratio of perplexities does."""
     whole = Setup(inputs)
     perplexity = {
         name: np.array([np.exp(-row.log_prob.mean()) for row in whole.whole.rows(name)]) for name in sensitivity.PASSES
@@ -261,15 +248,12 @@ def of_rest(inputs, left):
     return rest.texts, rest.labels
 
 
-def test_raw_counts_weigh_common_tokens_most():
+def test_dc_pdd_of_raw_counts_and_of_documents_by_hand(inputs, tmp_path):
     rows = [made_row(np.log([0.5, 0.25]), [1, 1]), made_row(np.log([0.5]), [1])]
     inputs = made_inputs(rows, [1, 0]).given(frequency=TokenFrequency(np.array([3, 0, 0]), "made"))
     found = scores_of("DC-PDD, frequency: raw", Setup(inputs))
     # -p log(count + 1), at most 0.01: token 0 has a count of 3, token 1 of none.
     np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
-
-
-def test_documents_count_a_token_once(inputs, tmp_path):
     corpus = tmp_path / "few.txt"
     corpus.write_text("mill mill mill mill\nthe mill\n")
     inputs = inputs.retarget(corpus=str(corpus))
@@ -310,13 +294,17 @@ def test_without_a_start_token_the_first_token_is_not_scored(inputs):
     assert set(rest) == set(other) | {"lowercase"}
 
 
-def test_a_text_of_one_token_has_nothing_without_its_first():
+def test_what_a_text_lacks_has_no_score():
     inputs = made_inputs([made_row([-1.0], [1]), made_row([-1.0, -2.0], [1, 1])], [1, 0])
     with pytest.raises(NotApplicable, match="no start token"):
         scores_of("first token: start token", Setup(inputs))
     stats = TokenStats.from_rows(list(inputs.stats), provenance={"start_token_id": 0})
     with pytest.raises(NotApplicable, match="one token"):
         scores_of("first token: start token", Setup(inputs.given(stats=stats)))
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
+    setup = as_short(made_setup(rows, [1, 1, 0, 0]))
+    [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
+    assert found.auc is None and "1 of 4" in found.why
 
 
 def test_surp_where_no_token_surprises():
@@ -429,13 +417,6 @@ def test_what_is_not_given_is_not_applicable_and_says_why():
     api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
     [found] = sensitivity.compare_reading(api, reading("precision"))
     assert "API" in found.why and found.auc is None
-
-
-def test_scores_of_one_class_alone_are_no_auc():
-    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
-    setup = as_short(made_setup(rows, [1, 1, 0, 0]))
-    [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
-    assert found.auc is None and "1 of 4" in found.why
 
 
 def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monkeypatch):

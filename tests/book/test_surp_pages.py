@@ -175,13 +175,17 @@ def test_a_sample_of_the_cloud_keeps_each_token_whole(inputs):
     assert sorted(sample) != sorted(points(inputs, 50, seed=2))
 
 
-def test_the_mean_of_the_surprising_tokens_by_hand():
+def test_the_surprising_tokens_of_classes_by_hand():
     found = figure_2()["compare_classes"](made_inputs(CLOUD, [1, 0, 0]))
     assert found["seen"].estimate == -5
     assert found["unseen"].estimate == pytest.approx((-4 - 7 - 8) / 3), "of tokens, not of texts"
     assert found["seen − unseen"].estimate == pytest.approx(-5 + 19 / 3)
     assert (found["seen"].low, found["seen"].high) == (-5, -5), "one text, which is always drawn"
     assert (found["unseen"].low, found["unseen"].high) == (-7.5, -4), "both texts, or one of them twice"
+    rows = [made_row([-5, -1], [1, 1]), made_row([-5, -1], [9, 9])]
+    for labels in ([1, 0], [0, 1]):
+        found = figure_2(2.5, 40.0)["compare_classes"](made_inputs(rows, labels))
+        assert found == {"seen": None, "unseen": None, "seen − unseen": None}
 
 
 def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
@@ -192,13 +196,6 @@ def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
     for name, interval in once.items():
         assert interval.low < interval.estimate < interval.high
         np.testing.assert_allclose([again[name].low, again[name].high], [interval.low, interval.high])
-
-
-def test_a_class_without_surprising_tokens_has_no_mean():
-    rows = [made_row([-5, -1], [1, 1]), made_row([-5, -1], [9, 9])]
-    for labels in ([1, 0], [0, 1]):
-        found = figure_2(2.5, 40.0)["compare_classes"](made_inputs(rows, labels))
-        assert found == {"seen": None, "unseen": None, "seen − unseen": None}
 
 
 @pytest.mark.parametrize("seed", range(2))

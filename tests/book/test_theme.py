@@ -33,14 +33,11 @@ TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></th
 <tbody><tr><th rowspan="2">x</th><th scope="row">y</th><td>1</td></tr></tbody></table>"""
 
 
-def test_headings_of_a_table_say_what_they_head():
+def test_headings_folds_and_figures_are_mended():
     edited = theme.edited(TABLE)
     assert re.findall(r'<th scope="(\w+)"', edited) == ["colgroup", "col", "rowgroup", "row"]
     assert re.sub(' scope="\\w+"', "", edited) == TABLE.replace(' scope="row"', "")
     assert theme.edited(edited) == edited
-
-
-def test_a_fold_is_named_by_what_it_says_and_a_figures_number_ends_in_a_point():
     fold = '<summary aria-label="Toggle hidden content"><p class="collapsed">Code: the table</p></summary>'
     assert theme.edited(fold) == '<summary><p class="collapsed">Code: the table</p></summary>'
     number = '<span class="caption-number">This book\'s figure 2 </span>'

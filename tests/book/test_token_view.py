@@ -4,7 +4,6 @@ import re
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -196,32 +195,6 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     html = token_view.fragment({"t": long})
     assert f"[and {5 * 10**6 - token_view.LEFT_OUT:,} characters more]" in html and len(html) < 10**5
     assert time.monotonic() - began < 5
-
-
-def contrast(a, b):
-    """WCAG 2's contrast of two colours."""
-
-    def luminance(colour):
-        channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722]
-
-    high, low = sorted([luminance(a), luminance(b)], reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("by", token_view.WAYS)
-@pytest.mark.parametrize("theme", [":root", 'html[data-theme="dark"]', "html:not([data-theme])"], ids=repr)
-def test_every_shade_can_be_read_and_they_are_ordered_in_grey(theme, by, scored, tokenizer, frequency):
-    style = token_view.fragment({"t": view(scored, 0, tokenizer, by, frequency)}).partition("</style>")[0]
-    rules = [
-        rule.partition("{") for rule in style.split("}") if theme in rule and re.search(rf"\.mv(-{by})?\b[,){{]", rule)
-    ]
-    colour = {name: value for _, _, body in rules for name, value in re.findall(r"--mv-(\w+):(#\w{6})", body)}
-    contrasts = [contrast(colour[f"{level}"], colour["text"]) for level in range(5)]
-    assert min(contrasts) >= 4.5
-    assert all(a > 1.15 * b for a, b in pairwise(contrasts))
-    assert contrast(colour["text"], colour["ground"]) >= 7 and contrast(colour["focus"], colour["ground"]) >= 3
 
 
 def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):

@@ -18,13 +18,12 @@ from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
 
 import mialib
-from mialib import frequency
 from mialib.catalog import hub, models
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.hub import Unavailable, find_revision, read_revisions
 from mialib.catalog.registry import known_models
-from mialib.passes.cache import count_or_load, score_or_load
+from mialib.passes.cache import score_or_load
 from mialib.store import DATA
 
 PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
@@ -536,28 +535,6 @@ def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
         # This hub has three of its files, 444 characters.
         with refused(f"data set {C4} could not be loaded .*c4-train.00003-of-01024"):
             list(reference_texts("c4:1k"))
-
-
-def test_counting_a_corpus_holds_no_more_than_a_batch(at_hub, tmp_path, monkeypatch, model_folder):
-    folder = published_data.c4(tmp_path / "c4", n_files=3, n_texts=8)
-    monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 4)
-    tokenizer, seen = models.load_tokenizer(model_folder), []
-
-    with at_hub(datasets={C4: folder}) as served:
-
-        def tokenize(batch, **options):
-            files = {r.path.rsplit("/", 1)[1] for r in served.asked("c4-train", "HEAD")}
-            seen.append((len(batch), len(files)))
-            return tokenizer(batch, **options)
-
-        counted = frequency.count_tokens(reference_texts("c4:700"), tokenize, 320, name="c4:700")
-        kept = count_or_load("c4:700", model_folder)
-    # Two batches a file: the next file is fetched when the one before it is counted.
-    assert seen == [(4, 1), (4, 1), (4, 2), (4, 2), (3, 3)]
-    texts = [f"File {n}, text {i}: the river runs south." for n in range(3) for i in range(8)]
-    cut = "".join(texts)[:700]
-    ids = [token for i in range(0, 700, 37) for token in tokenizer(cut[i : i + 37])["input_ids"]]
-    assert counted.counts.tolist() == torch.bincount(torch.tensor(ids), minlength=320).tolist() == kept.counts.tolist()
 
 
 def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch):

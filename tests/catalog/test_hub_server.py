@@ -12,26 +12,6 @@ def write(folder, **files):
     return folder
 
 
-def test_commit_names_and_content(tmp_path):
-    one, two = write(tmp_path / "one", a_txt="abc"), write(tmp_path / "two", a_txt="abd")
-    with serve_hub(models={"o/one": one, "o/two": two}, revisions={"o/one": ["v1", "refs/pr/1"]}) as hub:
-        sha = hub.commit("o/one")
-        assert len(sha) == 40 and sha != hub.commit("o/two")
-        for revision in ("main", "v1", "refs%2Fpr%2F1", sha):
-            answer = httpx.get(f"{hub.endpoint}/o/one/resolve/{revision}/a.txt")
-            assert (answer.text, answer.headers["X-Repo-Commit"]) == ("abc", sha)
-            assert httpx.get(f"{hub.endpoint}/api/models/o/one/revision/{revision}").json()["sha"] == sha
-        # What `git hash-object` says of a file that holds "abc".
-        assert answer.headers["ETag"] == '"f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f"'
-        assert httpx.head(hub.endpoint).status_code == 200
-        assert [r.n_bytes for r in hub.asked("/resolve/v1/")] == [3]
-        hub.close()
-        with pytest.raises(httpx.ConnectError):
-            httpx.head(hub.endpoint)
-    with serve_hub(models={"o/one": one}) as again:
-        assert again.commit("o/one") == sha
-
-
 @pytest.mark.parametrize(
     ("path", "token", "status", "code"),
     [

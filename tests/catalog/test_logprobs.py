@@ -56,9 +56,12 @@ def test_scores_are_those_of_the_model_that_computed_them(form, rows, written, m
         mialib.Scorer(name)
 
 
-def test_a_first_token_with_a_log_prob_is_scored_too(written):
+def test_a_first_token_is_scored_and_a_changed_file_read_anew(written, rows):
     name = written([{"text": "a b", "token_ids": [0, 3, 4], "log_probs": [-3, -1, -2.5]}])
     assert score_or_load(name, ["a b"]).log_prob.tolist() == [-3, -1, -2.5]
+    before = score_or_load(written(rows), TEXTS).log_prob
+    rows[0]["log_probs"][-1] = -9.0
+    assert (score_or_load(written(rows), TEXTS).log_prob != before).sum() == 1
 
 
 def test_with_a_tokenizer_token_ids_are_held_against_its_own(rows, written, model_folder, corpus_file, monkeypatch):
@@ -135,9 +138,3 @@ def test_what_the_file_lacks_is_named(rows, written, tmp_path):
         score_or_load(f"logprobs:{tmp_path / 'none.jsonl'}", ["a"])
     with pytest.raises(ValueError, match="leave --start-token out"):
         score_or_load(written(rows), TEXTS, start_token=None)
-
-
-def test_a_changed_file_is_read_anew(rows, written):
-    before = score_or_load(written(rows), TEXTS).log_prob
-    rows[0]["log_probs"][-1] = -9.0
-    assert (score_or_load(written(rows), TEXTS).log_prob != before).sum() == 1

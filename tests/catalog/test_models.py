@@ -23,20 +23,22 @@ def loads(monkeypatch):
     return names
 
 
-def test_a_model_is_loaded_once_however_often_it_is_asked_for(loads, model_folder):
+def test_a_model_is_loaded_once_and_never_two_are_held(loads, model_folder, tiny_model, tmp_path):
     first = load_scorer(model_folder)
     assert load_scorer(model_folder) is load_scorer(model_folder, dtype="auto", device="cpu") is first
     assert loads == [model_folder]
     own = mialib.Scorer(model_folder).score(TEXTS, progress=False)
     np.testing.assert_array_equal(first.score(TEXTS, progress=False).log_prob, own.log_prob)
-
-
-def test_another_model_takes_its_place_and_never_both_are_held(loads, model_folder, tiny_model):
     other = tiny_model("llama")
     load_scorer(model_folder), load_scorer(other), load_scorer(other)
     assert loads == [model_folder, other] and len(models._loaded) == 1
     load_scorer(model_folder)
     assert loads == [model_folder, other, model_folder]
+    load_scorer(model_folder)
+    with pytest.raises(OSError, match=str(tmp_path)):
+        load_scorer(str(tmp_path))
+    load_scorer(model_folder)
+    assert len(models._loaded) == 1
 
 
 @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"start_token": None}, {"start_token": "</s>"}])
@@ -51,14 +53,6 @@ def test_other_weights_in_the_same_folder_are_loaded_anew(loads, tmp_path):
         folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], seed=seed)
         load_scorer(folder), load_scorer(folder)
     assert loads == [folder] * 2
-
-
-def test_a_model_that_cannot_be_loaded_leaves_none_in_its_place(loads, model_folder, tmp_path):
-    load_scorer(model_folder)
-    with pytest.raises(OSError, match=str(tmp_path)):
-        load_scorer(str(tmp_path))
-    load_scorer(model_folder)
-    assert len(models._loaded) == 1
 
 
 def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):

@@ -46,13 +46,10 @@ def test_a_last_line_that_was_cut_short_is_dropped_from_the_file_too(tmp_path, c
     assert read_lines(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-def test_a_file_of_nothing_but_a_cut_line_is_empty(tmp_path):
+def test_a_cut_line_and_an_empty_file_are_told_and_a_folder_is_an_error(tmp_path, caplog):
     path = tmp_path / "replies.jsonl"
     path.write_text('{"n":')
     assert read_lines(path) == [] and path.read_bytes() == b""
-
-
-def test_an_empty_file_is_told_and_a_folder_is_an_error(tmp_path, caplog):
     (tmp_path / "one.jsonl").touch()
     assert read_lines(tmp_path / "one.jsonl") == [] and "one.jsonl is empty" in caplog.text
     (tmp_path / "two.jsonl").mkdir()

@@ -169,9 +169,6 @@ def test_near_copies_by_hand():
     far_longer = " ".join([*(f"before{i}" for i in range(500)), text, *(f"after{i}" for i in range(500))])
     assert auditing.near_copies([far_longer, text]) == auditing.near_copies([text, far_longer]) == {1: 0}
     assert auditing.near_copies([text, "one two three four five six seven eight then other words follow here"]) == {}
-
-
-def test_what_all_texts_begin_with_makes_no_copies():
     header = " ".join(f"licence{i}" for i in range(30))
     texts = [f"{header} {text}" for text in sentences(150, 3)]
     found = auditing.near_copies(texts)

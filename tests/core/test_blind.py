@@ -79,11 +79,8 @@ def test_how_a_file_was_written_is_found_where_its_words_are_the_same(rewrite, a
     assert (words != same_words).nnz == 0
 
 
-def test_a_shape_is_a_text_without_its_words():
+def test_what_a_baseline_looks_at_by_hand():
     assert blind._shape("In 1999, École\n\n“it’s”  漢字_x") == "^Aa 0, Aa\n\n“a’a”  a_a$"
-
-
-def test_the_latest_year_of_a_text_counts_and_other_numbers_do_not():
     texts = ["in 1999 and 2021, not 20225 or 12020", "1592", "no year, 3000 people", "（2024年）"]
     assert BLIND["year"].features(texts, "en")[:, 0].tolist() == [2021, 1592, 0, 2024]
 
@@ -220,14 +217,11 @@ def of_chance():
     return found
 
 
-def test_an_interval_of_out_of_fold_scores_is_as_wide_as_their_scatter(of_chance):
+def test_out_of_fold_scores_are_at_chance_and_their_interval_as_wide_as_their_scatter(of_chance):
     # The AUCs of many draws of the same kind of texts scatter more than DeLong's interval says, and not more than ours.
     scatter = np.std([interval.estimate for interval in of_chance])
     plain = np.mean([interval.high - interval.estimate for interval in of_chance]) / 1.96
     assert plain < scatter < plain * np.sqrt(1 + 10 / 9) * 1.25
-
-
-def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own(of_chance):
     # Pooled as they are, out-of-fold scores of a number that says nothing lie below 0.5.
     found = [interval.estimate for interval in of_chance]
     assert abs(np.mean(found) - 0.5) < 2 * np.std(found) / len(found) ** 0.5

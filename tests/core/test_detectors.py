@@ -176,7 +176,7 @@ def test_every_registered_detector_has_its_equation_and_source_and_is_short():
         assert len(known.equation) > 30, f"{name} has no equation in its docstring"
 
 
-def test_gap_k_by_hand():
+def test_gap_k_and_max_renyi_by_hand():
     # lp - m = -1, 0, -3, -2 and sigma = 1, 1, 2, 2: z = -1, 0, -1.5, -1; windows of three: -2.5/3 and -2.5/3.
     given = {"variance": [1, 1, 4, 4], "top": [-1, -1, -1, -1]}
     assert detect("gap_k", table([-2, -1, -4, -3], **given))[0] == pytest.approx(-2.5 / 3)
@@ -184,9 +184,6 @@ def test_gap_k_by_hand():
     assert detect("gap_k", table([-2, -1, -4, -3, -1], **given), k=34)[0] == pytest.approx(-2.5 / 3)
     assert detect("gap_k", table([-2, -4], variance=[1, 4], top=[-1, -1]), k=50)[0] == -1.5, "two are not smoothed"
     assert detect("gap_k", table([-2], variance=[0], top=[-1]))[0] == pytest.approx(-1e4), "a variance of 0 is 1e-8"
-
-
-def test_max_renyi_by_hand():
     given = {"entropy": [1, 4, 2, 3], "top": [-0.2, -0.5, -0.1, -0.4]}
     assert detect("max_renyi", table([-1] * 4, **given), k=50)[0] == pytest.approx(-(0.5 + 0.4) / 2)
     assert detect("max_renyi", table([-1] * 4, **given), order=1, k=50)[0] == -(4 + 3) / 2
@@ -208,15 +205,12 @@ def test_acmia_and_renyi_of_order_one_half_by_hand():
     assert detect("acmia_norm", stats)[0] == pytest.approx((math.log(0.9) + 0.3251) / math.sqrt(0.4345))
 
 
-def test_wbc_by_hand():
+def test_wbc_and_ez_mia_by_hand():
     # lp - lp_ref = 1, -2, 3: windows of two -1, 1; of three and more, which are the text, 2. (1/2 + 9) / 10.
     stats, other = table([-1, -4, -1]), table([-2, -2, -4])
     assert detect("wbc", stats, reference=other)[0] == pytest.approx((0.5 + 9) / 10)
     with pytest.raises(ValueError, match="other tokens"):
         detect("wbc", stats, reference=table([-2, -2, -4], token_ids=[0, 1, 3]))
-
-
-def test_ez_mia_by_hand():
     # The second token is the likeliest. The others' differences are 1, -2 and 3: (1 + 3) / 2.
     stats, other = table([-1, -0.5, -4, -1], top=[-0.5] * 4), table([-2, -9, -2, -4])
     assert detect("ez_mia", stats, reference=other)[0] == 2
@@ -456,15 +450,12 @@ def test_inputs_of_another_number_of_texts_are_an_error_with_both_numbers(name):
         detect(name, random_table(0), **{need: other})
 
 
-def test_frequencies_of_another_tokenizer_are_an_error_that_names_both():
+def test_frequencies_of_another_tokenizer_or_a_smaller_vocabulary_are_errors():
     frequency = TokenFrequency(counts=np.ones(10, int), name="C4", tokenizer="pythia's")
     with pytest.raises(ValueError, match=r"pythia's.*llama's"):
         detect("dc_pdd", table([-1], tokenizer="llama's", model="a model"), frequency=frequency)
     same = table([-1], tokenizer="pythia's", model="a model")
     assert np.isfinite(detect("dc_pdd", same, frequency=frequency)).all()
-
-
-def test_a_token_outside_the_counted_vocabulary_is_an_error_that_names_it():
     frequency = TokenFrequency(counts=np.ones(10, int), name="C4")
     with pytest.raises(ValueError, match=r"token id 10 .*C4"):
         detect("dc_pdd", table([-1, -2], token_ids=[3, 10]), frequency=frequency)

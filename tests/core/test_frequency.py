@@ -22,14 +22,11 @@ def test_repeated_tokens_count_each_time(tokenizer):
     assert counted.n_tokens == expected.total()
 
 
-def test_laplace_smoothing_by_hand():
+def test_laplace_smoothing_by_hand_over_the_models_vocabulary(tokenizer):
     # Counts 5, 0, 1, 0: N' = 6 and |V| = 4, so p = 6/10, 1/10, 2/10, 1/10 (Eq. 5), which sum to one.
     log_probability = TokenFrequency(counts=np.array([5, 0, 1, 0]), name="four tokens").log_probability
     np.testing.assert_allclose(np.exp(log_probability), [0.6, 0.1, 0.2, 0.1], rtol=1e-12)
     assert log_probability[1] == pytest.approx(math.log(0.1))
-
-
-def test_the_models_vocabulary_counts_and_not_the_tokenizers(tokenizer):
     # |V| of Eq. 5 is the model's; its spare rows have the probability of an unseen token.
     larger = count_tokens(SENTENCES, tokenizer, len(tokenizer) + 64, name="sentences")
     assert larger.counts.shape == larger.log_probability.shape == (len(tokenizer) + 64,)

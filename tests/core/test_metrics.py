@@ -139,14 +139,6 @@ def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, t
     assert n_inside / n_draws >= 0.92  # 0.95 or more, and twice the error of 200 draws
 
 
-def test_worse_scores_never_get_a_surer_interval_than_separated_ones():
-    labels = np.repeat([1, 0], [71, 500])
-    separated = np.concatenate([np.linspace(2, 3, 71), np.linspace(0, 1, 500)])
-    one_swapped = separated.copy()
-    one_swapped[[0, -1]] = 1, 2
-    assert auc_interval(labels, one_swapped).low <= auc_interval(labels, separated).low
-
-
 @pytest.mark.parametrize("level", [0.95, 0.8])
 @pytest.mark.parametrize(("n_members", "n_non_members"), [(3, 6), (6, 3)])
 def test_where_every_text_agrees_a_difference_has_an_interval_by_hand(n_members, n_non_members, level):
@@ -219,7 +211,7 @@ def test_a_broken_score_in_a_fold_is_an_error_that_names_the_text(value, message
         compare_auc_over_seeds(labels, [scores], [np.zeros((2, 10))])
 
 
-def test_separated_classes_get_an_interval_and_not_a_certainty():
+def test_separated_classes_and_single_texts_are_no_certainty():
     # With ten of each (1 - low)^2 = t^2 low (1 - low) (1 + 9 low / (1 + low) + 9 (1 - low) / (2 - low)) / 100.
     labels, scores = np.repeat([1, 0], 10), np.repeat([1.0, 0.0], 10)
     interval = auc_interval(labels, scores)
@@ -232,13 +224,15 @@ def test_separated_classes_get_an_interval_and_not_a_certainty():
     # Where members are wholly above with chance c and else like the non-members, all ten are with c^10, and AUC is
     # (1 + c) / 2: the interval holds it unless that is less than 0.025.
     assert low < (1 + 0.025**0.1) / 2
-
-
-def test_a_single_text_of_a_class_or_equal_scores_say_little():
     interval = auc_interval([1, 0, 0, 0], [1.5, 2, 1, 0])
     assert (interval.low, interval.estimate, interval.high) == (0, pytest.approx(2 / 3), 1)
     interval = auc_interval([1] * 50 + [0] * 50, np.zeros(100))
     assert interval.low < 0.48 and interval.high == pytest.approx(1 - interval.low)
+    labels = np.repeat([1, 0], [71, 500])
+    separated = np.concatenate([np.linspace(2, 3, 71), np.linspace(0, 1, 500)])
+    one_swapped = separated.copy()
+    one_swapped[[0, -1]] = 1, 2
+    assert auc_interval(labels, one_swapped).low <= auc_interval(labels, separated).low
 
 
 @pytest.mark.parametrize(
@@ -292,16 +286,13 @@ def test_the_paired_comparison_agrees_with_a_paired_bootstrap(seed):
     assert result.difference.high - result.difference.low < unpaired / 2
 
 
-def test_the_p_value_is_that_of_the_intervals_end():
+def test_a_detector_against_itself_and_the_p_value_at_the_intervals_end():
     # At the level where an end of the interval touches 0, p = 1 - level.
     labels, a, b = two_detectors(0)
     p_value = compare_auc(labels, a, b).p_value
     assert 0 < p_value < 1
     touching = compare_auc(labels, a, b, level=1 - p_value).difference
     assert min(abs(touching.low), abs(touching.high)) == pytest.approx(0, abs=1e-9)
-
-
-def test_a_detector_does_not_differ_from_itself_or_from_a_monotone_transform():
     labels, scores = random_scores(0)
     for other in (scores, np.exp(scores)):
         result = compare_auc(labels, scores, other)
@@ -309,7 +300,7 @@ def test_a_detector_does_not_differ_from_itself_or_from_a_monotone_transform():
         assert result.p_value == 1
 
 
-def test_50_of_1000_non_members_count_as_5_percent():
+def test_50_of_1000_non_members_are_5_percent_and_ties_go_together():
     # 1000 non-members at 0 .. 999 and members at 949.5, 950.5, ...: the 50 highest non-members are 950 .. 999, so a
     # threshold just above 949 accepts exactly 50 of them and every member; asking for strictly less than 5% accepts 49
     # and loses the member at 949.5.
@@ -318,9 +309,6 @@ def test_50_of_1000_non_members_count_as_5_percent():
     assert tpr_at_fpr(labels, scores, fpr=0.05) == 1.0
     assert tpr_at_fpr(labels, scores, fpr=0.0499) == 19 / 20
     assert tpr_at_fpr(labels, scores, fpr=0.05) == tpr_at_fpr(labels, scores)
-
-
-def test_ties_are_accepted_together_or_not_at_all():
     # Three of ten non-members tie at 5: a threshold of 5 accepts 30%, the next one, 6, none.
     non_members, members = [5, 5, 5, 1, 1, 1, 1, 0, 0, 0], [6, 5, 5, 1]
     labels, scores = [0] * 10 + [1] * 4, non_members + members
@@ -471,14 +459,6 @@ def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
         tpr_at_fpr([0, 1], [1, 2], fpr=fpr)
 
 
-def test_a_tpr_of_0_or_1_is_no_certainty():
-    labels = np.repeat([1, 0], [40, 400])
-    apart = tpr_at_fpr_interval(labels, labels.astype(float))
-    assert (apart.estimate, apart.high) == (1, 1) and apart.low == pytest.approx(0.025 ** (1 / 40))
-    below = tpr_at_fpr_interval(labels, -labels.astype(float))
-    assert (below.estimate, below.low) == (0, 0) and below.high == pytest.approx(1 - 0.025 ** (1 / 40))
-
-
 def test_the_paired_difference_of_tprs():
     rng = np.random.default_rng(1)
     labels = np.repeat([1, 0], 200)
@@ -543,12 +523,17 @@ def test_a_folds_own_texts_count_in_none_of_its_tprs():
         compare_tpr_at_fpr_over_seeds(labels, [scores], [scores])
 
 
-def test_two_certain_tprs_are_not_certainly_equal():
+def test_two_certain_tprs_are_not_certainly_equal_and_a_certain_one_has_an_interval():
     labels = np.repeat([1, 0], [30, 100])
     a, b = labels * 1.0, labels * 2.0 + np.linspace(0, 0.1, 130)
     found = compare_tpr_at_fpr_over_seeds(labels, [a], [b])
     assert found.difference.high == -found.difference.low == pytest.approx(1 - 0.025 ** (1 / 30)) and found.p_value == 1
     assert compare_tpr_at_fpr_over_seeds(labels, [a], [a]).difference == Interval(0, 0, 0)
+    labels = np.repeat([1, 0], [40, 400])
+    apart = tpr_at_fpr_interval(labels, labels.astype(float))
+    assert (apart.estimate, apart.high) == (1, 1) and apart.low == pytest.approx(0.025 ** (1 / 40))
+    below = tpr_at_fpr_interval(labels, -labels.astype(float))
+    assert (below.estimate, below.low) == (0, 0) and below.high == pytest.approx(1 - 0.025 ** (1 / 40))
 
 
 @pytest.mark.parametrize("of_seed", [0.0, 0.3])

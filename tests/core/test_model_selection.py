@@ -26,12 +26,9 @@ def test_dealing_out_gives_each_class_its_share_rounded_up_and_loses_no_text(sha
     assert (np.diff(first) > 0).all() and (np.diff(second) > 0).all()
 
 
-def test_a_whole_share_stays_whole_in_spite_of_rounding():
+def test_dealing_out_is_seeded_and_exact():
     first, _ = stratified_split(np.repeat([1, 0], [100, 50]), 0.14)  # in floating point a little over 14 and over 7
     assert 0.14 * 50 > 7 and len(first) == 14 + 7
-
-
-def test_dealing_out_is_seeded():
     assert [part.tolist() for part in stratified_split(MANY, 0.2, 1)] == [
         part.tolist() for part in stratified_split(MANY.tolist(), 0.2, 1)
     ]
@@ -61,16 +58,12 @@ def test_the_best_is_chosen_on_the_given_texts_alone():
     assert candidates.take(val_idx).options == candidates.options
 
 
-def test_five_folds_choose_on_each_text_once():
+def test_five_folds_choose_on_each_text_once_and_each_for_itself():
     found = model_selection.folds(MANY)
     assert sorted(np.concatenate([val_idx for val_idx, _ in found])) == list(range(120))
     for val_idx, test_idx in found:
         assert sorted([*val_idx, *test_idx]) == list(range(120))
         assert MANY[val_idx].mean() == pytest.approx(MANY.mean(), abs=0.05)
-
-
-def test_each_fifth_chooses_for_itself():
-    """A candidate for each fifth, which is perfect there and wrong elsewhere."""
     found = [val_idx for val_idx, _ in model_selection.folds(MANY)]
     scores = [np.where(np.isin(np.arange(120), val_idx), MANY, -MANY) for val_idx in found]
     candidates = candidates_of(*scores)

@@ -237,18 +237,6 @@ def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch
     assert scoring.fitting_tokens(loaded) == 1
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("family", ["gpt_neox", "opt"])
-def test_scores_do_not_depend_on_the_tokenizers_padding_side(side, family, tiny_model, tmp_path):
-    folder = tiny_model(family)
-    tokenizer = make_tokenizer(bos_token="<s>", eos_token="</s>", pad_token="<pad>", padding_side=side)
-    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    scorer = mialib.Scorer(str(tmp_path))
-    assert scorer.loaded.tokenizer.padding_side == side
-    assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=0))
-
-
 def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, monkeypatch):
     texts = [SENTENCES[0]] * 5 + ["the"] * 6  # 42 and 2 tokens, the first predicted from the start token
     assert [len(ids) for ids in tokenizer(texts)["input_ids"]] == [42] * 5 + [2] * 6
@@ -443,16 +431,13 @@ def test_a_long_text_is_cut_and_counted_in_little_memory(model_folder, peak_mb):
     assert stats.n_cut[:2].tolist() == [1000 * n_tokens[0] - CONTEXT, n_tokens[1] - CONTEXT]
 
 
-def test_the_start_token_predicts_the_first_token(model_folder):
+def test_the_start_token_predicts_the_first_token_and_without_it_the_text_begins_itself(model_folder):
     with_start = score(mialib.Scorer(model_folder))
     without = score(mialib.Scorer(model_folder, start_token=None))
     ids = AutoTokenizer.from_pretrained(model_folder)(TEXTS)["input_ids"]
     assert [row.token_ids.tolist() for row in with_start] == ids
     assert [row.token_ids.tolist() for row in without] == [text[1:] for text in ids]
     assert not np.allclose(with_start[0].log_prob[1:], without[0].log_prob), "the start token is context too"
-
-
-def test_without_a_start_token_scores_agree_with_the_texts_own_tokens(model_folder):
     # The reference's start token may be any token: here each text's own first one, the rest being the text.
     stats = score(mialib.Scorer(model_folder, start_token=None))
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float64)
@@ -548,7 +533,7 @@ def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder
     assert (fits.n_tokens.tolist(), fits.n_cut.tolist()) == ([CONTEXT], [0]) and "longer than" not in caplog.text
 
 
-def test_provenance_pins_model_tokenizer_texts_and_settings(model_folder, tiny_model):
+def test_provenance_pins_model_texts_and_settings_and_the_tokenizers_hash_its_tokens(model_folder, tiny_model):
     scorer = mialib.Scorer(model_folder)
     recorded = score(scorer).provenance
     assert recorded == scorer.provenance(TEXTS)
@@ -559,9 +544,6 @@ def test_provenance_pins_model_tokenizer_texts_and_settings(model_folder, tiny_m
     assert recorded["start_token_id"] != without.provenance(TEXTS)["start_token_id"]
     assert recorded["revision"] != other.provenance(TEXTS)["revision"]
     assert recorded["tokenizer"] == other.provenance(TEXTS)["tokenizer"]
-
-
-def test_the_tokenizers_hash_does_not_change_with_use():
     tokenizer = make_tokenizer(bos_token="<s>", pad_token="<pad>")
     before = tokenizer_hash(tokenizer)
     tokenizer(TEXTS, padding=True, truncation=True, max_length=8)

@@ -75,12 +75,10 @@ with atomic_path({str(tmp_path / "a")!r}) as temporary:
     assert "KeyboardInterrupt" in done.stderr and not list(tmp_path.glob(".*"))
 
 
-def test_no_two_lists_of_texts_share_a_hash():
+def test_hashes_tell_lists_and_files_apart(tmp_path):
     lists = [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"], []]
     assert len({store.hash_texts(texts) for texts in lists}) == len(lists)
 
-
-def test_a_hash_of_files_is_of_names_and_contents_and_not_of_places(tmp_path):
     def write(folder, **contents):
         (tmp_path / folder).mkdir()
         for name, content in contents.items():

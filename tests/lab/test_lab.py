@@ -93,7 +93,7 @@ def use_empty_home(tiny_lab, tmp_path, monkeypatch):
     return use
 
 
-def test_corpus_deals_out_each_text_once_and_balanced():
+def test_corpora_deal_out_each_text_once_and_chinese_ones_by_jiebas_words():
     texts = [text for role in corpora.ROLES for text in corpora.lab_texts("lab/tiny", role)]
     assert len(set(texts)) == len(texts)
     assert [len(corpora.lab_texts("lab/tiny", role)) for role in corpora.ROLES[:3]] == [20, 20, 20]
@@ -101,6 +101,11 @@ def test_corpus_deals_out_each_text_once_and_balanced():
     benchmark = corpora.lab_benchmark("lab/tiny")
     assert Counter(benchmark.labels.tolist()) == {0: 20, 1: 20}
     assert list(benchmark.texts[:20]) == corpora.lab_texts("lab/tiny", "member")
+    import jieba
+
+    benchmark = corpora.lab_benchmark("lab/tiny-zh")
+    assert benchmark.language == "zh"
+    assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
 def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use_empty_home):
@@ -109,14 +114,6 @@ def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use
     assert card["sources"][0].startswith("networkx==") and len(card["content_hash"]) == 16
     use_empty_home()
     assert corpora.lab_card("lab/tiny")["content_hash"] == card["content_hash"]
-
-
-def test_chinese_corpus_counts_words_with_jieba():
-    import jieba
-
-    benchmark = corpora.lab_benchmark("lab/tiny-zh")
-    assert benchmark.language == "zh"
-    assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
 def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
@@ -294,15 +291,12 @@ def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
         assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
+def test_each_text_is_seen_as_often_as_it_should_and_members_are_divided_equally():
     recipe = load_recipes().models["lab/tiny-5k"].train
     texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]
     seen = [text[0] for batch in training._batches(texts, times, recipe) for text in batch]
     assert [seen.count(i) for i in range(40)] == times
     assert seen.index(3) < len(seen) / 3 and len(seen) - seen[::-1].index(3) > len(seen) * 2 / 3
-
-
-def test_repeats_divide_the_members_into_equal_groups():
     recipe = load_recipes().models["lab/tiny-5k"].train
     assert models.member_times(recipe, 3) == [2, 2, 2]
     repeated = recipe.model_copy(update={"member_repeats": (1, 2, 4)})
@@ -321,7 +315,7 @@ def unlearned(use_profile):
     use_profile({"models": {name: {"benchmarks": []} | recipe for name, recipe in made.items()}})
 
 
-def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_same_weights(unlearned):
+def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
     card = models.lab_model_card("lab/tiny-forgets")
     losses, of_non_members = card["losses_nats"], card["non_member_losses_nats"]
     assert len(losses) == len(of_non_members) > 1
@@ -338,9 +332,6 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_s
     change = after - before
     assert change[:5].mean() > 2 * change[5:20].mean(), "the other members"
     assert change[:5].mean() > 5 * change[40:].mean(), "and the background are spared by the descent"
-
-
-def test_unlearning_that_does_not_get_there_is_an_error_with_both_losses(unlearned):
     with pytest.raises(RuntimeError, match=r"lab/tiny-remembers: .*2 epochs .*\d\.\d+ nats"):
         models.lab_model("lab/tiny-remembers")
 
@@ -459,7 +450,10 @@ def test_the_same_texts_in_other_roles_train_anew(trainings, use_profile):
     assert trainings == ["lab/tiny-5k"] * 2
 
 
-def test_near_duplicates_are_dropped_and_the_first_is_kept():
+def test_docstrings_are_long_in_one_order_and_no_near_duplicates():
+    once, again = (read_docstrings(["networkx"], min_words=60) for _ in range(2))
+    assert once == again and len(once) > 300
+    assert min(len(d.text.split()) for d in once) >= 60
     words = [f"w{i}" for i in range(50)]
     first, other = " ".join(words), " ".join(reversed(words))
     nearly = " ".join([*words[:45], "a", "b", "c", "d", "e"])
@@ -470,12 +464,6 @@ def test_near_duplicates_are_dropped_and_the_first_is_kept():
     at_20 = corpus.model_copy(update={"words": 20})
     apart = Docstring("p", " ".join([*[f"v{i}" for i in range(20)], *words]))
     assert drop_near_duplicates([found[0], apart], at_20, []) == [found[0], apart], "its first 20 words are its own"
-
-
-def test_docstrings_come_in_the_same_order_and_only_long_ones():
-    once, again = (read_docstrings(["networkx"], min_words=60) for _ in range(2))
-    assert once == again and len(once) > 300
-    assert min(len(d.text.split()) for d in once) >= 60
 
 
 def test_a_corpus_larger_than_its_source_or_of_no_package_is_an_error(use_profile):

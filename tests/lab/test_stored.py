@@ -196,22 +196,19 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_vers
     assert times.tolist() == models.times_seen(repeats, there.texts).tolist(), "groups are those of all members"
 
 
-def test_token_counts_and_labels_of_the_lab_take_no_text(monkeypatch):
-    monkeypatch.setattr(corpora, "texts_of", lambda *_: pytest.fail("a text is read"))
-    assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
-    assert corpora.lab_labels("lab/en").sum() == 500
-
-
-def test_the_stored_counts_are_those_of_the_reference_texts():
+def test_the_stored_counts_are_those_of_the_reference_texts_and_take_none(monkeypatch):
     from mialib.frequency import count_tokens
 
     counted = count_or_load("lab/zh", "lab/zh-25k")
     tokenizer = models.lab_tokenizer("lab/zh")
     again = count_tokens(corpora.lab_texts("lab/zh", "reference"), tokenizer, len(tokenizer), name="again")
     assert np.array_equal(counted.counts, again.counts)
+    monkeypatch.setattr(corpora, "texts_of", lambda *_: pytest.fail("a text is read"))
+    assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
+    assert corpora.lab_labels("lab/en").sum() == 500
 
 
-def test_a_sample_is_half_members_and_is_drawn_from_the_seed():
+def test_samples_are_half_members_of_a_role_or_of_the_seed():
     def rows(*options):
         done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", *options])
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -223,9 +220,6 @@ def test_a_sample_is_half_members_and_is_drawn_from_the_seed():
     assert [row["text"] for row in every] == list(benchmark.texts) and all(row in every for row in few)
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", "--sample", "2000"])
     assert re.search("lab/zh .*500 .*member.*1000 ", str(done.exception))
-
-
-def test_the_texts_of_one_role_and_of_a_corpus_of_non_members_alone_can_be_had():
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh:reference", "--sample", "3"])
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["label"] for row in rows] == [0, 0, 0]

@@ -1,7 +1,5 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
-import json
-
 import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
@@ -9,7 +7,6 @@ from conftest import made_inputs, random_rows
 import mialib
 from mialib.detectors import DETECTORS
 from mialib.passes import inputs as passes
-from mialib.passes.cache import score_or_load
 from mialib.passes.inputs import (
     NEEDS,
     Target,
@@ -226,27 +223,3 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
     with pytest.raises(ValueError, match="corpus, masked, member_prefix, n_n"):
         inputs.retarget(model=tiny_model("llama"))
-
-
-@pytest.mark.parametrize(
-    ("part", "texts", "document"),
-    [
-        ("all", ["a b", "c d", "e f", "g h", "i j", "k l", "n o"], [0, 0, 0, 1, 2, 2, 3]),
-        ("head", ["a b", "g h", "i j", "n o"], [0, 1, 2, 3]),
-        ("middle", ["c d", "g h", "k l", "n o"], [0, 1, 2, 3]),
-        ("tail", ["c d", "e f", "g h", "i j", "k l", "n o"], [0, 0, 1, 2, 2, 3]),
-    ],
-)
-def test_a_part_of_the_documents_is_those_snippets_and_no_other(part, texts, document, model_folder, tmp_path, scored):
-    labels = [1, 0, 1, 0]
-    rows = zip(["a b c d e f", "g h rest", "i j k l m", "n o"], labels, strict=True)
-    path = tmp_path / "books.jsonl"
-    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
-    snippets = load_inputs(Target(model=model_folder, benchmark=str(path), n_words=2, part=part))
-    assert not scored and list(snippets.texts) == texts
-    assert snippets.labels.tolist() == [labels[i] for i in document]
-    if len(set(document)) < len(document):
-        assert snippets.benchmark.document.tolist() == document
-    assert len(snippets.stats) == len(texts)
-    alone = score_or_load(model_folder, texts[-1:])
-    np.testing.assert_allclose(snippets.stats[-1].log_prob, alone[0].log_prob, atol=1e-5)

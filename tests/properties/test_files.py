@@ -412,20 +412,6 @@ def test_any_line_of_a_corpus_is_a_text_or_one_sentence(hub_corpus, written, lin
     assert found == [*written, json.loads(line)["text"][:1]] if found else f"line {len(written) + 1}" in said
 
 
-@given(st.binary(max_size=50), st.integers(0, 200))
-@example(b"\xff" * 30, 20)
-def test_a_damaged_packed_corpus_is_one_sentence(tmp_path, junk, at):
-    files = corpora.HubCorpus("o/packed", "{}.json.gz", 1, 1.0, "none")
-    folder = tmp_path / "o" / "packed"
-    folder.mkdir(parents=True, exist_ok=True)
-    packed = gzip.compress(b"".join(b'{"text": "line %d"}\n' % i for i in range(50)), mtime=0)
-    (folder / "0.json.gz").write_bytes(packed[:at] + junk + packed[at + len(junk) :])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(corpora.HUB_CORPORA, "packed", files)
-        patch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-        loaded_or_said(lambda _: list(corpora.reference_texts("packed:300")), folder / "0.json.gz")
-
-
 KINDS = [Any, Claims, Profile, Recipes, dict[str, KnownModel], dict[str, KnownBenchmark]]
 FILES = {
     "claims.yml": Claims,

@@ -223,11 +223,6 @@ def test_a_pages_parameter_is_numbers_or_an_error_that_names_it_and_its_value(va
             assert all(abs(number) < math.inf for number in found)
 
 
-@given(st.lists(st.integers(1, 10**6) | st.floats(-1e9, 1e9), min_size=1, max_size=4))
-def test_a_pages_numbers_may_be_text(values):
-    assert numbers(values, "k") == numbers(", ".join(map(repr, values)), "k") == list(map(float, values))
-
-
 def equal(one, other):
     """Two tables hold the same numbers."""
     assert len(one) == len(other)
