@@ -145,14 +145,14 @@ def at_hub(tmp_path, monkeypatch):
     return serve
 
 
-def make_tokenizer(special=("<s>", "</s>", "<pad>"), **special_tokens):
-    """A byte-level BPE tokenizer of 320 tokens, trained on the sentences above; by default with <s> and </s>."""
+def make_tokenizer(special=("<s>", "</s>", "<pad>"), vocab_size=320, **special_tokens):
+    """A byte-level BPE tokenizer, trained on the sentences above; by default with <s> and </s>."""
     special_tokens = special_tokens or {"bos_token": "<s>", "eos_token": "</s>"}
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=320,
+        vocab_size=vocab_size,
         special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -226,21 +226,8 @@ def reference_folder(tiny_model):
 
 def save_tiny_masked_model(folder):
     """A tiny masked model with random weights, and a tokenizer that knows many of the sentences' words."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>", "<mask>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(SENTENCES, trainer)
-    start, pad, end, mask = special
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe, cls_token=start, sep_token=end, pad_token=pad, mask_token=mask, model_max_length=CONTEXT
-    )
+    special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "mask_token": "<mask>"}
+    tokenizer = make_tokenizer([*special.values()], vocab_size=600, **special, model_max_length=CONTEXT)
     torch.manual_seed(0)
     config = transformers.RobertaConfig(
         vocab_size=len(tokenizer),

@@ -100,7 +100,7 @@ def test_batches_the_other_texts_and_their_order_change_nothing(masked_folder, m
     assert make_neighbors(TEXTS[2:3], masked_folder, n_neighbors=N, progress=False) == made[2:3]
 
 
-def test_the_seed_draws_the_words_of_a_text_of_more_words_than_neighbors(masked_folder):
+def test_the_seed_draws_the_words_and_chinese_ones_are_jiebas(masked_folder):
     text, short = SENTENCES[0], "The old mill"
     first, again, other = (
         make_neighbors([text, short], masked_folder, n_neighbors=5, seed=seed, progress=False) for seed in (0, 0, 1)
@@ -108,9 +108,13 @@ def test_the_seed_draws_the_words_of_a_text_of_more_words_than_neighbors(masked_
     assert first == again
     assert first[0] != other[0]
     assert first[1] == other[1], "of three words all are masked"
+    text = SENTENCES[7]
+    for neighbor in make_neighbors([text], masked_folder, n_neighbors=N, language="zh", progress=False)[0]:
+        old, new = replaced(text, neighbor, "zh")
+        assert old != new and len(list(word_spans(new, "zh"))) == 1
 
 
-def test_padding_is_not_seen(masked_folder):
+def test_padding_is_not_seen_and_the_characters_of_a_mask_are_text(masked_folder):
     # Words of very different lengths: the rows of one text differ in length, and the shorter are padded.
     text = f"The {'mill' * 10} stands {'river' * 6} near a {'week' * 3} letter"
     model, tokenizer = neighbors.load_masked_model(masked_folder)
@@ -120,9 +124,6 @@ def test_padding_is_not_seen(masked_folder):
     for row, logits in zip(rows, together, strict=True):
         alone = model(torch.tensor([row.token_ids])).logits[0, row.mask_at]
         torch.testing.assert_close(logits, alone, rtol=1e-4, atol=1e-4)
-
-
-def test_the_characters_of_a_mask_in_a_text_are_text(masked_folder):
     _, tokenizer = neighbors.load_masked_model(masked_folder)
     for row in neighbors._masked_rows(ODD, neighbors._word_cores(ODD, "en"), tokenizer, CONTEXT):
         assert [at for at, v in enumerate(row.token_ids) if v == tokenizer.mask_token_id] == [row.mask_at]
@@ -139,13 +140,6 @@ def test_a_text_longer_than_the_context_is_seen_around_each_word(masked_folder, 
     for row in neighbors._masked_rows(text, spans, tokenizer, CONTEXT):
         assert len(row.token_ids) == CONTEXT and row.token_ids[row.mask_at] == tokenizer.mask_token_id
         assert row.token_ids[0] == tokenizer.cls_token_id and row.token_ids[-1] == tokenizer.sep_token_id
-
-
-def test_chinese_words_are_jiebas(masked_folder):
-    text = SENTENCES[7]
-    for neighbor in make_neighbors([text], masked_folder, n_neighbors=N, language="zh", progress=False)[0]:
-        old, new = replaced(text, neighbor, "zh")
-        assert old != new and len(list(word_spans(new, "zh"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -51,16 +51,13 @@ def test_a_direction_is_found_where_both_have_it_and_chance_otherwise():
     assert 0.4 < on_test(choose_probe(made, LABELS)).estimate < 0.6
 
 
-def test_validation_is_a_fifth_of_each_class_or_what_is_given_and_test_all_others():
+def test_validation_texts_alone_choose_layer_and_rate():
     drawn = choose_probe(made_up(signal=1), LABELS, seed=3)
     assert LABELS[drawn.validation].sum() == N // 10 and len(drawn.validation) == N // 5
     given = choose_probe(made_up(signal=1), LABELS, validation=np.arange(0, N, 4))
     assert given.validation.tolist() == list(range(0, N, 4))
     for result in (drawn, given):
         assert sorted([*result.validation, *result.test]) == list(range(N))
-
-
-def test_layer_and_rate_are_chosen_on_the_validation_texts_alone():
     made = made_up(signal=0.6)
     result = choose_probe(made, LABELS)
     labels = LABELS.copy()
@@ -100,9 +97,15 @@ def test_scores_are_those_of_training_statistics_and_plain_logistic_regression()
     np.testing.assert_allclose(result.leaking.scores[split], own @ weights, rtol=1e-9, atol=1e-9)
 
 
-def test_leak_is_worth_something_where_the_target_is_scaled_otherwise_than_the_proxy():
+def test_the_leak_is_worth_something_and_controls_find_a_direction():
     result = choose_probe(made_up(signal=2, scale=20), LABELS)
     assert on_test(result, "leaking").estimate > on_test(result).high
+    proxies, coin, target, _ = made_up(signal=3)
+    judged, by_layer = probe.judge_half(target, LABELS)
+    assert by_layer.shape == (2, N // 2) and LABELS[judged].sum() == N // 4
+    assert max(auc(LABELS[judged], scores) for scores in by_layer) > 0.95
+    judged, own = probe.judge_half(max(proxies.values(), key=np.std), coin)
+    assert max(auc(coin[judged], scores) for scores in own) > 0.9
 
 
 def test_embeddings_of_the_prompts_last_token_say_nothing(tiny_model):
@@ -123,15 +126,6 @@ def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
     at = candidates.best(LABELS, result.validation)
     assert candidates.options[at] == {"learning_rate": result.chosen.learning_rate, "layer": result.chosen.layer}
     np.testing.assert_array_equal(candidates.scores[at], result.scores)
-
-
-def test_controls_find_a_planted_direction_on_the_other_half_and_nothing_in_noise():
-    proxies, coin, target, _ = made_up(signal=3)
-    judged, by_layer = probe.judge_half(target, LABELS)
-    assert by_layer.shape == (2, N // 2) and LABELS[judged].sum() == N // 4
-    assert max(auc(LABELS[judged], scores) for scores in by_layer) > 0.95
-    judged, own = probe.judge_half(max(proxies.values(), key=np.std), coin)
-    assert max(auc(coin[judged], scores) for scores in own) > 0.9
 
 
 def test_texts_or_labels_that_do_not_fit_are_refused(tiny_model):

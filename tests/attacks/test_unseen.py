@@ -66,7 +66,7 @@ def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["text"] and asked == [128]
 
 
-def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
+def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on(texts_file):
     kept, apart = set_apart(BENCHMARK, 4, seed=1)
     assert len(apart) == 4 and len(kept) == len(BENCHMARK) - 4
     rest = BENCHMARK.take(kept, "rest")
@@ -74,9 +74,6 @@ def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
     assert rest.labels.sum() == N_MEMBERS, "no member is set apart"
     with pytest.raises(ValueError, match=r"10 non-members.* 6 "):
         set_apart(BENCHMARK, 6)
-
-
-def test_each_source_gives_its_texts_and_those_set_apart_are_not_judged_on(texts_file):
     left, unseen = unseen_texts(BENCHMARK, {"real": "apart", "other": texts_file}, 4, seed=1)
     kept, apart = set_apart(BENCHMARK, 4, seed=1)
     assert left.tolist() == kept.tolist() and unseen["real"] == apart

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from page_code import page_of
@@ -58,17 +57,6 @@ def test_a_geometry_is_its_model(name):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(bench.GEOMETRIES[name].config)
     assert model.num_parameters() == PARAMETERS[name]
-
-
-def test_texts_are_as_long_as_drawn_and_the_same_each_time():
-    texts, tokenizer = bench.make_texts(40)
-    lengths = bench.draw_lengths(40)
-    assert min(lengths) >= 30 and max(lengths) <= 258
-    n_tokens = [len(ids) for ids in tokenizer([" " + text for text in texts])["input_ids"]]
-    longer = np.array(n_tokens) - lengths
-    assert (longer >= 0).all() and (longer < 8).all(), "a text ends with the word that reaches its length"
-    assert bench.make_texts(40)[0] == texts
-    assert any(text != text.lower() for text in texts), "lowercasing them changes them"
 
 
 def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geometries, tmp_path):

@@ -93,7 +93,7 @@ def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     assert "none of the 1 columns" in blind_tables.summarize(found, only_fair)
 
 
-def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chance():
+def test_a_baseline_that_leaks_is_named():
     def blind(name, half, marker):
         interval = Interval(0.7, 0.7 - half, 0.7 + half)
         return Result.of(row=f"Blind: {name}", column="b", metric="auc", interval=interval, marker=marker)
@@ -101,9 +101,6 @@ def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chan
     unsure, sure = replace(blind("tf-idf", 0.25, ""), ours=0.71), blind("compressed size", 0.05, "†")
     said = blind_tables.summarize([detected(0.55)], [unsure, sure])
     assert "In 1 of 1 columns" in said and "compressed size 0.700" in said and "tf-idf" not in said
-
-
-def test_a_baseline_that_tells_members_is_named_though_a_detector_is_higher():
     found = [detected(1.0, "fair"), detected(1.0, "leaking")]
     said = blind_tables.summarize(found, blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING}))
     assert "none of the 2 columns" in said and "1 of 2 columns" in said and "`fair`" not in said
@@ -158,12 +155,17 @@ def test_a_page_says_how_many_texts_of_a_benchmark_are_copies(tmp_path):
     assert "opies" not in said[0] and said[1].endswith("texts: 8, so all intervals are too narrow.")
 
 
-def test_a_benchmark_with_domains_is_measured_whole_and_by_domain(leaking_file):
+def test_a_benchmark_with_domains_is_measured_by_domain_and_printed_a_row_a_baseline(leaking_file):
     results, source = blind_tables.measure_parts(str(leaking_file))
     assert list(dict.fromkeys(r.column for r in results)) == [f"{leaking_file}{d}" for d in ("", ", a", ", b")]
     whole = {r.row: r.ours for r in results if r.column == str(leaking_file) and r.metric == "auc"}
     assert whole == {r.row: r.ours for r in blind_tables.measure_blind(load_benchmark(str(leaking_file)), "b", ["auc"])}
     assert (source["members"], source["non_members"]) == (40, 40)
+    ran = CliRunner().invoke(app, ["blind", str(leaking_file)])
+    assert ran.exit_code == 0, ran.output
+    tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
+    [result] = [r for r in blind_tables.measure_blind(LEAKING, "b", ["auc"], kinds=["tfidf"])]
+    assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
 
 
 def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_file, monkeypatch, tmp_path):
@@ -191,20 +193,16 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     assert table.loc["other"].tolist() == ["–", "–", "not to be had here"]
 
 
-def test_the_command_prints_a_row_a_baseline(leaking_file):
-    ran = CliRunner().invoke(app, ["blind", str(leaking_file)])
-    assert ran.exit_code == 0, ran.output
-    tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
-    [result] = [r for r in blind_tables.measure_blind(LEAKING, "b", ["auc"], kinds=["tfidf"])]
-    assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
-
-
-def test_the_best_printed_number_is_the_largest_of_all_papers():
+def test_the_best_printed_number_and_a_widened_interval():
     published = load_published("surp", "table-1")
     cells = published[published["column"].str.startswith("WikiMIA-32 /")]
     assert best_printed("wikimia-32").auc == max(cells["value"].max(), 0.868)
     assert str(best_printed("arxiv_mia, cs")) == "0.673 (Probe w. Synthetic Data, OpenLLaMA-13B; probe)"
     assert best_printed("gutenberg") is None
+    assert blind_tables.widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
+        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
+    )
+    assert blind_tables.widen(Interval(0.99, 0.98, 1.0)).high == 1.0
 
 
 def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not():
@@ -232,10 +230,3 @@ def test_the_papers_benchmarks_leak_as_recorded(published_copy):
     assert {name: best[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)
     recorded = {(r.row, r.column, r.metric): r.ours for r in load_results(blind_tables.RECORDED)}
     assert {(r.row, r.column, r.metric): r.ours for r in results} == pytest.approx(recorded, abs=0.005)
-
-
-def test_widening_keeps_the_estimate_and_stays_within_0_and_1():
-    assert blind_tables.widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
-        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
-    )
-    assert blind_tables.widen(Interval(0.99, 0.98, 1.0)).high == 1.0

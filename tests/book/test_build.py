@@ -46,10 +46,19 @@ def take(tmp_path):
     return needs
 
 
-def test_the_profiles_parameters_stand_over_the_notebooks_defaults(take):
+def test_a_pages_models_and_modules_are_those_of_its_parameters_and_imports(take):
     assert take('models = "lab/small"', 'load("lab/large")').models == ("lab/small",), "names in parameters alone count"
     assert take('models = "lab/small"', models=["lab/large"]).models == ("lab/large",)
     assert take('models = "lab/small, lab/large"').models == ("lab/large", "lab/small")
+    imports = "import mialib\nfrom mialib.book import figures, pages\nfrom mialib.metrics import auc\n"
+    assert take("x = 1", imports + "mialib.detect('ppl', stats)").modules == (
+        "book",
+        "book.figures",
+        "book.pages",
+        "detectors",
+        "metrics",
+    )
+    assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
 
 
 @pytest.mark.parametrize(
@@ -86,18 +95,6 @@ def test_benchmarks_give_corpora_pairs_and_files(take, tmp_path):
     assert take("x = 1", benchmarks=f"{texts}, nowhere.jsonl").files == (str(texts),)
     with pytest.raises(ValueError):
         take("models = load()")
-
-
-def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(take):
-    imports = "import mialib\nfrom mialib.book import figures, pages\nfrom mialib.metrics import auc\n"
-    assert take("x = 1", imports + "mialib.detect('ppl', stats)").modules == (
-        "book",
-        "book.figures",
-        "book.pages",
-        "detectors",
-        "metrics",
-    )
-    assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
 
 
 def test_a_page_takes_its_own_models_and_a_page_of_verdicts_all():
@@ -155,15 +152,12 @@ def test_a_job_is_called_by_what_it_makes(rule, output, name):
     assert build.job_name(rule, output) == name
 
 
-def test_a_job_takes_what_it_took_before_or_what_others_of_its_rule_do():
+def test_a_job_takes_what_it_took_in_this_clone_or_what_others_do(tmp_path, monkeypatch):
     durations = {"train a": 100.0, "train b": 20.0, "train c": 60.0, "book": 5.0}
     assert build.expected_seconds("train a", durations) == 100
     assert build.expected_seconds("train new", durations) == 60
     assert build.expected_seconds("book", durations) == 5
     assert build.expected_seconds("score x on y", durations) == build.UNKNOWN_SECONDS
-
-
-def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "TYPICAL", tmp_path / "typical.json")
     monkeypatch.setattr(build, "durations_file", lambda profile: tmp_path / f"{profile}.json")
     assert build.load_durations("lab") == {}
@@ -172,12 +166,9 @@ def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypat
     assert build.load_durations("lab") == {"train a": 1, "train b": 3}
 
 
-def test_values_take_the_place_of_defaults_and_comments_stay():
+def test_a_notebook_is_read_and_its_values_are_replaced_without_being_run(tmp_path):
     code = 'a = 1  # "one"\nb = [\n    "ä",\n    2,\n]  # two\nc = "x"'
     assert with_values(code, {"b": ["y"], "c": 3}) == "a = 1  # \"one\"\nb = ['y']  # two\nc = 3"
-
-
-def test_a_notebook_is_read_without_being_run(tmp_path):
     cells = [
         new_code_cell('models = ["m"]\nn = -1', metadata={"tags": ["parameters", "hide-input"]}),
         new_code_cell('raise RuntimeError("never")'),

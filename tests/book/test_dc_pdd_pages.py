@@ -16,7 +16,7 @@ from mialib.frequency import TokenFrequency
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
 from mialib.text import count_words
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.token_stats import TokenStats
 
 matplotlib.use("Agg")
 
@@ -65,10 +65,19 @@ def labels():
     return np.random.default_rng(5).permutation(np.repeat([0, 1], [30, 20]))
 
 
-def test_commonness_is_the_mean_log_frequency(stats, labels, frequency):
+def test_commonness_and_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency):
     names = search(stats, labels, frequency)
     by_hand = [np.log((frequency.counts[row.token_ids] + 1) / (frequency.counts.sum() + 320)).mean() for row in stats]
     np.testing.assert_allclose(names["commonness"], by_hand)
+    names = search(stats, labels, frequency)
+    by_min_k, by_dc_pdd = names["by_min_k"], names["by_dc_pdd"]
+    assert by_min_k.shape == (20, 30)
+    is_untied = (by_min_k != 0) & (by_dc_pdd != 0)
+    corrected = ((by_min_k < 0) & (by_dc_pdd > 0)).sum()
+    spoiled = ((by_min_k > 0) & (by_dc_pdd < 0)).sum()
+    ties = ((np.sign(by_dc_pdd) - np.sign(by_min_k))[~is_untied]).sum() / 2
+    difference = auc(labels, names["dc_pdd_scores"]) - auc(labels, names["min_k_scores"])
+    assert difference == pytest.approx((corrected - spoiled + ties) / 600)
 
 
 @pytest.mark.parametrize("opposite", [True, False])
@@ -85,36 +94,12 @@ def test_the_pair_found_is_the_one_that_brute_force_finds(stats, labels, frequen
     assert labels[names["member"]] == 1 and labels[names["non_member"]] == 0
 
 
-def test_no_pair_of_the_kind_has_no_product(frequency):
-    labels = np.array([0, 0, 1, 1])
-    column = [np.full(4, -np.exp(-i), np.float32) for i in range(4)]  # both detectors are right
-    rows = [TokenRow(np.arange(4, dtype=np.int32), x, -x, -x, x) for x in column]
-    assert not search(TokenStats.from_rows(rows, provenance={}), labels, frequency)["product"].any()
-    tied = TokenStats.from_rows([rows[0]] * 4, provenance={})
-    assert not search(tied, labels, frequency)["product"].any(), "a tie is not wrong"
-
-
-def test_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency):
-    names = search(stats, labels, frequency)
-    by_min_k, by_dc_pdd = names["by_min_k"], names["by_dc_pdd"]
-    assert by_min_k.shape == (20, 30)
-    is_untied = (by_min_k != 0) & (by_dc_pdd != 0)
-    corrected = ((by_min_k < 0) & (by_dc_pdd > 0)).sum()
-    spoiled = ((by_min_k > 0) & (by_dc_pdd < 0)).sum()
-    ties = ((np.sign(by_dc_pdd) - np.sign(by_min_k))[~is_untied]).sum() / 2
-    difference = auc(labels, names["dc_pdd_scores"]) - auc(labels, names["min_k_scores"])
-    assert difference == pytest.approx((corrected - spoiled + ties) / 600)
-
-
-def test_lengths_that_most_texts_lack_are_left_out_with_the_number_of_short_texts():
+def test_lengths_and_descriptions_of_a_benchmark(inputs, tokenizer):
     texts = [" ".join(["word"] * n + [str(i)]) for i, n in enumerate([9, 9, 9, 4])]
     benchmark = Benchmark("four texts", tuple(texts), np.array([0, 1, 0, 1]), "r")
     assert split_lengths(benchmark, [16, 8, 4, 10]) == ([4, 8, 10], {16: 4})
     with pytest.raises(ValueError, match=r"four texts: .*10 .* 11, 512"):
         split_lengths(benchmark, [512, 11])
-
-
-def test_describe_counts_words_members_and_tokens(inputs, tokenizer):
     describe = method_of("dc_pdd_table_1", count_words=count_words, encode=encode)["describe"]
     facts = describe(inputs.benchmark, {"tiny": tokenizer})
     assert (facts["words a text (median)"], facts["examples"], facts["members (%)"]) == (9, 16, 50)
@@ -161,10 +146,15 @@ def test_a_page_runs_on_another_model_and_benchmark(name, run):
     assert run(name)[1]
 
 
-def test_pages_of_all_detectors_have_a_dash_without_a_corpus(run):
+def test_a_page_without_a_corpus_has_dashes_and_one_with_chooses_on_given_texts(run):
     for name in ("dc_pdd_tables_2_3", "dc_pdd_figure_3a", "dc_pdd_figure_3b"):
         found = run(name, corpora="-")[1]
         assert {r.ours for r in found if r.row == "DC-PDD"} == {None}
+    names, _ = run("dc_pdd_figure_2", a_values="0.0001,0.01,1")
+    labels, val_idx = names["inputs"].labels, names["val_idx"]
+    scores = {a: scores_of(names["inputs"], "dc_pdd", a=a)[val_idx] for a in A_VALUES}
+    assert names["chosen"] == max(A_VALUES, key=lambda a: auc(labels[val_idx], scores[a]))
+    assert not set(val_idx) & set(names["test_idx"])
 
 
 def test_figure_1s_shares_are_of_each_kind_of_pair(run):
@@ -177,14 +167,6 @@ def test_figure_1s_shares_are_of_each_kind_of_pair(run):
     assert names["counts"] == {kind: len(found) for kind, found in kinds.items()}
     for kind, found in kinds.items():
         assert names["commoner"][kind] == pytest.approx(np.mean(found) if found else np.nan, nan_ok=True)
-
-
-def test_the_bound_is_chosen_on_the_given_texts_alone(run):
-    names, _ = run("dc_pdd_figure_2", a_values="0.0001,0.01,1")
-    labels, val_idx = names["inputs"].labels, names["val_idx"]
-    scores = {a: scores_of(names["inputs"], "dc_pdd", a=a)[val_idx] for a in A_VALUES}
-    assert names["chosen"] == max(A_VALUES, key=lambda a: auc(labels[val_idx], scores[a]))
-    assert not set(val_idx) & set(names["test_idx"])
 
 
 def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, benchmark_file, tiny_model):

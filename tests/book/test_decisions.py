@@ -52,32 +52,12 @@ def test_drawn_sets_are_called_as_their_p_values_say():
     np.testing.assert_array_equal(fisher, expected)
 
 
-def test_power_grows_with_the_set_and_its_interval_covers_the_power_in_the_population(monkeypatch):
-    monkeypatch.setattr(d, "RESAMPLES", 50)
-    monkeypatch.setattr(d, "POWER_DRAWS", 400)
-    rng = np.random.default_rng(8)
-    # The truth, from fresh texts each time: known non-members, and sets shifted by 0.5.
-    n_below = [np.searchsorted(np.sort(rng.normal(size=50)), rng.normal(size=10) + 0.5) for _ in range(4000)]
-    truth = [TESTS["rank sum"](np.array(n_below)[:, :m], 50, 0.05).mean() for m in (2, 10)]
-    n_covered = 0
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        found = d.power(rng.normal(size=100), rng.normal(size=100) + 0.5, [2, 10], 50, TESTS["rank sum"], seed)
-        assert found[2].estimate < found[10].estimate
-        n_covered += sum(found[m].low <= true <= found[m].high for m, true in zip((2, 10), truth, strict=True))
-    # 76 are expected; the two of a draw of texts stand and fall together, so the standard deviation is up to 2.8.
-    assert n_covered >= 71, "of 80 intervals of 95%"
-
-
-def test_groups_are_a_half_of_the_non_members_the_other_half_and_the_members():
+def test_groups_and_measured_shares_by_hand():
     labels, scores = np.repeat([1, 0], [5, 10]), np.arange(15.0)
     groups = PAGE["in_groups"](PAGE["by_label"]({"ppl": scores, "ref": None}), labels)
     assert [sorted(groups["members"]), groups["members"]["PPL"].tolist()] == [["PPL"], [0, 1, 2, 3, 4]]
     halves = [set(groups[name]["PPL"]) for name in ("known", "held out")]
     assert [len(half) for half in halves] == [5, 5] and halves[0] | halves[1] == set(range(5, 15))
-
-
-def test_measured_shares_are_those_above_the_threshold():
     members = {"PPL": np.array([50.0, 96.0, 98.0, 99.0])}
     of_known, of_members = PAGE["called"]({"PPL": np.arange(99.0)}, {"members": members}, [0.03])
     # floor(0.03 * 100) - 1 = 2 may lie above: the threshold is 96.

@@ -118,15 +118,3 @@ def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
     assert drawn == {"PPL": [[0.6, 0.7]], "Zlib": [[0.5, 0.8], [0.65, 0.9]]}
     empty = figures.ours_against_published(cells[-1:], "auc")
     assert [text.get_text() for text in empty.axes[0].texts] == ["nothing was run"]
-
-
-def test_a_hollow_line_stands_beside_a_full_one_and_adds_nothing_to_the_legend():
-    full = {"English": {"PPL": {1e5: Interval(0.6, 0.5, 0.7), 4e5: Interval(0.7, 0.6, 0.8)}}}
-    hollow = {"English": {"PPL": {1e5: Interval(0.5, 0.4, 0.6), 2e7: Interval(0.8, 0.7, 0.9)}}}
-    drawn = figures.lines_in_panels(full, hollow=hollow, xlabel="parameters", log_x=True)
-    [axes], [legend] = drawn.axes, drawn.legends
-    assert axes.get_xticks().tolist() == [1e5, 4e5, 2e7]
-    assert [text.get_text() for text in legend.get_texts()] == ["PPL"]
-    lines = [container[0] for container in axes.containers]
-    assert [line.get_markerfacecolor() != "none" for line in lines] == [True, False]
-    assert lines[0].get_color() == lines[1].get_color()

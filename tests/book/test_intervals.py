@@ -39,23 +39,6 @@ def test_an_intervals_halves_are_scaled_apart_and_a_mean_has_the_normal_one():
     np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
 
 
-def test_snippet_auc_counts_snippets_but_draws_documents():
-    rng = np.random.default_rng(1)
-    document = np.repeat(np.arange(40), 8)
-    labels = (document < 20).astype(int)
-    topics = rng.normal(scale=2, size=40)[document]
-    scores = np.round(labels + topics + rng.normal(size=320), 1)
-    found = document_auc_interval(labels, scores, document)
-    naive = auc_interval(labels, scores)
-    assert found.estimate == pytest.approx(auc(labels, scores))
-    assert found.high - found.low > 2 * (naive.high - naive.low), "snippets of one document are alike"
-    # With one snippet a document the two ways agree.
-    found = document_auc_interval(labels[::8], scores[::8], np.arange(40))
-    naive = auc_interval(labels[::8], scores[::8])
-    assert found.estimate == pytest.approx(naive.estimate)
-    np.testing.assert_allclose([found.low, found.high], [naive.low, naive.high], atol=0.04)
-
-
 def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
     """Documents of 1 to 4 snippets in no order: draw documents, count all pairs of their snippets."""
     document = np.array([4, 0, 0, 2, 1, 3, 0, 1, 4, 3, 5, 3, 3, 6])

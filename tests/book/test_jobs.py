@@ -43,14 +43,11 @@ def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
     logging.getLogger("mialib").warning("a call that is wrong", 1)  # is told, and ends nothing
 
 
-def test_a_failed_job_shows_the_end_of_its_log(tmp_path, capsys):
+def test_a_failed_job_shows_the_end_of_its_log_and_took_one_thread(tmp_path, capsys):
     log = score_log(tmp_path, "lab/nowhere")
     began, _, *shown = capsys.readouterr().out.splitlines()
     assert began == "begins: score lab/en-25k on lab/nowhere" and "'lab/nowhere'" in shown[-1]
     assert "Traceback" in log and not (tmp_path / "receipt.json").exists()
-
-
-def test_jobs_take_one_thread_each_and_share_what_is_imported(tmp_path):
     score_log(tmp_path, "lab/nowhere")
     assert {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "RAYON")} == {"1"}
     method = jobs._context().get_start_method()

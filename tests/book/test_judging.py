@@ -170,7 +170,7 @@ def test_the_hash_of_a_grid_is_that_of_its_values(tmp_path, monkeypatch):
     assert claims.test_hash(claims.claims[0], "here") != before
 
 
-def test_a_side_may_be_compared_in_some_settings_only(tmp_path):
+def test_no_change_of_grid_or_test_goes_unseen(tmp_path):
     settings = {name: {"model": "m", "benchmark": "b"} for name in ("here", "there")}
     against = [{"detector": "zlib", "only": ["there"]}, {"detector": "min_k", "effect": 0.02}, "chance"]
     claims = load_written(claim_of(settings=settings, where=["here", "there"], against=against), tmp_path)
@@ -178,9 +178,6 @@ def test_a_side_may_be_compared_in_some_settings_only(tmp_path):
     assert names == {"here": ["min_k", "chance"], "there": ["zlib", "min_k", "chance"]}
     plain = load_written(claim_of(against=[{"detector": "min_k"}, "chance"]), tmp_path)
     assert claims.claims[0].at("here").against[0].resolved() == plain.claims[0].against[0].resolved()
-
-
-def test_a_test_that_was_replaced_is_still_a_test(tmp_path):
     change = {"date": "2026-11-20", "what": "w", "why": "y", "seen": "s"}
     was = {"against": ["chance"], "fixed": "before"}
     written = claim_of(fixed="after seed 0", history=[change | {"was": was}, change | {"date": "2026-11-21"}])
@@ -397,12 +394,9 @@ def scored(here, tmp_path, **fields):
     return judged_texts(claims, claim, "here").labels, score_claim(claims, claim, "here", seed=0)
 
 
-def test_chance_keeps_its_place_among_what_a_claim_is_held_against(tmp_path, here):
+def test_sides_are_scored_on_the_groups_in_their_order(tmp_path, here):
     labels, found = scored(here, tmp_path, against=["chance", {"detector": "min_k"}])
     assert len(labels) == 16 and not found.scores[1].any() and found.scores[2].all()
-
-
-def test_sides_are_scored_on_the_groups_positive_first(tmp_path, here):
     positive, negative = {"of": "members", "group": [2, 2]}, {"of": "members", "group": [1, 4]}
     labels, found = scored(here, tmp_path, positive=positive, negative=negative)
     members = np.flatnonzero(here[1].labels == 1)

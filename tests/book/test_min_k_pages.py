@@ -152,24 +152,21 @@ def test_how_often_members_were_seen_is_known(lab_profile, model_folder, benchma
         page("min_k_contamination", tmp_path, models=model_folder, benchmarks=benchmark_file, repeats="4")
 
 
-def test_first_above_wants_both_the_estimate_and_the_interval():
+def test_the_forgotten_are_the_first_members_and_the_first_above_wants_both():
     first_above = functions_of("min_k_contamination")["first_above"]
     curve = {1: Interval(0.8, 0.4, 1), 2: Interval(0.7, 0.6, 0.8), 4: Interval(0.9, 0.8, 1), 8: Interval(1, 0.9, 1)}
     assert first_above(curve, 0.75, low=0.5) == 4
     assert first_above(curve, 1.0, low=0.5) is None
-
-
-def audit(labels, n_forgotten, margin=0.05):
-    return method_of("min_k_unlearning", labels=np.asarray(labels), n_forgotten=n_forgotten, margin=margin)
-
-
-def test_the_first_members_are_the_forgotten_ones():
     labels = [0, 1, 1, 0, 1]
     assert {name: texts.tolist() for name, texts in audit(labels, 2)["groups"].items()} == {
         "forgotten": [1, 2],
         "retained": [4],
     }
     assert list(audit(labels, 3)["groups"]) == ["forgotten"], "no empty group"
+
+
+def audit(labels, n_forgotten, margin=0.05):
+    return method_of("min_k_unlearning", labels=np.asarray(labels), n_forgotten=n_forgotten, margin=margin)
 
 
 def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch):

@@ -63,20 +63,6 @@ def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
     assert json.loads(results.read_text())["results"], "a page writes its results as data"
 
 
-# Every page's cells run on another model below, without a kernel.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["min_k_sweep", "probe_tables_2_3"])
-def test_papermill_runs_a_page_on_another_model_and_benchmark(name, tmp_path, tiny_model):
-    path = ROOT / "notebooks" / f"{name}.ipynb"
-    wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
-    known = read_notebook(path).defaults
-    wanted = {name: value for name, value in (wanted | of_page.get(path.stem, {})).items() if name in known}
-    run(path, tmp_path / path.name, wanted)
-    assert wanted["models"].split(",")[0] in (tmp_path / "results.json").read_text(), (
-        "the results say which model they are of"
-    )
-
-
 # The same without a kernel, every cell in this process: quick enough for each run. DC-PDD's are in their own file.
 @pytest.mark.parametrize(
     "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
@@ -179,15 +165,12 @@ def test_notebook_runs_with_the_profiles_parameters(tmp_path, monkeypatch):
     assert not [*(tmp_path / "temporary").glob("*.json")], "the kernel's ports and key"
 
 
-def test_a_page_to_download_holds_no_path_of_the_build(tmp_path):
+def test_a_notebook_that_runs_keeps_no_bars_and_no_path_of_the_build(tmp_path, inputs):
     write_notebook(tmp_path, "print('x is', x, len(out))", parameters='x = 1\nout = ""')
     out, results = tmp_path / "page" / "page.ipynb", tmp_path / "results.json"
     options = {"failed": tmp_path / "failed.ipynb", "folder": tmp_path, "results": results}
     run_notebook("page", profile_with(x=7), output=out, **options)
     assert f"x is 7 {len(str(results))}" in out.read_text() and str(tmp_path) not in out.read_text()
-
-
-def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
     score = f"import mialib; len(mialib.Scorer({inputs.target.model!r}).score({list(inputs.texts)!r}))"
     write_notebook(tmp_path, score)
     run(tmp_path / "page.ipynb", tmp_path / "out.ipynb", {})

@@ -149,7 +149,7 @@ def test_a_row_of_dc_pdds_table_4_has_the_corpora_that_are_there(copies):
     assert "allenai/C4".lower() in note.lower()
 
 
-def test_surps_columns_come_both_ways():
+def test_surps_columns_come_both_ways_and_the_probes_with_baselines():
     column = Column(model=LARGE, benchmark="mimir/github", reference=SMALL)
     measured = paper_tables.measure_column("surp", {"auc": "table-3"}, "Github / Pythia-2.8B", column)
     found = by_row(measured)
@@ -158,6 +158,11 @@ def test_surps_columns_come_both_ways():
     assert str(found["Neighbor"]) == "not run", "no masked model was named, and the paper prints the number"
     assert set(by_row(measured, "auc_held_out")) == {row for row in found if not row.startswith("Blind: ")}
     assert found["MinK"].ours >= found["PPL"].ours, "k = 100 is PPL, and the best k is taken"
+    column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen="apart", n_training=8)
+    measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
+    found = by_row(measured)
+    assert found["Probe w. Real Data"].ours is not None and found["Probe w. Real Data"].published == 0.698
+    assert str(found["Probe w. Synthetic Data"]) == str(found["Neighbor Attack"]) == "not run"
 
 
 def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
@@ -181,14 +186,6 @@ def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
     assert found["PPL"].interval == document_auc_interval(labels, ppl, document)
     assert alone["PPL"].interval == auc_interval(labels, ppl)
     assert all(found[row].interval != alone[row].interval for row in found if found[row].ours is not None)
-
-
-def test_the_probes_column_has_baselines_and_probe():
-    column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen="apart", n_training=8)
-    measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
-    found = by_row(measured)
-    assert found["Probe w. Real Data"].ours is not None and found["Probe w. Real Data"].published == 0.698
-    assert str(found["Probe w. Synthetic Data"]) == str(found["Neighbor Attack"]) == "not run"
 
 
 @pytest.mark.parametrize(
@@ -275,19 +272,13 @@ def made_result(ours, published, half_width=0.1):
     return Result(row="PPL", column="c", metric="auc", ours=ours, published=published, **fields)
 
 
-def test_agreement_counts_what_both_have():
+def test_agreement_a_wrong_key_and_file_names():
     results = [made_result(0.6, 0.65), made_result(0.7, 0.9), made_result(None, 0.5), made_result(0.5, None)]
     agreement = functions_of("paper_table")["agreement"]
     assert re.search(r" 3 .* 2 .* 0\.125.* -0\.200 \(PPL, c\)", agreement(results, "auc"), re.S)
-
-
-def test_a_wrong_key_is_an_error_in_one_line_that_names_the_column():
     with pytest.raises(ValueError, match=r"^column 'WikiMIA / OPT-6\.7B': modle: ") as caught:
         paper_tables.read_columns({"WikiMIA / OPT-6.7B": {"model": LARGE, "benchmark": "wikimia-32", "modle": "x"}})
     assert "\n" not in str(caught.value)
-
-
-def test_no_two_columns_of_a_page_share_a_file():
     profile = load_profile(DATA / "profiles" / "paper.yml")
     files = [(page, paper_tables.file_name(name)) for page, name, _ in paper_tables.columns_of(profile)]
     assert len(files) == len(set(files)) > 50

@@ -88,7 +88,7 @@ def test_obstacles_are_said_before_anything_runs(without_hub, monkeypatch):
     assert found[MIMIR].obstacle.startswith("the hub is not asked")
 
 
-def test_the_reference_corpora_are_in_the_plan_at_their_largest_share(without_hub):
+def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):
     found = downloads(PAPER)
     assert found[C4].gb == pytest.approx(15 * 0.41) and found[C4].licence == "odc-by"  # once, not c4:1G and c4:10G too
     assert found["CASIA-LM/ChineseWebText"].gb == pytest.approx(5 * 3.2)
@@ -96,6 +96,13 @@ def test_the_reference_corpora_are_in_the_plan_at_their_largest_share(without_hu
     model = {"model": "facebook/opt-350m", "benchmark": "wikimia-32"}
     falling = profile_of(one=model | {"corpus": "c4:2G"}, two=model | {"corpus": "c4:1G"})
     assert downloads(falling)[C4].gb == pytest.approx(2 * 0.41)
+    only = ["paper_dc_pdd_table_4"]
+    columns, found = plan_columns(PAPER, only), plan_downloads(PAPER, only)
+    text = describe(columns, found)
+    for name, gb, licence in (("EleutherAI/pythia-6.9b", "13.8 GB", "apache-2.0"), (C4, "4.1 GB", "odc-by")):
+        [line] = [line for line in text.splitlines() if f" {name} " in line]
+        assert gb in line and licence in line
+    assert all(said in text for said in ("1 jobs", "18 GB", "3 of 3"))
 
 
 def test_sizes_and_access_are_the_hubs_where_it_answers(at_hub, tmp_path, monkeypatch, model_folder):
@@ -160,16 +167,6 @@ def test_a_cached_config_alone_is_no_model_here(tmp_path, monkeypatch):
             assert not downloads(profile)[MIMIR].is_here
             write_jsonl(data / "cache_100_200_1000_512" / part / "github_ngram_7_0.2.jsonl", [])
         assert downloads(profile)[MIMIR].is_here
-
-
-def test_the_plan_adds_up(without_hub):
-    only = ["paper_dc_pdd_table_4"]
-    columns, found = plan_columns(PAPER, only), plan_downloads(PAPER, only)
-    text = describe(columns, found)
-    for name, gb, licence in (("EleutherAI/pythia-6.9b", "13.8 GB", "apache-2.0"), (C4, "4.1 GB", "odc-by")):
-        [line] = [line for line in text.splitlines() if f" {name} " in line]
-        assert gb in line and licence in line
-    assert all(said in text for said in ("1 jobs", "18 GB", "3 of 3"))
 
 
 def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):

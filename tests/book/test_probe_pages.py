@@ -160,12 +160,16 @@ def test_tables_2_and_3_are_of_the_probe_that_the_page_shows(target, unseen_file
     assert by_count[1].ours == pytest.approx(auc(of.labels, of.on_test()["Neighbor Attack"]))
 
 
-def test_a_page_without_unseen_texts_is_named(target, tmp_path):
+def test_one_model_is_compared_with_nothing_and_no_unseen_texts_are_an_error(target, tmp_path, unseen_file):
     with pytest.raises(ValueError, match="needs unseen texts"):
         page_on("probe_tables_2_3", target, tmp_path, real="-")
+    names, results = page_on("probe_figure_2", target, tmp_path, real=unseen_file)
+    assert [r.row for r in results] == ["Loss Attack", "Min-K% Prob", "Neighbor Attack", REAL]
+    assert [r.row for r in results if r.ours is None] == ["Neighbor Attack"]
+    assert names["rises"]["Neighbor Attack"] is None and names["rises"][REAL].difference.estimate == 0
 
 
-def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
+def test_data_are_counted_without_the_texts_set_apart_and_texts_without_a_word_in_common_are_alike(target, tmp_path):
     names, results = page_on("probe_table_1", target, tmp_path, real="apart", n_training=8)
     facts = {r.column: r.ours for r in results if r.metric == "size"}
     assert (facts["Members"], facts["Non-Members"], facts["Total"], facts["Real"]) == (20, 12, 32, 8)
@@ -175,22 +179,12 @@ def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
     n_tokens = [len(row.token_ids) for row, text in zip(load_inputs(target).stats, texts, strict=True)]
     left = [n for n, text in zip(n_tokens, texts, strict=True) if text in judged.texts]
     assert facts["Avg. Tokens"] == pytest.approx(np.mean(left), abs=0.05)
-
-
-def test_texts_without_a_word_in_common_are_all_alike(target, tmp_path):
     (tmp_path / "apart.txt").write_text("".join(f"{chr(97 + i) * 9}\n" for i in range(20)))
     rows = [{"text": chr(97 + i) * 5, "label": i % 2} for i in range(20)]
     (tmp_path / "alike.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     other = target.but(benchmark=str(tmp_path / "alike.jsonl"))
     _, results = page_on("probe_table_1", other, tmp_path, real=str(tmp_path / "apart.txt"))
     assert [str(r) for r in results if r.metric == "auc"] == ["all alike"]
-
-
-def test_one_model_has_nothing_to_be_compared_with(target, unseen_file, tmp_path):
-    names, results = page_on("probe_figure_2", target, tmp_path, real=unseen_file)
-    assert [r.row for r in results] == ["Loss Attack", "Min-K% Prob", "Neighbor Attack", REAL]
-    assert [r.row for r in results if r.ours is None] == ["Neighbor Attack"]
-    assert names["rises"]["Neighbor Attack"] is None and names["rises"][REAL].difference.estimate == 0
 
 
 def test_models_are_compared_on_the_same_texts(target, tiny_model, unseen_file, tmp_path):

@@ -82,14 +82,11 @@ def test_the_list_says_page_status_verdicts_and_command(build):
     assert not re.search(r"\| (?:\d+ )?supported", text), "a former test's verdict does not count"
 
 
-def test_the_status_has_each_notebooks_time_and_the_versions(build):
+def test_the_status_and_the_lists_are_what_pages_include(build):
     text = report.status(LAB, build, build / "pages")
     assert "| [](pages/claims) | 90.0 | 2026-11-23 13:11 UTC |" in text and "1.5 minutes" in text
     assert text.count(report.NOT_RUN) == len(LAB.notebooks) - 1
     assert "| python | 3.11.7 |" in text and "| numpy | 2.4 |" in text
-
-
-def test_the_lists_are_what_pages_include(build):
     report.write_lists(LAB, build, build / "pages")
     book = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "book").glob("*.md"))
     for name in report.LISTS:

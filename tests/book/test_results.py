@@ -148,28 +148,16 @@ def test_no_blind_baseline_is_the_highest_and_a_cell_is_compared_as_it_is_printe
     assert "each row of ours in bold" in caption and turned.shape == (2, 3)
 
 
-def test_tables_in_parts_say_of_what_and_which_part_they_are():
-    found = [results.Result("a", f"m{i}", "auc", 0.5, 0.4, 0.6) for i in range(6)]
-    headings = {f"m{i}": f"model {i}" for i in range(6)}
-    captions = [tables.caption_of(table)[0] for table in tables.results_in_parts(found, "auc", headings, "32 words")]
-    assert captions == [f"32 words, part {i} of 2: AUC [95% interval]" for i in (1, 2)]
-    [first, _] = tables.results_in_parts(found, "auc", headings)
-    assert tables.caption_of(first)[0].startswith("Part 1 of 2: ")
-    contest = [results.Result(row, "m0", "auc", auc, auc, auc) for row, auc in (("a", 0.5), ("b", 0.6))]
-    for is_contest in (True, False):
-        [table] = tables.results_in_parts(contest, "auc", headings, is_contest=is_contest)
-        assert ("bold" in tables.caption_of(table)[0]) == is_contest
-    [whole] = tables.results_in_parts(found[:2], "auc", headings, "32 words")
-    assert tables.caption_of(whole)[0] == "32 words: AUC [95% interval]"
-
-
-def test_no_cell_heading_or_caption_holds_html_and_a_long_table_says_that_it_is_cut():
+def test_no_cell_holds_html_and_tables_are_styled_in_one_place():
     bad = "<img src=x onerror=alert(1)>"
     odd = pd.DataFrame({bad: [bad, [bad], {bad: 1}, (bad,), Path(bad), None, 1.5]}, index=[(bad,), *"bcdefg"])
     html = tables.html(odd.rename_axis(columns=bad))
     assert "<img" not in html and html.count("&lt;img") >= 8
     long = tables.html(pd.DataFrame({"x": range(1000)}))
     assert "1000 rows" in long and len(long) < 20_000
+    sources = [*(ROOT / "mialib" / "book").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    found = [path.name for path in sources if re.search(r"\.style\.(?!css)", path.read_text(encoding="utf-8"))]
+    assert found == ["tables.py"]
 
 
 @pytest.mark.parametrize(
@@ -210,10 +198,3 @@ def test_foreign_text_stands_for_itself_wherever_a_page_shows_it(text):
     for html in (tables.html(table), tables.shown(table).to_html(), tables.small(table).to_html()):
         assert "<script" not in html and "</code>" not in html
         assert html.count("<caption>") == 1
-
-
-def test_tables_are_styled_in_one_place():
-    """A pandas Styler escapes nothing by itself; a DataFrame does."""
-    sources = [*(ROOT / "mialib" / "book").glob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
-    found = [path.name for path in sources if re.search(r"\.style\.(?!css)", path.read_text(encoding="utf-8"))]
-    assert found == ["tables.py"]

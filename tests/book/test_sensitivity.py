@@ -195,7 +195,7 @@ def test_zlib_and_the_literal_equations_by_hand(inputs):
     np.testing.assert_allclose(scores_of("Zlib: the literal", whole), -perplexity["stats"] / sizes)
 
 
-def test_another_base_is_another_bound_and_another_vocabulary_another_frequency(inputs):
+def test_another_base_padding_and_no_surprise_by_hand(inputs):
     frequency = inputs["frequency"]
     for base, beginning in ((2, "base 2"), (10, "base 10")):
         found = scores_of(f"DC-PDD, logarithm: {beginning}", Setup(inputs))
@@ -204,12 +204,13 @@ def test_another_base_is_another_bound_and_another_vocabulary_another_frequency(
     counts = np.array([8, 0, 1, 0])
     expected = np.log(np.array([9, 1, 2, 1]) / (9 + 2))
     np.testing.assert_allclose(METHOD["of_tokens_that_occur"](counts), expected)
-
-
-def test_padding_counts_as_a_token_of_all_texts_but_the_longest_of_a_batch():
     texts = [np.array([-1.0, -2.0]), np.array([-1.0, -2.0, -3.0]), np.array([-4.0])]
     found = METHOD["padding_counted"](texts, [-9.0, -9.0, -9.0], 50, batch=2)
     assert found.tolist() == [-9, -3, -4], "one of 3 tokens, one of 3 without padding, alone in its batch"
+    rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
+    setup = made_setup(rows, [1, 0, 1, 0])
+    assert scores_of("SURP, no surprising token", setup)[0] == -100
+    assert setup.whole.ours["surp"][0] == 0
 
 
 def test_the_padding_is_the_end_of_text_scored_after_each_text(inputs):
@@ -305,13 +306,6 @@ def test_what_a_text_lacks_has_no_score():
     setup = as_short(made_setup(rows, [1, 1, 0, 0]))
     [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
     assert found.auc is None and "1 of 4" in found.why
-
-
-def test_surp_where_no_token_surprises():
-    rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
-    setup = made_setup(rows, [1, 0, 1, 0])
-    assert scores_of("SURP, no surprising token", setup)[0] == -100
-    assert setup.whole.ours["surp"][0] == 0
 
 
 def test_surps_low_probability_three_ways():
@@ -417,20 +411,3 @@ def test_what_is_not_given_is_not_applicable_and_says_why():
     api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
     [found] = sensitivity.compare_reading(api, reading("precision"))
     assert "API" in found.why and found.auc is None
-
-
-def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monkeypatch):
-    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
-    found = measure_all(Setup(inputs), [of for of in READINGS if of.choice in ("sign", "Zlib")])
-    [sign, _, _, of_zlib] = sensitivity.most_moved(found)
-    assert abs(sign.auc.estimate) == max(abs(f.auc.estimate) for f in found if f.reading == sign.reading)
-    table = PAGE["ledger_table"](found, "Every choice").data
-    assert table["choice"].tolist() == ["sign", "", "Zlib", ""] and "8" in table["detector"][0]
-    assert table["detector"][3] == "Zlib" and table["place"][3].endswith("of 8")
-    panels = PAGE["panels_of"](found)
-    [panel] = panels.values()
-    assert panel["AUC"]["sign: negated once too often: 1 − AUC"] == sign.auc
-    axes = PAGE["differences_in_panels"](panels, xlabel="other − ours").axes[0]
-    assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
-    said = PAGE["summary"](found, margin=0.0).data
-    assert "4 readings" in said and of_zlib.reading.choice in said

@@ -41,13 +41,10 @@ def test_every_cell_has_mialibs_auc_and_counts_each_text_once(scores):
     assert html.count("<td>") == 6, "the table that remains without a script"
 
 
-def test_equal_scores_fall_into_one_bar():
+def test_equal_scores_fall_into_one_bar_and_no_label_becomes_markup(scores):
     [cell] = slider_data(LABELS, np.zeros((1, 80)), {"k": [5]})["cells"]
     assert cell["members"] == [30] + [0] * (BARS - 1) and cell["non_members"][0] == 50
     assert cell["scores"] == ["0", "0"] and cell["ends"][0] == 0.5
-
-
-def test_no_label_becomes_markup(scores):
     html = slider(LABELS, scores[:, 0], {HOSTILE: [1, 2, 3]}, [1], title=HOSTILE, unit=HOSTILE).data
     assert "<img" not in html and html.count("</script>") == 2 and html.count("{{ 7 * 7 }}") >= 3
     assert not re.findall(r"https?:|src=|href=|@import|url\(", html), "no other host is asked"

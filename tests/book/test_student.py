@@ -175,17 +175,6 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
     assert ["def answer(): ..." in student, "assert answer()" in student] == [True, True]
 
 
-def test_exercises_that_are_not_whole_are_told(tmp_path):
-    with pytest.raises(ValueError, match=r"\['exercise', 'check'\]"):
-        check_exercises([TRIO[0], TRIO[2]])
-    path = tmp_path / "page.ipynb"
-    path.write_text(json.dumps(notebook(markdown("```{dropdown} Solution\nopen end"))))
-    with pytest.raises(ValueError, match=r"page\.ipynb: "):
-        write_builds([path], tmp_path / "out")
-    with pytest.raises(ValueError, match=r"\{mermaid\}"):
-        plain("```{mermaid}\nA --> B\n```")
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_nothing_is_left_that_jupyter_does_not_know(path):
     for cell in build(read(path), "solution")["cells"]:
@@ -210,10 +199,18 @@ def test_markup_of_the_book_becomes_plain_markdown(markup, expected):
     assert plain(markup).strip() == expected
 
 
-def test_the_command_writes_both(tmp_path):
+def test_the_command_writes_both_and_broken_exercises_are_told(tmp_path):
     run = CliRunner().invoke(app, ["student", "leaderboard", "--output", str(tmp_path)])
     assert run.exit_code == 0 and "2 notebooks" in run.stdout
     student, solved = (read(tmp_path / kind / "leaderboard.ipynb") for kind in ("student", "solution"))
     assert "NotImplementedError" in json.dumps(student) and "NotImplementedError" not in json.dumps(solved)
     unknown = CliRunner().invoke(app, ["student", "leader", "--output", str(tmp_path)])
     assert "no notebook 'leader'" in str(unknown.exception)
+    with pytest.raises(ValueError, match=r"\['exercise', 'check'\]"):
+        check_exercises([TRIO[0], TRIO[2]])
+    path = tmp_path / "page.ipynb"
+    path.write_text(json.dumps(notebook(markdown("```{dropdown} Solution\nopen end"))))
+    with pytest.raises(ValueError, match=r"page\.ipynb: "):
+        write_builds([path], tmp_path / "out")
+    with pytest.raises(ValueError, match=r"\{mermaid\}"):
+        plain("```{mermaid}\nA --> B\n```")

@@ -98,14 +98,11 @@ def readings_at(inputs, entropy_threshold, k):
     return {name: (score[0, 0], int((n[0, 0] == 0).sum())) for name, (score, n) in found.items()}
 
 
-def test_our_reading_is_the_detector_at_an_entropy_that_the_threshold_rounds_to():
+def test_the_readings_of_a_text_by_hand_and_at_a_rounded_entropy():
     inputs = made_inputs([([-5, -1], [0.7, 0.7]), ([-5, -1], [0.6, 0.7])], [1, 0])  # 0.7 is not a float32
     expected = detect("surp", inputs.stats, entropy_threshold=0.7, k=40)
     np.testing.assert_allclose(readings_at(inputs, 0.7, 40)[OURS][0], expected)
     np.testing.assert_allclose(surp_grid(inputs.stats, [0.7], [40])[0][0, 0], expected)
-
-
-def test_the_readings_of_one_text_by_hand():
     inputs = made_inputs([([-3, -4, -3, -1], [1, 9, 1, 1]), ([-2, -2], [1, 1])], [1, 0])
     found = readings_at(inputs, 2.5, 50)
     # Of the low ones only those of little entropy: none, the first -3, both -3. By rank the first -2 is low too.
@@ -153,7 +150,7 @@ def points(inputs, n_tokens=None, *, surprising=False, seed=0):
     return list(zip(*(of.tolist() for of in page["token_cloud"](inputs, chosen, seed)), strict=True))
 
 
-def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
+def test_the_cloud_holds_every_token_and_a_sample_keeps_each_whole(inputs):
     assert sorted(points(made_inputs(CLOUD, [1, 0, 0]))) == [
         (pytest.approx(entropy), log_prob, is_seen)
         for entropy, log_prob, is_seen in sorted(
@@ -163,9 +160,6 @@ def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
             ]
         )
     ]
-
-
-def test_a_sample_of_the_cloud_keeps_each_token_whole(inputs):
     everything, sample = points(inputs), points(inputs, 50, seed=1)
     is_seen = np.array([seen for _, _, seen in sample])
     assert is_seen.sum() == (~is_seen).sum() == 50
@@ -229,22 +223,16 @@ def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
 ENGLISH = "One  two three,\nfour five six seven eight nine ten eleven"
 
 
-def test_only_a_tail_has_several_texts_of_a_document():
+def test_tails_overlaps_and_domains_are_kept_as_they_should(inputs):
     benchmark = Benchmark("made", tuple(f"{ENGLISH} {i}" for i in range(4)), [1, 0, 1, 0], "r")
     at = functions_of("surp_table_2")["segments_at"]
     assert at(benchmark, 3, "head").document is None and at(benchmark, 3, "middle").document is None
     assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_non_members_that_overlap_are_dropped_and_members_never(inputs):
     overlap = np.linspace(0, 1, 60)
     kept = functions_of("surp_table_3", max_overlap=overlap[31])["is_kept"](inputs.labels, overlap)
     assert inputs.labels[kept].sum() == 20
     assert np.flatnonzero(kept).tolist() == [i for i in range(60) if inputs.labels[i] or i <= 31]
     assert 0 < kept.sum() < 60
-
-
-def test_domains_are_kept_where_both_classes_have_enough_texts():
     split = functions_of("surp_table_3")["split_domains"]
     domains = ["a"] * 10 + ["b"] * 8 + ["c"] * 4
     labels = np.array([1, 0] * 5 + [1] * 6 + [0, 0] + [1, 0, 1, 0])

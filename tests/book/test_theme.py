@@ -22,18 +22,11 @@ PAGE = """<html lang="en" data-content_root="./" data-theme="auto">
 </script><script>kernelName = 'python3'</script><p>Text</p></body></html>"""
 
 
-def test_a_page_keeps_what_it_uses_and_is_edited_once():
+def test_a_page_keeps_what_it_uses_and_is_mended_once():
     edited = theme.edited(PAGE)
     assert not re.search("thebe|fontawesome|kernelName|auto", edited, re.I)
     assert "doctools.js" in edited and "<p>Text</p>" in edited and '<html lang="en" data-content_root="./">' in edited
     assert theme.edited(edited) == edited
-
-
-TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></thead>
-<tbody><tr><th rowspan="2">x</th><th scope="row">y</th><td>1</td></tr></tbody></table>"""
-
-
-def test_headings_folds_and_figures_are_mended():
     edited = theme.edited(TABLE)
     assert re.findall(r'<th scope="(\w+)"', edited) == ["colgroup", "col", "rowgroup", "row"]
     assert re.sub(' scope="\\w+"', "", edited) == TABLE.replace(' scope="row"', "")
@@ -42,6 +35,10 @@ def test_headings_folds_and_figures_are_mended():
     assert theme.edited(fold) == '<summary><p class="collapsed">Code: the table</p></summary>'
     number = '<span class="caption-number">This book\'s figure 2 </span>'
     assert theme.edited(theme.edited(number)) == '<span class="caption-number">This book\'s figure 2. </span>'
+
+
+TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></thead>
+<tbody><tr><th rowspan="2">x</th><th scope="row">y</th><td>1</td></tr></tbody></table>"""
 
 
 def test_a_downloaded_notebook_has_its_code_and_no_outputs():
@@ -123,13 +120,3 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
         assert pages[listing].count("<li ") == 3
         assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
         assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
-
-
-def test_a_table_that_most_pages_have_is_numbered_and_not_listed(tmp_path):
-    captions = ("What this page ran, with", "Each claim&#x27;s tests: verdict", "Paired comparisons")
-    of_page = "".join(f"<table><caption>{caption}</caption></table>" for caption in captions)
-    pages = {tmp_path / f"{i}.html": of_page for i in range(6)}
-    pages[listing := tmp_path / "list.html"] = f"{theme.TABLES}</ol>"
-    theme.number_tables(pages, list(pages))
-    assert 'id="table-18"' in pages[tmp_path / "5.html"]
-    assert pages[listing].count("<li ") == pages[listing].count("Paired comparisons</a>") == 6

@@ -99,8 +99,18 @@ def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
     assert shown.strips == [HIDDEN] and any("“[U+202E]”" in label for label in shown.labels)
 
 
-def test_a_nul_which_html_cannot_hold_is_shown_by_its_number():
+def test_characters_of_several_tokens_and_numbers_that_are_lacking(scored, tokenizer):
     assert str(token_view.show("a\0b")) == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
+    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
+    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
+    empty = [token for token in made.tokens if not token.text]
+    assert empty and all("goes on with “" in token.label for token in empty)
+    assert "mv-more" in token_view.fragment({"t": made})
+    unknown = np.full_like(scored.entropy, np.nan)
+    lacks = {"entropy": "none", "log_prob_var": "none"}
+    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
+    made = view(stats, 0, tokenizer)
+    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -114,14 +124,6 @@ def test_tokens_have_their_own_white_space_whether_or_not_offsets_are_trimmed(tr
     for token_id, part in zip(ids, parts, strict=True):
         alone = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
         assert part == alone or "\ufffd" in alone
-
-
-def test_a_character_of_several_tokens_stands_once_and_the_others_say_so(scored, tokenizer):
-    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
-    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
-    empty = [token for token in made.tokens if not token.text]
-    assert empty and all("goes on with “" in token.label for token in empty)
-    assert "mv-more" in token_view.fragment({"t": made})
 
 
 @pytest.mark.parametrize("options", [{}, {"k": 7}])
@@ -215,14 +217,6 @@ def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
         token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
     with pytest.raises(ValueError, match="legend"):
         token_view.fragment({"a": view(scored, 0, tokenizer), "b": view(scored, 0, tokenizer, k=5)})
-
-
-def test_numbers_that_an_api_does_not_give_are_left_out(scored, tokenizer):
-    unknown = np.full_like(scored.entropy, np.nan)
-    lacks = {"entropy": "none", "log_prob_var": "none"}
-    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
-    made = view(stats, 0, tokenizer)
-    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
 
 
 def test_shares_of_shades_are_means_over_texts():

@@ -304,12 +304,19 @@ def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
             load_benchmark("arxiv_mia")
 
 
-def test_a_data_set_whose_splits_changed_is_one_sentence(at_hub, tmp_path):
+def test_what_is_no_causal_model_or_has_other_splits_is_one_sentence(at_hub, tmp_path, model_folder):
     folder = published_data.wikimia(tmp_path / "w")
     readme = (folder / "README.md").read_text()
     (folder / "README.md").write_text(readme.replace("split: WikiMIA_length32", "split: short"))
     with at_hub(datasets={WIKIMIA: folder}), refused(r'Unknown split "WikiMIA_length32".*pin an older commit'):
         load_benchmark("wikimia-32")
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
+    with at_hub(models={"o/t5": folder}), refused(r"model o/t5 .*T5Config"):
+        models.load_model("o/t5")
+    with refused(r"is a folder .*, but not one that save_pretrained wrote for a causal", OSError):
+        models.load_model(str(folder))
 
 
 @pytest.mark.slow  # the hub's library tries six times
@@ -356,16 +363,6 @@ def test_a_hub_in_trouble_is_not_blamed_on_the_name(at_hub, tmp_path, monkeypatc
         served.close()
         with refused(r"could not be loaded from .*\(.*Connect.*\); run again"):
             models.load_model("o/m")
-
-
-def test_what_is_no_causal_model_is_one_sentence(at_hub, tmp_path, model_folder):
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
-    with at_hub(models={"o/t5": folder}), refused(r"model o/t5 .*T5Config"):
-        models.load_model("o/t5")
-    with refused(r"is a folder .*, but not one that save_pretrained wrote for a causal", OSError):
-        models.load_model(str(folder))
 
 
 CONFIGURATION = """
@@ -489,13 +486,10 @@ def test_each_family_is_loaded_by_its_hub_name_and_scored_with_its_start_token(n
         assert scorer.loaded.model.config.word_embed_proj_dim == 16 < scorer.loaded.model.config.hidden_size
 
 
-def test_no_family_of_the_registry_is_forgotten():
+def test_each_familys_masked_model_is_known(at_hub, tmp_path, monkeypatch, masked_folder):
     makers = {name.split("/")[0] for name, known in known_models().items() if known.access != "api"}
     tested = {name.split("/")[0] for name in (*FAMILY_OF, ROBERTA, "baichuan-inc/any", "JackFram/a-llama")}
     assert makers == tested
-
-
-def test_the_masked_model_is_loaded_by_its_hub_name(at_hub, tmp_path, monkeypatch, masked_folder):
     with at_hub(models={ROBERTA: masked_folder}):
         _, tokenizer = models.load_masked_model(ROBERTA)
         assert tokenizer.mask_token == "<mask>"

@@ -165,13 +165,10 @@ def test_every_benchmark_with_local_files_is_read_from_them(copies):
         assert len(bench.validation) == (8 if name == "arxiv_mia" else 0)
 
 
-def test_one_of_two_local_files_is_not_taken_for_the_whole(copies):
+def test_what_is_not_here_says_where_it_goes(copies):
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
     with pytest.raises(Unavailable, match=ARXIV):
         load_benchmark("arxiv_mia")
-
-
-def test_a_benchmark_on_no_hub_says_where_its_file_goes(copies):
     with pytest.raises(Unavailable, match=r" patentmia/patentmia\.jsonl ") as error:
         load_benchmark("patentmia")
     assert "github.com/zhang-wei-chao/DC-PDD" in str(error.value) and "\n" not in str(error.value)

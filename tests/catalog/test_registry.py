@@ -10,13 +10,18 @@ from mialib.catalog.registry import HubPart, KnownBenchmark, KnownModel, find_mo
 from mialib.store import ROOT
 
 
-def test_every_reference_model_and_tokenizer_is_an_entry():
+def test_every_reference_model_is_an_entry_at_any_revision_and_no_commit_is_held():
     known = known_models()
     for name, model in known.items():
         for paper, reference in model.references.items():
             assert paper in ("dc-pdd", "surp", "probe") and reference in known and reference != name
             assert known[reference].billions < model.billions, f"{reference} is not smaller than {name}"
             assert known[reference].start_token == model.start_token
+    for path in (registry.MODELS, registry.BENCHMARKS):
+        assert not re.search(r"\b[0-9a-f]{7,40}\b", path.read_text())
+    assert not (ROOT / "data" / "revisions.yml").exists()
+    assert find_model("facebook/opt-6.7b@step3") == find_model("facebook/opt-6.7b") is not None
+    assert find_model("opt-6.7b") is None and find_model("lab/en-25k") is None
 
 
 def test_names_are_the_hubs_and_say_how_large_the_model_is():
@@ -32,12 +37,6 @@ def test_names_are_the_hubs_and_say_how_large_the_model_is():
             assert 1.9 < model.download_gb / model.billions < 4.4, name
 
 
-def test_the_registry_holds_no_commit():
-    for path in (registry.MODELS, registry.BENCHMARKS):
-        assert not re.search(r"\b[0-9a-f]{7,40}\b", path.read_text())
-    assert not (ROOT / "data" / "revisions.yml").exists()
-
-
 def test_every_benchmark_has_its_sizes_and_fills_its_braces():
     for name, known in known_benchmarks().items():
         part = find_part(f"{name}-{known.lengths[0]}" if known.lengths else name)
@@ -48,11 +47,6 @@ def test_every_benchmark_has_its_sizes_and_fills_its_braces():
             known.columns[1] in ("label", "duplicates")
             and known.paper in (ROOT / "book" / "references.bib").read_text()
         )
-
-
-def test_a_model_is_known_at_any_revision_and_other_names_are_not():
-    assert find_model("facebook/opt-6.7b@step3") == find_model("facebook/opt-6.7b") is not None
-    assert find_model("opt-6.7b") is None and find_model("lab/en-25k") is None
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,9 @@ from scipy.stats import beta, chi2, mannwhitneyu, norm
 from mialib import calibration as d
 
 
-def test_p_values_by_hand():
+def test_p_values_by_hand_and_uniform():
     known = [1.0, 2.0, 2.0, 4.0]
     np.testing.assert_allclose(d.p_values([5.0, 4.0, 2.0, 1.5, 0.0], known), [1 / 5, 2 / 5, 4 / 5, 4 / 5, 1])
-
-
-def test_p_values_of_non_members_are_uniform_over_the_values_that_they_can_have():
-    """Over many samples of known non-members: each of 1/20 .. 20/20 is equally likely."""
     rng = np.random.default_rng(0)
     p = np.concatenate([d.p_values(rng.normal(size=3), rng.normal(size=19)) for _ in range(4000)])
     found = np.bincount(np.round(20 * p).astype(int), minlength=21)
@@ -156,7 +152,7 @@ def test_without_ties_it_is_scipys_test(m, n):
     assert d.set_p_value(scores, known) == pytest.approx(mannwhitneyu(scores, known, alternative="greater").pvalue)
 
 
-def test_scores_that_tie_share_their_mean_rank():
+def test_ties_share_their_mean_rank_and_cost_little_power():
     assert d.set_p_value([1.0, 1.0], [1.0, 1.0, 1.0]) == 1.0
     assert d.set_p_value([2.0, 2.0], [1.0, 1.0, 1.0]) == pytest.approx(1 / 10)
     # Ranks 4.5 and 2 against 2, 2 and 4.5.
@@ -164,9 +160,6 @@ def test_scores_that_tie_share_their_mean_rank():
     as_high = [ranks[a] + ranks[b] >= 6.5 for a, b in combinations(range(5), 2)]
     assert d.set_p_value([2.0, 1.0], [1.0, 1.0, 2.0]) == pytest.approx(np.mean(as_high))
     assert d.set_p_value(np.ones(20), np.ones(30)) == 1.0, "no score says anything"
-
-
-def test_ties_cost_no_more_power_than_the_rounding_does():
     rng = np.random.default_rng(1)
     sets = [(rng.normal(0.5, size=40).round(0), rng.normal(size=200).round(0)) for _ in range(200)]
     assert np.mean([d.set_p_value(*of) <= 0.05 for of in sets]) > 0.75
@@ -194,16 +187,13 @@ def test_divisions_that_are_drawn_give_what_all_of_them_give(monkeypatch):
             assert d.set_p_value(scores[:8], scores[8:]) == pytest.approx(counted, abs=0.015)
 
 
-def test_the_opposite_claim_is_tested_by_the_opposite_scores():
+def test_the_opposite_claim_and_groups():
     rng = np.random.default_rng(2)
     members, unused = rng.normal(1, size=50), rng.normal(size=20)
     assert d.non_use_p_value(unused, members) == d.set_p_value(-unused, -members) < 0.01
     assert d.non_use_p_value(members[:20], members[20:]) > 0.05
     with pytest.raises(ValueError, match="known members: number 0 is nan"):
         d.non_use_p_value([1.0], [np.nan])
-
-
-def test_groups_count_once_each_by_their_mean():
     means = d.group_means([1, 5, 3, 2, 4], ["b", "a", "b", "c", "c"])
     assert means.tolist() == [2, 5, 3]
     with pytest.raises(ValueError, match="2 scores and the groups of 1 texts"):

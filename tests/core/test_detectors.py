@@ -218,13 +218,21 @@ def test_wbc_and_ez_mia_by_hand():
     assert detect("ez_mia", table([-1, -2], top=[-1, -0.5]), reference=table([-2, -1]))[0] == 0, "one error alone"
 
 
-def test_recall_and_con_recall_by_hand():
+def test_recall_and_camias_signals_by_hand():
     # Mean log p -2 alone, -3 after non-members and -1.5 after members, of the first two tokens.
     stats, known = table([-1, -3, -9]), {"after_non_members": table([-2, -4])}
     assert detect("recall", stats, **known)[0] == 1.5
     known["after_members"] = table([-1, -2, -5])
     assert detect("con_recall", stats, **known)[0] == (-3 + 1.5) / -2
     assert detect("con_recall", stats, **known, gamma=0.5)[0] == (-3 + 0.75) / -2
+    stats = table([-3, -1, -2, -0.5])
+    assert detect("camia_above", stats)[0] == 0.5 and detect("camia_above", stats, cutoff=-2)[0] == 0.75
+    assert detect("camia_rising", stats)[0] == 2 / 3  # -1 > -3, -2 = -2, -0.5 > -2
+    assert detect("camia_slope", stats)[0] == pytest.approx((1.5 * 3 + 0.5 * 1 - 0.5 * 2 - 1.5 * 0.5) / 5)
+    # Three bins: low, high, high, high -> the phrases low, high, high high.
+    assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
+    of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
+    assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
 
 def test_another_pass_that_does_not_fit_is_an_error(model_folder):
@@ -240,17 +248,6 @@ def test_another_pass_that_does_not_fit_is_an_error(model_folder):
             scored = mialib.Scorer(model_folder).score(TEXTS[:2], temperature=temperature, progress=False)
             with pytest.raises(ValueError, match=f"temperature 2.*{temperature}"):
                 detect(name, mialib.Scorer(model_folder).score(TEXTS[:2], progress=False), tempered=scored)
-
-
-def test_camias_signals_by_hand():
-    stats = table([-3, -1, -2, -0.5])
-    assert detect("camia_above", stats)[0] == 0.5 and detect("camia_above", stats, cutoff=-2)[0] == 0.75
-    assert detect("camia_rising", stats)[0] == 2 / 3  # -1 > -3, -2 = -2, -0.5 > -2
-    assert detect("camia_slope", stats)[0] == pytest.approx((1.5 * 3 + 0.5 * 1 - 0.5 * 2 - 1.5 * 0.5) / 5)
-    # Three bins: low, high, high, high -> the phrases low, high, high high.
-    assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
-    of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
-    assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
 
 # p = 1/2, 1/4, 4/5, 1/10 of the tokens 5, 7, 5, 9
@@ -282,13 +279,18 @@ def test_scores_by_hand(name, log_prob, given, expected):
     assert detect(name, table(log_prob), **given)[0] == pytest.approx(expected, abs=1e-6)
 
 
-def test_min_k_plus_plus_by_hand():
+def test_min_k_plus_plus_by_hand_and_without_doubt():
     # z = (log p + H) / sqrt(Var) = (-1+1)/1, (-2+1)/2, (-3+2)/1, (-4+1)/2 = 0, -0.5, -1, -1.5
     stats = table([-1, -2, -3, -4], entropy=[1, 1, 2, 1], variance=[1, 4, 1, 4])
     assert detect("min_k++", stats, k=50)[0] == pytest.approx((-1.5 - 1) / 2)
     assert detect("min_k++", stats, k=75)[0] == pytest.approx((-1.5 - 1 - 0.5) / 3)
     # Min-K% takes the tokens of the lowest log p instead, here -4 and -3.
     assert detect("min_k", stats, k=50)[0] == pytest.approx(-3.5)
+    # All mass on one token: no variance, and the rounding of log p must not blow up.
+    stats = table([0.0, -1.2e-7, -30.0], entropy=[0, 1.2e-7, 1e-11], variance=[0, 0, 0])
+    assert np.isfinite(detect("min_k++", stats, k=100)).all()
+    sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
+    assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
 
 
 @pytest.mark.parametrize(
@@ -363,14 +365,6 @@ def test_surp_grid_equals_surp_cell_by_cell():
                 assert counts[e, j, i] == n
     assert (counts == 0).any()
     assert (scores[counts == 0] == 0).all()
-
-
-def test_min_k_plus_plus_of_a_model_without_doubt_is_finite():
-    # All mass on one token: no variance, and the rounding of log p must not blow up.
-    stats = table([0.0, -1.2e-7, -30.0], entropy=[0, 1.2e-7, 1e-11], variance=[0, 0, 0])
-    assert np.isfinite(detect("min_k++", stats, k=100)).all()
-    sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
-    assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
 
 
 # Those that do not see how high all log-probs of a text are, or that read two passes of the same model.
@@ -589,12 +583,9 @@ def test_what_is_given_is_of_the_texts_that_the_statistics_are_of(name, need, pa
     np.testing.assert_allclose(detect(name, taken, **{need: passes[need]}), scores, atol=1e-5)
 
 
-def test_a_pass_over_the_texts_as_they_are_is_no_lowercase_pass(passes):
+def test_a_pass_of_the_same_texts_or_model_is_none_of_another(passes, model_folder, tmp_path):
     with pytest.raises(ValueError, match=r"lowercase .*other texts"):
         detect("lowercase", passes["stats"], lowercase=passes["stats"])
-
-
-def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, tmp_path):
     shutil.copytree(model_folder, tmp_path / "by another path")
     copy = mialib.Scorer(tmp_path / "by another path")
     loaded = mialib.Scorer(copy.loaded.model, copy.loaded.tokenizer)

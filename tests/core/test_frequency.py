@@ -12,7 +12,7 @@ from mialib import TokenFrequency, TokenStats, count_tokens, frequency
 from mialib.models import tokenizer_hash
 
 
-def test_repeated_tokens_count_each_time(tokenizer):
+def test_each_token_counts_each_time_or_is_an_error_outside_the_vocabulary(tokenizer):
     # `counts[ids] += 1` would count a token once a text.
     texts = [*SENTENCES, "week week week week", SENTENCES[0]]
     expected = Counter(token for text in texts for token in tokenizer(text)["input_ids"])
@@ -20,6 +20,9 @@ def test_repeated_tokens_count_each_time(tokenizer):
     assert {token: n for token, n in enumerate(counted.counts.tolist()) if n} == dict(expected)
     assert max(expected.values()) > len(texts)
     assert counted.n_tokens == expected.total()
+    largest = max(tokenizer(SENTENCES[0])["input_ids"])
+    with pytest.raises(ValueError, match=f"C4: .*{largest} .*{largest}"):
+        count_tokens(["", SENTENCES[0]], tokenizer, largest, name="C4")
 
 
 def test_laplace_smoothing_by_hand_over_the_models_vocabulary(tokenizer):
@@ -96,12 +99,6 @@ def test_no_start_or_end_tokens_are_counted():
 def test_an_empty_corpus_is_an_error_that_names_it(texts, tokenizer):
     with pytest.raises(ValueError, match="nothing here: "):
         count_tokens(texts, tokenizer, len(tokenizer), name="nothing here")
-
-
-def test_a_token_outside_the_vocabulary_is_an_error_with_both_numbers(tokenizer):
-    largest = max(tokenizer(SENTENCES[0])["input_ids"])
-    with pytest.raises(ValueError, match=f"C4: .*{largest} .*{largest}"):
-        count_tokens(["", SENTENCES[0]], tokenizer, largest, name="C4")
 
 
 def test_saving_and_loading_keeps_everything(tokenizer, tmp_path):

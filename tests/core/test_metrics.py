@@ -43,12 +43,18 @@ def test_auc_agrees_with_scikit_learn_and_with_counting_pairs(seed, ties):
     assert auc(labels, scores) == pytest.approx(oracles.auc(*split(labels, scores)), abs=1e-12)
 
 
-def test_auc_by_hand():
+def test_aucs_and_placements_of_several_are_those_of_each():
     # Members 3 and 1 against non-members 2, 1 and 0: 3 beats all three; 1 loses, ties and wins. (3 + 1.5) / 6
     assert auc([1, 0, 1, 0, 0], [3, 2, 1, 1, 0]) == pytest.approx(4.5 / 6)
     assert auc([1, 0], [1, 0]) == 1
     assert auc([1, 0], [0, 1]) == 0
     assert auc([1, 0, 1], [5, 5, 5]) == 0.5
+    rng = np.random.default_rng(5)
+    members, non_members = rng.integers(0, 6, size=(3, 2, 7)), rng.integers(0, 6, size=(3, 2, 9))
+    at_once = metrics.placements(members, non_members)
+    for i in np.ndindex(3, 2):
+        for of_all, of_one in zip(at_once, metrics.placements(members[i], non_members[i]), strict=True):
+            np.testing.assert_array_equal(of_all[i], of_one)
 
 
 @pytest.mark.parametrize("ties", [True, False])
@@ -331,7 +337,7 @@ def test_tpr_at_fpr_agrees_with_trying_every_threshold(seed, ties):
         assert tpr_at_fpr(labels, scores, fpr=min(1, (n_accepted + 0.5) / n)) >= expected
 
 
-def test_the_tpr_interval_by_hand():
+def test_the_tpr_interval_by_hand_and_resamples():
     # Non-members 0 .. 99, so the threshold for 5% is 94; a binomial number of 100 at 5% lies in 1 .. 10 95 times in
     # 100, so the true one lies between 89 and 99. Of 20 members 12 are above 94, 6 above 99 and 15 above 89.
     assert binom.ppf([0.025, 0.975], 100, 0.05).tolist() == [1, 10]
@@ -341,6 +347,10 @@ def test_the_tpr_interval_by_hand():
     assert interval.estimate == 0.6
     assert interval.low == pytest.approx(0.6 - np.hypot(0.6 - drawn.low, 0.6 - 0.3))
     assert interval.high == pytest.approx(0.6 + np.hypot(drawn.high - 0.6, 0.75 - 0.6))
+    labels, a, b = two_detectors(1)
+    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) == compare_tpr_at_fpr_over_seeds(labels, [a], [b], 0.1, 7)
+    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) != compare_tpr_at_fpr(labels, a, b, 0.1, 70)
+    assert compare_tpr_at_fpr(labels, a, b, 1.0, 7).difference.estimate == 0, "all texts lie above"
 
 
 @pytest.mark.parametrize(("fpr", "level"), [(0.2, 0.9), (0.1, 0.6)])
@@ -359,13 +369,6 @@ def test_the_tpr_interval_agrees_with_counting(seed, fpr, level):
     assert (found.estimate, found.level) == (estimate, level)
     assert found.low == pytest.approx(max(0, estimate - np.hypot(estimate - drawn.low, estimate - lowest)))
     assert found.high == pytest.approx(min(1, estimate + np.hypot(drawn.high - estimate, highest - estimate)))
-
-
-def test_a_comparison_of_tprs_takes_as_many_resamples_as_it_is_told():
-    labels, a, b = two_detectors(1)
-    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) == compare_tpr_at_fpr_over_seeds(labels, [a], [b], 0.1, 7)
-    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) != compare_tpr_at_fpr(labels, a, b, 0.1, 70)
-    assert compare_tpr_at_fpr(labels, a, b, 1.0, 7).difference.estimate == 0, "all texts lie above"
 
 
 def test_few_non_members_leave_the_lower_end_at_0_and_too_few_are_an_error():
@@ -470,15 +473,6 @@ def test_the_paired_difference_of_tprs():
     assert reverse.difference.high == pytest.approx(-found.difference.low) and reverse.p_value == found.p_value
     same = compare_tpr_at_fpr(labels, a, a)
     assert same.difference == Interval(0, 0, 0) and same.p_value == 1
-
-
-def test_placements_of_several_detectors_are_those_of_each():
-    rng = np.random.default_rng(5)
-    members, non_members = rng.integers(0, 6, size=(3, 2, 7)), rng.integers(0, 6, size=(3, 2, 9))
-    at_once = metrics.placements(members, non_members)
-    for i in np.ndindex(3, 2):
-        for of_all, of_one in zip(at_once, metrics.placements(members[i], non_members[i]), strict=True):
-            np.testing.assert_array_equal(of_all[i], of_one)
 
 
 def by_seed(rng, labels, shift, n_seeds=3, spread=0.5, of_seed=0.0):

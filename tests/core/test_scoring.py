@@ -323,12 +323,18 @@ def test_blocks_whose_maximum_rises_or_falls_all_the_way_lose_no_digits(descendi
     assert_rows_agree(head_statistics(*head_of(logits), targets, 256), logits, targets)
 
 
-def test_blocks_that_a_bias_masks_out_add_nothing():
+def test_blocks_and_tokens_that_are_masked_add_nothing():
     logits, bias = random_logits(3, 600), torch.zeros(600)
     bias[:256], bias[300::2] = -torch.inf, -torch.inf  # the first block whole
     targets = torch.tensor([257, 299, 301])
     found = head_statistics(*head_of(logits, bias), targets, 128)
     assert_rows_agree(found, logits + bias, targets)
+    log_prob, entropy, variance, top_log_prob = row_statistics(
+        torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2])
+    )
+    assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
+    assert entropy.item() == -top_log_prob.item() == pytest.approx(np.log(2))
+    assert variance.item() == pytest.approx(0, abs=1e-7)
 
 
 @pytest.mark.parametrize("case", ["random", "p near 1", "around -90"])
@@ -343,15 +349,6 @@ def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
         assert variance.item() == pytest.approx(float((above - 2 * at + below) / h**2), rel=2e-5)
         # And by the first derivative, sum p z: H = log sum e^z - sum p z.
         assert entropy.item() == pytest.approx(float(at - (above - below) / (2 * h)), abs=5e-6, rel=1e-5)
-
-
-def test_a_masked_token_has_no_probability():
-    log_prob, entropy, variance, top_log_prob = row_statistics(
-        torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2])
-    )
-    assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
-    assert entropy.item() == -top_log_prob.item() == pytest.approx(np.log(2))
-    assert variance.item() == pytest.approx(0, abs=1e-7)
 
 
 @pytest.fixture
@@ -478,12 +475,20 @@ def test_auto_takes_the_start_token_then_the_end_token_then_fails(tmp_path):
     assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=1))
 
 
-def test_a_text_of_one_token_is_scored_and_no_texts_are_an_empty_table(model_folder):
+def test_special_tokens_are_text_inside_a_text_and_one_token_is_scored(model_folder):
     scorer = mialib.Scorer(model_folder)
     stats = score(scorer, ["e", TEXTS[0]])
     assert stats.n_tokens.tolist() == [1, 42]
     assert_agree(stats, naive_statistics(model_folder, ["e", TEXTS[0]], start_token_id=0))
     assert len(score(scorer, [])) == 0
+    scorer = mialib.Scorer(model_folder)
+    tokenizer = scorer.loaded.tokenizer
+    text = f"before {tokenizer.eos_token} after {tokenizer.bos_token}"
+    [row] = scorer.score([text], progress=False)
+    assert not set(row.token_ids.tolist()) & set(tokenizer.all_special_ids)
+    assert tokenizer.decode(row.token_ids) == text
+    counts = mialib.count_tokens([text], tokenizer, scorer.loaded.vocab_size, name="one text").counts
+    np.testing.assert_array_equal(counts, np.bincount(row.token_ids, minlength=len(counts)))
 
 
 @pytest.mark.parametrize(
@@ -551,17 +556,6 @@ def test_provenance_pins_model_texts_and_settings_and_the_tokenizers_hash_its_to
     other = make_tokenizer(bos_token="<s>", pad_token="<pad>")
     other.add_tokens(["millstone"])
     assert tokenizer_hash(other) != before
-
-
-def test_a_special_tokens_name_inside_a_text_is_text(model_folder):
-    scorer = mialib.Scorer(model_folder)
-    tokenizer = scorer.loaded.tokenizer
-    text = f"before {tokenizer.eos_token} after {tokenizer.bos_token}"
-    [row] = scorer.score([text], progress=False)
-    assert not set(row.token_ids.tolist()) & set(tokenizer.all_special_ids)
-    assert tokenizer.decode(row.token_ids) == text
-    counts = mialib.count_tokens([text], tokenizer, scorer.loaded.vocab_size, name="one text").counts
-    np.testing.assert_array_equal(counts, np.bincount(row.token_ids, minlength=len(counts)))
 
 
 @pytest.mark.parametrize("family", ["gpt_neox", "phi", *AFTER_THE_HEAD])  # no bias, a bias, the whole model

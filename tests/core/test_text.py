@@ -9,10 +9,15 @@ from mialib.text import chinese_share, cut_to_words, language_of, printable, spl
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
 
 
-def test_a_language_is_told_by_its_script():
+def test_languages_and_white_space():
     texts = {"The river": "en", CHINESE: "zh", "一种 RLC 电路的方法": "zh", "123": "en"}
     assert {text: language_of([text]) for text in texts} == texts
     assert chinese_share(["ab 河", "河"]) == 0.5 and chinese_share(["1, 2"]) == 0
+    text = CHINESE[:3] + " \n" + CHINESE[3:]
+    assert words(text, "zh") == words(CHINESE, "zh")
+    assert cut_to_words("  one  two\n\n\tthree ", 2) == "  one  two" and cut_to_words("one ", 2) == "one "
+    assert split_into_snippets("  one two\n three  four five", 2) == ["one two", "three  four"]
+    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
 
 
 @pytest.mark.parametrize(
@@ -22,14 +27,6 @@ def test_a_language_is_told_by_its_script():
 )
 def test_chinese_is_cut_at_jiebas_words(n_words, expected):
     assert cut_to_words(CHINESE, n_words, "zh") == expected
-
-
-def test_white_space_is_no_chinese_word_and_is_kept():
-    text = CHINESE[:3] + " \n" + CHINESE[3:]
-    assert words(text, "zh") == words(CHINESE, "zh")
-    assert cut_to_words("  one  two\n\n\tthree ", 2) == "  one  two" and cut_to_words("one ", 2) == "one "
-    assert split_into_snippets("  one two\n three  four five", 2) == ["one two", "three  four"]
-    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
 
 
 @given(st.text())

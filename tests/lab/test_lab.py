@@ -116,7 +116,7 @@ def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use
     assert corpora.lab_card("lab/tiny")["content_hash"] == card["content_hash"]
 
 
-def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
+def test_corpora_of_non_members_alone_and_overlaps(benchmark_file):
     name = "lab/tiny-elsewhere"
     card = corpora.lab_card(name)
     assert card["roles"] == {"non_member": 15} and card["packages"] == {"typer": 15}
@@ -125,6 +125,13 @@ def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
     assert corpora.lab_texts(name, "member") == corpora.lab_texts(name, "reference") == []
     with pytest.raises(ValueError, match="15 texts are non-members"):
         corpora.lab_benchmark(name)
+    found = corpora.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
+    assert found.shape == (40,) and (found[:20] == 1).all()
+    assert found[20:].mean() == pytest.approx(corpora.lab_card("lab/tiny")["non_member_overlap"])
+    name = "lab/tiny:background~lab/tiny-elsewhere"
+    of_background = corpora.training_overlaps(name, load_benchmark(name).texts)
+    assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
+    assert corpora.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
 
 
 @pytest.mark.parametrize(
@@ -163,16 +170,6 @@ def test_a_benchmark_that_cannot_be_is_an_error_that_says_why(name, message):
         load_benchmark(name)
     with pytest.raises(ValueError, match=r"'lab/nope'.*lab/tiny-5k"):
         models.lab_model("lab/nope")
-
-
-def test_overlaps_are_with_what_the_first_corpus_trains_its_models_on(benchmark_file):
-    found = corpora.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
-    assert found.shape == (40,) and (found[:20] == 1).all()
-    assert found[20:].mean() == pytest.approx(corpora.lab_card("lab/tiny")["non_member_overlap"])
-    name = "lab/tiny:background~lab/tiny-elsewhere"
-    of_background = corpora.training_overlaps(name, load_benchmark(name).texts)
-    assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
-    assert corpora.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
 
 
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
@@ -336,14 +333,11 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
         models.lab_model("lab/tiny-remembers")
 
 
-def test_a_name_with_a_seed_is_the_same_recipe_with_that_seed():
+def test_a_model_of_a_seed_is_an_ordinary_hugging_face_folder():
     assert models.lab_recipe("lab/tiny-5k@3") == models.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
     assert models.lab_model("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
     with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
         models.lab_model("lab/tiny-5k@x")
-
-
-def test_a_trained_model_is_an_ordinary_hugging_face_folder():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = models.lab_model("lab/tiny-5k")

@@ -22,14 +22,11 @@ def words(texts):
     return [jieba.lcut(text) for text in texts]
 
 
-def test_texts_are_distinct_and_depend_on_the_seed_and_not_on_their_number(texts):
+def test_texts_are_distinct_seeded_and_long_enough(texts, words):
     assert generate_patents(300, seed=5) == texts and len(set(texts)) == 300
     assert not set(generate_patents(300, seed=6)) & set(texts)
     assert generate_patents(5, seed=5) == generate_patents(50, seed=5)[:5] == texts[:5]
     assert generate_patents(0, seed=5) == []
-
-
-def test_texts_are_long_enough_and_not_much_longer(texts, words):
     lengths = [len(text) for text in words]
     assert min(lengths) >= 128
     assert 150 <= np.median(lengths) <= 220
@@ -43,7 +40,7 @@ def test_any_length_can_be_asked_for(min_words):
         assert len(jieba.lcut(text)) >= min_words
 
 
-def test_claims_refer_back_and_repeat_components(texts):
+def test_claims_refer_back_and_all_words_are_used(texts):
     for text in texts:
         assert text.startswith(("本发明", "发明名称：一种"))
         claims = re.split(r"(?<=[：。])(?=\d+\. )", text.partition("实施例1：")[0])[1:]
@@ -52,9 +49,6 @@ def test_claims_refer_back_and_repeat_components(texts):
         for number, claim in enumerate(claims[1:], start=2):
             assert 1 <= int(re.search(r"权利要求(\d+)所述的", claim)[1]) < number
     assert np.mean([text.count("所述") for text in texts]) > 5
-
-
-def test_every_word_class_is_used_and_none_is_missing():
     templates = [line for sector in grammar().sectors.values() for lines in sector.values() for line in lines]
     asked = {slot for line in templates for slot in re.findall(r"\{([a-z]+)\*?\}", line)}
     assert asked - {"new", "old", "last", "dose"} == grammar().words.keys() | grammar().rules.keys()

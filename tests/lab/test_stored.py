@@ -46,15 +46,12 @@ def nothing_is_made(monkeypatch):
     monkeypatch.setattr(models, "train_again", never)
 
 
-def test_every_corpus_and_model_of_the_lab_is_stored(nothing_is_made):
+def test_every_corpus_and_model_is_stored_with_its_checksums_and_without_a_path(nothing_is_made):
     assert len(TRAINED) == 17 and len(RECIPES.corpora) == 8
     for name in RECIPES.corpora:
         assert corpora.lab_corpus(name) == stored.FOLDER / "corpora" / name.removeprefix("lab/")
     for name in TRAINED:
         assert models.lab_model(name) == stored.FOLDER / "models" / name.removeprefix("lab/")
-
-
-def test_the_checksums_are_of_all_files_and_the_card_says_what_they_say():
     files = {path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS}
     assert set(stored.load_sums()) == files
     cards = [
@@ -64,9 +61,6 @@ def test_the_checksums_are_of_all_files_and_the_card_says_what_they_say():
     said = (stored.FOLDER / "README.md").read_text()
     assert building.data_card(*cards).partition("## Packages")[0] == said.partition("## Packages")[0]
     assert sum(path.stat().st_size for path in files) < 36e6
-
-
-def test_no_path_time_or_machine_stands_in_a_card():
     for path in stored.FOLDER.rglob("*.json"):
         found = re.findall(r"seconds|device|/(?:work|home|tmp|root)/|20[23]\d-\d\d-\d\d", path.read_text())
         assert not found or path.name == "tokenizer.json", (path, found)

@@ -100,18 +100,19 @@ def test_what_the_target_does_not_name_is_none(model_folder, benchmark_file, nam
     assert scores[detector] is None and scores["ppl"] is not None, "no error"
 
 
-def test_passes_are_those_that_were_read(inputs):
+def test_every_detector_scores_every_text_in_the_passes_that_were_read(inputs):
     assert inputs.passes() == []
     score_all(inputs, ["ppl", "ref"])
     assert [p["n_texts"] for p in inputs.passes()] == [16, 16]
     assert inputs.passes()[0] == inputs.stats.provenance
-
-
-def test_every_detector_scores_every_text(inputs):
     scores = score_all(inputs)
     of_papers = {name for name, known in DETECTORS.items() if not known.is_later}
     assert set(scores) == of_papers - {"neighbor"}, "a hundred passes are run where they are asked for alone"
     assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
+    with pytest.raises(ValueError, match=r"'mink'.*min_k, ppl"):
+        score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
+    with pytest.raises(ValueError, match="'neighbor'"):
+        score_all(inputs, neighbor={})
 
 
 def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_path, caplog):
@@ -138,13 +139,6 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
     with pytest.raises(ValueError, match=r"judged\.txt: .*among the texts to score"):
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
-
-
-def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
-    with pytest.raises(ValueError, match=r"'mink'.*min_k, ppl"):
-        score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
-    with pytest.raises(ValueError, match="'neighbor'"):
-        score_all(inputs, neighbor={})
 
 
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):

@@ -14,6 +14,9 @@ def test_the_overlap_is_the_share_of_distinct_sevens_of_words_that_were_seen():
     assert known.overlap("b c d e f g h a b c d e f g") == pytest.approx(2 / 8)
     assert known.overlap("h g f e d c b a") == 0, "words in another order are other words"
     assert known.overlap("a b c d e f") is None, "six words have no seven"
+    known = NearDuplicates([CHINESE], "zh")
+    assert known.overlap(CHINESE) == known.overlap(" " + CHINESE[:3] + " " + CHINESE[3:]) == 1
+    assert NearDuplicates([CHINESE]).overlap(CHINESE) is None, "white space makes one word of it"
 
 
 def test_the_overlap_of_pages_is_the_share_of_sevens_seen_so_far():
@@ -30,9 +33,3 @@ def test_the_overlap_of_pages_is_the_share_of_sevens_seen_so_far():
     assert known.overlap(text) == pytest.approx(2 / 10)
     known.add(text)
     assert known.overlap(text) == 1
-
-
-def test_chinese_sevens_are_of_jiebas_words():
-    known = NearDuplicates([CHINESE], "zh")
-    assert known.overlap(CHINESE) == known.overlap(" " + CHINESE[:3] + " " + CHINESE[3:]) == 1
-    assert NearDuplicates([CHINESE]).overlap(CHINESE) is None, "white space makes one word of it"
