@@ -63,36 +63,25 @@ TEXTS = [
 NOUNS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
 CONTEXT = 96  # tokens
 
+OF_A_LLAMA = {"initializer_range": 0.3, "intermediate_size": 64}
 # What differs between the families' configurations; the rest is in `tiny_model`.
 FAMILIES = {
-    "gpt_neox": {"config": "GPTNeoXConfig", "initializer_range": 0.3, "intermediate_size": 64},
-    "gpt_neo": {
-        "config": "GPTNeoConfig",
-        "initializer_range": 0.3,
-        "num_layers": 2,
-        "num_heads": 4,
-        "attention_types": [[["global", "local"], 1]],
-        "window_size": 8,
-    },
+    "gpt_neox": {"config": "GPTNeoXConfig"} | OF_A_LLAMA,
+    "gpt_neo": {"config": "GPTNeoConfig", "initializer_range": 0.3, "num_layers": 2, "num_heads": 4}
+    | {"attention_types": [[["global", "local"], 1]], "window_size": 8},
     # The projection before the head, as in OPT-350M.
     "opt": {"config": "OPTConfig", "init_std": 0.3, "ffn_dim": 64, "word_embed_proj_dim": 16},
-    "llama": {"config": "LlamaConfig", "initializer_range": 0.3, "intermediate_size": 64},
-    "qwen2": {"config": "Qwen2Config", "initializer_range": 0.3, "intermediate_size": 64, "tie_word_embeddings": True},
-    "olmo": {"config": "OlmoConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "llama": {"config": "LlamaConfig"} | OF_A_LLAMA,
+    "qwen2": {"config": "Qwen2Config", "tie_word_embeddings": True} | OF_A_LLAMA,
+    "olmo": {"config": "OlmoConfig"} | OF_A_LLAMA,
     "gpt2": {"config": "GPT2Config", "initializer_range": 0.3},
     # The only one whose head has a bias.
-    "phi": {"config": "PhiConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "phi": {"config": "PhiConfig"} | OF_A_LLAMA,
 }
 # These change the logits after the head.
 AFTER_THE_HEAD = {
-    "gemma2": {
-        "config": "Gemma2Config",
-        "initializer_range": 0.3,
-        "intermediate_size": 64,
-        "head_dim": 8,
-        "final_logit_softcapping": 5.0,
-    },
-    "cohere": {"config": "CohereConfig", "initializer_range": 0.3, "intermediate_size": 64, "logit_scale": 0.25},
+    "gemma2": {"config": "Gemma2Config", "head_dim": 8, "final_logit_softcapping": 5.0} | OF_A_LLAMA,
+    "cohere": {"config": "CohereConfig", "logit_scale": 0.25} | OF_A_LLAMA,
 }
 
 # How many cases a property is held against (tests/properties): the same ones in each run, and none is kept.

@@ -442,10 +442,8 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
     here = {"here": {"model": folder, "benchmark": benchmark_file, "n_words": 4}}
     written = claim_of(settings=here, a={"detector": "probe", "training": str(unseen), "n_training": 8})
     claims = load_written(written, tmp_path)
-    found, labels = (
-        score_claim(claims, claims.claims[0], "here", 0),
-        judged_texts(claims, claims.claims[0], "here").labels,
-    )
+    found = score_claim(claims, claims.claims[0], "here", 0)
+    labels = judged_texts(claims, claims.claims[0], "here").labels
     assert found.scores.shape == (2, 5, len(labels))
     benchmark = load_benchmark(benchmark_file, 4)
     texts = load_unseen(str(unseen), benchmark, 8)

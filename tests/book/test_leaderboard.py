@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from conftest import random_rows
-from page_code import functions_of
 
 import mialib
 from mialib.book.leaderboard import AHEAD, Board
@@ -80,12 +79,3 @@ def test_what_is_no_detector_is_refused_and_not_counted(board, wrong):
     assert board.n_submissions == 0
     with pytest.raises(ValueError, match="nothing"):
         board.reveal()
-
-
-def test_the_best_of_many_random_detectors_looks_good_on_the_first_half_alone():
-    best_of_noise = functions_of("leaderboard")["best_of_noise"]
-    found = best_of_noise([1, 50], np.repeat([1, 0], 100), n_rounds=300)
-    first, second = found[50]
-    assert abs(found[1][0].mean() - 0.5) < 0.01 and abs(second.mean() - 0.5) < 0.01
-    # The expected largest of 50 standard normals is 2.25; the AUC's standard error is sqrt((m + n + 1) / (12 m n)).
-    assert abs(first.mean() - 0.5 - 2.25 * np.sqrt(201 / (12 * 100 * 100))) < 0.01

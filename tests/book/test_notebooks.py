@@ -189,10 +189,9 @@ def test_a_parameter_or_a_notebook_that_there_is_not_is_named(tmp_path):
 
 def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
     write_notebook(tmp_path, "print('so far')", "raise RuntimeError('broken')")
+    options = {"failed": tmp_path / "logs" / "f.ipynb", "folder": tmp_path}
     with pytest.raises(ValueError, match="RuntimeError: broken"):
-        run_notebook(
-            "page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "logs" / "f.ipynb", folder=tmp_path
-        )
+        run_notebook("page", profile_with(), output=tmp_path / "o.ipynb", **options)
     assert not (tmp_path / "o.ipynb").exists()
     assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
 

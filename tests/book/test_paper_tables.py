@@ -299,62 +299,37 @@ def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
         chosen("pythia")
 
 
+def page_of_tables(paper, items, columns):
+    parameters = {"paper": paper, "items": items, "columns": columns}
+    return {"notebook": "paper_table", "name": f"tiny_{paper}_tables", "title": f"A part of {paper}'s"} | {
+        "parameters": parameters
+    }
+
+
+OF_SURP = {
+    "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github", "reference": SMALL},
+    "Github / Pythia-12B": {"model": "EleutherAI/pythia-12b", "benchmark": "mimir/github"},
+}
+OF_PROBE = {"model": LARGE, "benchmark": "wikimia-32", "reference": SMALL, "unseen": "apart", "n_training": 8}
+TABLES = [
+    page_of_tables("surp", {"auc": "table-3"}, OF_SURP),
+    page_of_tables("probe", TABLES_2_3, {"WikiMIA / Pythia-2.8B": OF_PROBE}),
+]
 PROFILE = {
     "name": "tiny",
     "landing": {"page": "paper_profile"},
     "book": [
         {"caption": "Start", "pages": [{"page": "how_to_read"}]},
-        {
-            "caption": "Tables",
-            "pages": [
-                {
-                    "notebook": "paper_table",
-                    "name": "tiny_surp_tables",
-                    "title": "SURP, a part of Table 3",
-                    "parameters": {
-                        "paper": "surp",
-                        "items": {"auc": "table-3"},
-                        "columns": {
-                            "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github", "reference": SMALL},
-                            "Github / Pythia-12B": {"model": "EleutherAI/pythia-12b", "benchmark": "mimir/github"},
-                        },
-                    },
-                },
-                {
-                    "notebook": "paper_table",
-                    "name": "tiny_probe_tables",
-                    "title": "Probing, a part of Tables 2 and 3",
-                    "parameters": {
-                        "paper": "probe",
-                        "items": TABLES_2_3,
-                        "columns": {
-                            "WikiMIA / Pythia-2.8B": {
-                                "model": LARGE,
-                                "benchmark": "wikimia-32",
-                                "reference": SMALL,
-                                "unseen": "apart",
-                                "n_training": 8,
-                            },
-                        },
-                    },
-                },
-            ],
-        },
+        {"caption": "Tables", "pages": TABLES},
         {"caption": "Sources", "pages": [{"page": "references"}]},
     ],
 }
 
 
 def build(clone, *options, only="", **environ):
-    environ = (
-        {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
-        | {
-            "PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(clone),
-            "OMP_NUM_THREADS": "1",
-        }
-        | environ
-    )
+    given = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
+    given |= {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
+    environ = given | {"PYTHONPATH": str(clone), "OMP_NUM_THREADS": "1"} | environ
     command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
     command += ["--config", "profile=tiny", f"only={only}"]
     return subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
@@ -376,10 +351,8 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
     results = clone / "build" / "tiny" / "results"
     found = {(r.column, r.row): r for r in load_results(results / "tiny_surp_tables.json") if r.metric == "auc"}
     assert found["Github / Pythia-2.8B", "PPL"].ours is not None
-    assert (
-        found["Github / Pythia-2.8B", "PPL"].published
-        == published_along("surp", "table-3", "Github / Pythia-2.8B", "auc")["PPL"]
-    )
+    printed = published_along("surp", "table-3", "Github / Pythia-2.8B", "auc")
+    assert found["Github / Pythia-2.8B", "PPL"].published == printed["PPL"]
     assert str(found["Github / Pythia-12B", "PPL"]) == "not run"
     pages = clone / "build" / "tiny" / "book" / "_build" / "html" / "pages"
     html = (pages / "tiny_surp_tables.html").read_text()

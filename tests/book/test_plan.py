@@ -53,12 +53,6 @@ def test_hours_and_memory_by_hand():
     assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
 
 
-@pytest.mark.parametrize("rows", [{"a_values": [0.01, 0.1]}, {"corpora": {"C4 / 1Gb": "c4:1G"}}])
-def test_a_row_of_dc_pdd_alone_is_one_pass_whatever_its_cells(rows):
-    column = Column(model="facebook/opt-6.7b", benchmark="wikimia-128", **rows)
-    assert gpu_hours(column) == pytest.approx(2 * 6.658e9 * 48_000 / 1e14 / 3600)
-
-
 def test_the_weights_are_the_files_that_are_fetched():
     class File:
         def __init__(self, rfilename, size):

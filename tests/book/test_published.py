@@ -51,15 +51,8 @@ CELLS = {
 UNIT_METRICS = {"auc", "tpr_at_5_fpr", "tpr_at_1_fpr"}
 PERCENT_METRICS = {"auc_percent", "auc_gain_percent", "tpr_at_5_fpr_gain_percent"}
 COUNT_METRICS = {"examples", "words", "neighbors", "duplication_count"}
-SETTING_METRICS = {
-    "best_a",
-    "best_k",
-    "best_entropy_threshold",
-    "best_reference_gb",
-    "best_epochs",
-    "best_training_texts",
-    "parameters_in_billions",
-}
+BEST = ("a", "k", "entropy_threshold", "reference_gb", "epochs", "training_texts")
+SETTING_METRICS = {"parameters_in_billions", *(f"best_{name}" for name in BEST)}
 
 # Read off the papers by eye, two cells of every item.
 SPOT_CHECKS = [

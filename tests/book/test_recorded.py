@@ -24,15 +24,8 @@ from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import NUMBERS, TokenRow, TokenStats
 
 WORDS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor", "field", "tower"]
-TRAIN = {
-    "corpus": "lab/notes",
-    "layers": 1,
-    "hidden_size": 16,
-    "heads": 2,
-    "member_repeats": [1, 4],
-    "background_times": 1,
-    "context_tokens": 128,
-}
+TRAIN = {"corpus": "lab/notes", "layers": 1, "hidden_size": 16, "heads": 2}
+TRAIN |= {"member_repeats": [1, 4], "background_times": 1, "context_tokens": 128}
 
 
 def write_texts(path, seed, n):
@@ -167,9 +160,7 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert {str(table.schema.field(name).type) for name in files.COLUMNS} == {"large_list<element: halffloat>"}
     assert provenance["recipe"] == lab_recipe("lab/notes-small@1").model_dump(mode="json") and provenance["seed"] == 1
     of_texts = pq.read_table(everything / "notes.parquet")
-    assert (
-        of_texts.column_names == ["label", "token_ids"] and files.read_provenance(everything / "notes.parquet")["dealt"]
-    )
+    assert of_texts.column_names == ["label", "token_ids"]
     assert provenance["dealt"] == ladder._dealt("lab/notes")
     assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
     assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
@@ -270,17 +261,8 @@ def test_a_number_too_large_for_half_is_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-CLAIM = {
-    "id": "rises",
-    "paper": "surp",
-    "claim": "it rises",
-    "published": "-",
-    "fixed": "before",
-    "where": ["here"],
-    "a": {"detector": "surp", "options": "grid"},
-    "against": [{"detector": "ppl"}],
-    "expect": "greater",
-}
+CLAIM = dict.fromkeys(("id", "paper", "claim", "published"), "-") | {"fixed": "before", "where": ["here"]}
+CLAIM |= {"a": {"detector": "surp", "options": "grid"}, "against": [{"detector": "ppl"}], "expect": "greater"}
 
 
 def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():

@@ -82,17 +82,6 @@ def test_the_list_says_page_status_verdicts_and_command(build):
     assert not re.search(r"\| (?:\d+ )?supported", text), "a former test's verdict does not count"
 
 
-def test_the_status_and_the_lists_are_what_pages_include(build):
-    text = report.status(LAB, build, build / "pages")
-    assert "| [](pages/claims) | 90.0 | 2026-11-23 13:11 UTC |" in text and "1.5 minutes" in text
-    assert text.count(report.NOT_RUN) == len(LAB.notebooks) - 1
-    assert "| python | 3.11.7 |" in text and "| numpy | 2.4 |" in text
-    report.write_lists(LAB, build, build / "pages")
-    book = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "book").glob("*.md"))
-    for name in report.LISTS:
-        assert book.count(f"{{include}} pages/{name}\n") == 1 and (build / "pages" / name).is_file()
-
-
 def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
     text = report.report(LAB, build)
     [row] = [line for line in text.splitlines() if "against min_k: -0.020 [-0.030, -0.010]" in line]
@@ -106,4 +95,4 @@ def test_the_command_writes_the_report_and_no_build_is_an_error(build, tmp_path,
     run = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "r.md")])
     assert run.exit_code == 0 and (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Replication report")
     with pytest.raises(ValueError, match="holds no verdicts"):
-        report.report(LAB, tmp_path)
+        report.report(LAB, tmp_path / "none")

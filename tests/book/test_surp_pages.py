@@ -253,16 +253,6 @@ def test_texts_of_no_known_domain_are_one_and_nothing_is_filtered(tiny_model, tm
     assert "nothing filtered" in page["notes"][0]
 
 
-def test_members_seen_equally_often_stand_against_all_non_members():
-    page = functions_of("surp_deduplicated")
-    labels, times = np.array([1, 0, 1, 1, 0, 1]), np.array([1, 0, 4, 1, 0, 4])
-    groups = page["groups_by_times"](labels, times)
-    assert {name: np.flatnonzero(texts).tolist() for name, texts in groups.items()} == {
-        "seen 1×": [0, 1, 3, 4],
-        "seen 4×": [1, 2, 4, 5],
-    }
-
-
 def test_the_page_measures_each_group_on_the_held_out_texts(tiny_model, tmp_path):
     models = [tiny_model(family) for family in ("gpt_neox", "llama")]
     wanted, of_page = page_parameters(models, tmp_path)

@@ -26,14 +26,8 @@ from mialib.catalog.registry import known_models
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA
 
-PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
-    "EleutherAI/pythia-70m",
-    "FacebookAI/roberta-base",
-    "swj0419/WikiMIA",
-    "zhliu/ArxivMIA",
-    "iamgroot42/mimir",
-    "allenai/c4",
-)
+PYTHIA, ROBERTA, C4 = "EleutherAI/pythia-70m", "FacebookAI/roberta-base", "allenai/c4"
+WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
 A, B = "a" * 40, "b" * 40
 PAPER = DATA / "profiles" / "paper.yml"
 
@@ -287,12 +281,8 @@ def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):
 
 def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
     changed = published_data.wikimia(tmp_path / "w")
-    published_data.write_parquet(
-        changed / "data" / "WikiMIA_length32-00000-of-00001.parquet", [{"input": "x", "member": 1, "source": "y"}]
-    )
-    published_data.write_parquet(
-        changed / "data" / "WikiMIA_length64-00000-of-00001.parquet", [{"input": "x", "member": 1, "source": "y"}]
-    )
+    for path in changed.rglob("*.parquet"):
+        published_data.write_parquet(path, [{"input": "x", "member": 1, "source": "y"}])
     fewer = published_data.arxiv_mia(tmp_path / "a")
     for part in ("dev", "test"):
         write_jsonl(fewer / f"arxiv_mia_{part}.jsonl", published_data.rows("stone"))

@@ -314,14 +314,8 @@ def test_fresh_scores_again_what_is_kept(texts_file, model_folder, monkeypatch):
 def run_main(*arguments, **environ):
     code = "from mialib.commands import main; main()"
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environ, **pipes)
 
 
 @pytest.mark.parametrize(

@@ -103,11 +103,6 @@ def test_any_vocabulary(n_vocab):
 
 
 @runs_here
-def test_no_rows():
-    assert [column.shape for column in statistics(torch.empty(0, 7), [])] == [(0,)] * 4
-
-
-@runs_here
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("n_vocab", [5, 3 * BLOCK + 7])
 def test_narrow_logits_are_widened_when_read(dtype, n_vocab):
@@ -165,7 +160,8 @@ def test_a_row_that_is_not_finite_is_nan_and_its_neighbors_are_not(value, spoile
 
 
 @runs_here
-def test_a_row_without_any_token_is_nan():
+def test_a_row_without_any_token_is_nan_and_no_rows_are_none():
+    assert [column.shape for column in statistics(torch.empty(0, 7), [])] == [(0,)] * 4
     columns = statistics(torch.full((1, BLOCK + 1), -INF), [3])
     assert all(column.isnan().all() for column in columns)
 

@@ -34,16 +34,12 @@ def test_dealing_out_is_seeded_and_exact():
     ]
     drawn = {tuple(stratified_split(MANY, 0.2, seed)[0]) for seed in range(5)}
     assert len(drawn) == 5
-    often = (
-        np.bincount(np.concatenate([stratified_split(MANY, 0.2, seed)[0] for seed in range(500)]), minlength=120) / 500
-    )
+    drawn = np.concatenate([stratified_split(MANY, 0.2, seed)[0] for seed in range(500)])
+    often = np.bincount(drawn, minlength=120) / 500
     assert often.min() > 0.12 and often.max() < 0.28, "each text has the same chance"
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])
-def test_a_share_that_leaves_one_side_empty_is_an_error(share):
-    with pytest.raises(ValueError, match=r"lies in \(0, 1\)"):
-        stratified_split(LABELS, share)
+    for share in (0, 1, -0.1, 1.5):
+        with pytest.raises(ValueError, match=r"\(0, 1\)"):
+            stratified_split(LABELS, share)
 
 
 def test_the_best_is_chosen_on_the_given_texts_alone():

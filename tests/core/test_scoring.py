@@ -609,19 +609,11 @@ def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
         scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
 
 
-LONGROPE = {
-    "config": "Phi3Config",
-    "initializer_range": 0.3,
-    "intermediate_size": 64,
+ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+LONGROPE = {"config": "Phi3Config", "initializer_range": 0.3, "intermediate_size": 64} | {
     "max_position_embeddings": CONTEXT,
     "original_max_position_embeddings": 24,
-    "rope_parameters": {
-        "rope_type": "longrope",
-        "rope_theta": 10000.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [8.0] * 4,
-        "original_max_position_embeddings": 24,
-    },
+    "rope_parameters": ROPE | {"original_max_position_embeddings": 24},
 }
 
 

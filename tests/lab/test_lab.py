@@ -210,15 +210,6 @@ def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home
     assert corpora.lab_texts("lab/tiny", "reference") == learned_from
 
 
-def test_a_corpus_of_docstrings_holds_no_near_duplicates():
-    found = read_docstrings(["networkx"], 40)
-    kept = drop_near_duplicates(found, load_recipes().corpora["lab/tiny"], [])
-    card = corpora.lab_card("lab/tiny")
-    assert card["near_duplicates_dropped"] == len(found) - len(kept) > 0
-    assert set(corpora.lab_texts("lab/tiny", "reference")) <= {d.text for d in kept}
-    assert 0 <= card["non_member_overlap"] < 0.05
-
-
 def test_a_trained_model_knows_its_members_better(use_profile, use_empty_home):
     use_profile({"models": {"lab/tiny-5k": {"train": {"member_times": 60, "hidden_size": 32}}}})
     use_empty_home()

@@ -154,9 +154,8 @@ def test_every_form_gives_back_its_texts(tmp_path, name, written, column, spelli
 
 @given(st.lists(texts, min_size=2, max_size=5, unique=True), st.booleans())
 def test_standard_input_is_read_once_and_gives_back_its_texts(tmp_path, written, is_jsonl):
-    written = (
-        written if is_jsonl else ["x" + text.translate(dict.fromkeys(map(ord, "\r\n\0"), "|")) for text in written]
-    )
+    if not is_jsonl:
+        written = ["x" + text.translate(dict.fromkeys(map(ord, "\r\n\0"), "|")) for text in written]
     lines = [json.dumps({"text": text}) for text in written] if is_jsonl else written
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
@@ -500,15 +499,8 @@ NUMBERS = {
 LEAST = {
     Training: {"corpus": "lab/en", "layers": 1, "hidden_size": 8, "heads": 1},
     Corpus: {"source": "patents", "language": "zh", "words": 1, "non_members": 1, "seed": 0},
-    Masked: {
-        "corpus": "c",
-        "layers": 1,
-        "hidden_size": 8,
-        "heads": 1,
-        "epochs": 1,
-        "learning_rate": 1,
-        "context_tokens": 3,
-    },
+    Masked: {"corpus": "c", "hidden_size": 8, "context_tokens": 3}
+    | dict.fromkeys(("layers", "heads", "epochs", "learning_rate"), 1),
     KnownModel: {"start_token": "x", "licence": "mit"},
 }
 numbers = st.integers(-5, 5) | st.floats() | st.sampled_from([1e300, 10**400])
