@@ -102,9 +102,8 @@ def test_batches_the_other_texts_and_their_order_change_nothing(masked_folder, m
 
 def test_the_seed_draws_the_words_and_chinese_ones_are_jiebas(masked_folder):
     text, short = SENTENCES[0], "The old mill"
-    first, again, other = (
-        make_neighbors([text, short], masked_folder, n_neighbors=5, seed=seed, progress=False) for seed in (0, 0, 1)
-    )
+    options = {"n_neighbors": 5, "progress": False}
+    first, again, other = (make_neighbors([text, short], masked_folder, seed=seed, **options) for seed in (0, 0, 1))
     assert first == again
     assert first[0] != other[0]
     assert first[1] == other[1], "of three words all are masked"

@@ -12,7 +12,6 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from mialib.book import pages
 from mialib.book.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
-from mialib.book.tables import what_ran
 
 
 def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
@@ -51,15 +50,6 @@ def test_a_parameters_numbers_and_start_token():
     for wrong in ("0", "2.5", "x", [-1]):
         with pytest.raises(ValueError, match=r"^lengths: "):
             whole_numbers(wrong, "lengths")
-
-
-def test_what_ran_says_which_start_token_each_text_had(model_folder, benchmark_file):
-    for start_token, said in (("auto", "id "), ("none", "none")):
-        [inputs] = load_columns(model_folder, benchmark_file, start_token=start_token)
-        n_scored = inputs.stats.n_tokens
-        assert what_ran([inputs]).loc[model_folder, "start token"].startswith(said)
-    with_one = load_columns(model_folder, benchmark_file)[0].stats.n_tokens
-    assert (with_one == n_scored + 1).all()
 
 
 @pytest.mark.parametrize(

@@ -157,10 +157,8 @@ def test_one_cell_has_the_interval_of_the_claims_and_folds_that_differ_widen_it(
         assert mean_auc(average(of_cell), "ppl").estimate == pytest.approx(np.mean([x.auc["ppl"] for x in of_cell]))
     rng = np.random.default_rng(8)
     ppl, good, bad = (rng.normal(size=2 * N) + gain * LABELS for gain in (1, 1.4, 0.2))
-    same, apart = (
-        replace(b := block({"ppl": ppl}), scores=b.scores | {"surp": np.stack(of)})
-        for of in ([good] * 5, [good, bad, good, bad, good])
-    )
+    b, folds = block({"ppl": ppl}), ([good] * 5, [good, bad, good, bad, good])
+    same, apart = (replace(b, scores=b.scores | {"surp": np.stack(of)}) for of in folds)
     narrow, wide = (difference(average([b]), "surp", "ppl") for b in (same, apart))
     assert wide.high - wide.low > 1.2 * (narrow.high - narrow.low)
 

@@ -196,7 +196,7 @@ def test_an_answer_that_hangs_on_the_start_token_is_told():
     }
     said = " ".join(auditing._conclusion(base)["said"])
     assert "none it is p = 0.4: the answer hangs on" in said
-    assert "1 of 30 texts " in said and "2.6%" in said and "0.8 of 30" in said and "0.60 could have been missed" in said
+    assert all(number in said for number in ("1 of 30 ", "2.6%", "0.8 of 30", "0.60"))
     same = base | {"start_token": {"start_token": "none", "p": 0.01}}
     assert "hangs on" not in " ".join(auditing._conclusion(same)["said"])
 

@@ -311,10 +311,8 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
     assert losses[-1] >= of_non_members[-1]
     assert models.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
     texts = [*corpora.lab_benchmark("lab/tiny").texts, *corpora.lab_texts("lab/tiny", "background")]
-    before, after = (
-        np.array([-row.log_prob.mean() for row in Scorer(model).score(texts, progress=False)])
-        for model in ("lab/tiny-knows", "lab/tiny-forgets")
-    )
+    scored = [Scorer(model).score(texts, progress=False) for model in ("lab/tiny-knows", "lab/tiny-forgets")]
+    before, after = (np.array([-row.log_prob.mean() for row in stats]) for stats in scored)
     assert after[:5].mean() == pytest.approx(losses[-1], abs=1e-3)
     assert after[20:40].mean() == pytest.approx(of_non_members[-1], abs=1e-3)
     change = after - before
