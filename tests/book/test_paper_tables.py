@@ -259,7 +259,7 @@ def test_a_page_takes_the_columns_that_are_computed(tmp_path):
     paper_tables.save_column(tmp_path / f"{paper_tables.file_name('WikiMIA / Llama-13B')}.json", own)
     found = paper_tables.collect("dc-pdd", {"auc": "table-2"}, wanted, tmp_path)
     assert found["WikiMIA / Llama-13B"] == own
-    assert found["WikiMIA / OPT-6.7B"].unavailable == "not asked for in this run"
+    assert found["WikiMIA / OPT-6.7B"].unavailable.startswith("not asked for")
     wanted["WikiMIA / Llama-13B"] = wanted["WikiMIA / Llama-13B"].model_copy(update={"note": "another note."})
     first, second = functions_of("paper_table")["what_is_lacking"](found, wanted).splitlines()
     assert literal("WikiMIA / OPT-6.7B") in first and "not asked for" in first
@@ -295,7 +295,7 @@ def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
     assert {column.benchmark for _, _, column in chosen("wikimia-128")} == {"wikimia-128"}
     assert len(chosen(LARGE, "paper_surp_table_1")) == 10 + 12 - 2
     assert len(chosen()) == len(list(paper_tables.columns_of(profile)))
-    with pytest.raises(ValueError, match=r"no model, benchmark or page 'pythia'; it has .*EleutherAI/pythia-2\.8b"):
+    with pytest.raises(ValueError, match=r"'pythia'.*EleutherAI/pythia-2\.8b"):
         chosen("pythia")
 
 

@@ -111,7 +111,7 @@ def test_wikimia_leaves_out_lists_redirects_short_and_malformed_pages_and_says_s
     del wiki.pages[len(wiki.pages)]["extract"]
     wiki.add("Category:2025 events", "Planned flood", "2024-01-01", text)
     server = serve("wikipedia", wiki)
-    with pytest.raises(ValueError, match="11 of each are asked for, and there are 10 members, 10 non-members"):
+    with pytest.raises(ValueError, match=r"11 .* 10 members, 10 non-members"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 11)
     assert not (tmp_path / "out").exists(), "nothing half-made"
     n_requests = len(server.requests)
@@ -174,7 +174,7 @@ def test_an_error_of_the_api_is_an_error_and_not_kept(serve, tmp_path):
     wiki, broken = web.wikipedia(10, 10), [True]
     error = json.dumps({"error": {"code": "internal_api_error", "info": "later"}})
     server = serve("wikipedia", lambda path, query: error if broken[0] else wiki(path, query))
-    with pytest.raises(ValueError, match=r"no categorymembers in the reply .*internal_api_error"):
+    with pytest.raises(ValueError, match=r"categorymembers .*internal_api_error"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
     assert len(server.requests) == retries.MAX_ATTEMPTS
     broken[0] = False
@@ -206,7 +206,7 @@ def test_patentmia_holds_a_random_snippet_of_512_words_a_page(serve, tmp_path, p
     numbers.write_text("\n".join([*patents, "CN306A", "", "CN100A"]))
     with pytest.raises(ValueError) as caught:
         construct.patentmia(tmp_path / "out", fetcher(), PATENT_DATES, 9, numbers)
-    assert "9 of each are asked for, and there are 8 members, 8 non-members" in str(caught.value)
+    assert "8 members, 8 non-members" in str(caught.value)
     for reason in (
         "1 neither published early nor of a late priority",
         "1 not in Chinese",
@@ -246,7 +246,7 @@ def test_patents_are_read_and_cleaned_by_hand():
 def test_a_wrong_publication_number_is_an_error_that_names_the_line(tmp_path):
     path = tmp_path / "numbers.txt"
     path.write_text("CN112345678A\n\nUS1234567B2\n")
-    with pytest.raises(ValueError, match=r"numbers.txt, line 3: 'US1234567B2' is no Chinese publication number"):
+    with pytest.raises(ValueError, match=r"numbers\.txt, line 3: 'US1234567B2'"):
         read_publications(path)
 
 
@@ -300,11 +300,11 @@ def test_a_feed_that_comes_up_short_is_asked_for_again(serve, tmp_path):
 
 def test_an_unknown_category_or_no_feed_is_an_error(serve, tmp_path):
     server = serve("arxiv", web.Arxiv())
-    with pytest.raises(ValueError, match="arXiv has nothing of 'sc' on 60 random days"):
+    with pytest.raises(ValueError, match=r"'sc' .*60 "):
         construct.arxivmia(tmp_path / "out", fetcher(), DATES, 10, ["sc"])
     assert len(server.requests) == 60
     serve("arxiv", lambda path, query: "Rate exceeded.")
-    with pytest.raises(ValueError, match="not an Atom feed with opensearch:totalResults"):
+    with pytest.raises(ValueError, match="opensearch:totalResults"):
         construct.arxivmia(tmp_path / "out", fetcher(), DATES, 10, ["cs"])
 
 
@@ -422,7 +422,7 @@ def test_a_run_after_the_server_died_fetches_only_what_is_missing(serve, tmp_pat
     wiki = web.wikipedia(10, 10)
     server = serve("wikipedia", wiki)
     server.dies_after = 15
-    with pytest.raises(ConnectionError, match=r"RemoteProtocolError.*what was fetched is kept"):
+    with pytest.raises(ConnectionError, match=r"RemoteProtocolError.*kept"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
     assert len(server.requests) == 15 and not (tmp_path / "out").exists()
     server.stop()
@@ -513,7 +513,7 @@ def test_by_default_a_service_is_left_alone_for_a_second_or_three():
 def test_a_page_without_end_is_asked_for_once_and_told(serve, monkeypatch):
     monkeypatch.setattr(retries, "REPLY_BYTES", 1000)
     server = serve("gutenberg", lambda path, query: "x" * (2000 if path == "/long" else 900))
-    with pytest.raises(ConnectionError, match=r"/long sends more than .* MiB in one reply; what was fetched is kept"):
+    with pytest.raises(ConnectionError, match=r"/long .* MiB .*kept"):
         fetcher().get("gutenberg", "/long")
     assert len(server.requests) == 1
     assert len(fetcher().get("gutenberg", "/short")) == 900
@@ -585,6 +585,6 @@ def test_without_a_contact_address_nothing_is_fetched(serve, tmp_path):
     server = serve("wikipedia", web.wikipedia(10, 10))
     found = CliRunner().invoke(app, ["construct", "wikimia", str(tmp_path / "w"), *BY_DATE])
     assert found.exit_code == 2 and "--contact" in found.output and "MIALIB_CONTACT" in found.output
-    with pytest.raises(ValueError, match="the services ask who fetches"):
+    with pytest.raises(ValueError, match="who"):
         Fetcher(" ")
     assert not server.requests

@@ -51,9 +51,7 @@ def test_a_prefix_that_the_corpus_does_not_have_is_an_error(corpus_file, size, m
 
 
 def test_a_corpus_in_another_language_is_warned_of_and_in_the_same_not(inputs, chinese_file, corpus_file):
-    with pytest.warns(
-        UserWarning, match=r"chinese\.txt is in another language than .*: 100% of its letters are Chinese"
-    ):
+    with pytest.warns(UserWarning, match=r"chinese\.txt .*: 100% "):
         inputs.retarget(corpus=chinese_file)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -52,7 +52,7 @@ def test_scores_are_those_of_the_model_that_computed_them(form, rows, written, m
         np.testing.assert_allclose(mialib.detect(detector, ours), mialib.detect(detector, theirs))
     with pytest.raises(ValueError, match=r"'min_k\+\+' is not applicable: the file .*computed\.jsonl gives no entropy"):
         mialib.detect("min_k++", ours)
-    with pytest.raises(ValueError, match="is a file of log-probs and this needs the model's weights; a file serves"):
+    with pytest.raises(ValueError, match="weights"):
         mialib.Scorer(name)
 
 
@@ -83,7 +83,7 @@ def test_with_a_tokenizer_token_ids_are_held_against_its_own(rows, written, mode
     assert with_start.n_tokens.tolist() == [len(row["token_ids"]) - 1 for row in rows]
     assert (with_start[1].log_prob[0], with_start[1].token_ids[0]) == (-1, rows[1]["token_ids"][1])
     rows[2]["token_ids"][-1] += 1
-    with pytest.raises(ValueError, match=r"computed\.jsonl, row 3: its token ids are not those of"):
+    with pytest.raises(ValueError, match=r"computed\.jsonl, row 3: .*token ids"):
         score_or_load(written(rows), TEXTS)
 
 

@@ -70,7 +70,7 @@ def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     hub.why_not_asked.cache_clear()
     start = time.perf_counter()
     for load in (models.load_tokenizer, models.load_model, models.model_revision):
-        with pytest.raises(OSError, match=r"'no/such-model' is no folder here .* and the hub can't be reached"):
+        with pytest.raises(OSError, match=r"'no/such-model' .*hub"):
             load("no/such-model")
     assert time.perf_counter() - start < 10
     assert constants.HF_HUB_OFFLINE and not caplog.text  # the error says it all

@@ -75,7 +75,7 @@ def test_a_masked_model_that_lacks_weights_is_refused(masked_folder, tmp_path):
     model, tokenizer = load_masked_model(masked_folder)
     model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
     edit_weights(tmp_path, lambda weights: weights.pop("lm_head.dense.weight"))
-    with pytest.raises(ValueError, match=r" 1 are not in its files.*lm_head\.dense\.weight"):
+    with pytest.raises(ValueError, match=r" 1 .*lm_head\.dense\.weight"):
         load_masked_model(str(tmp_path))
 
 
@@ -156,7 +156,7 @@ def test_another_vocabulary_is_another_model_and_an_adapter_an_error(folder):
         (folder / name).unlink()
     assert model_revision(str(folder)) == before
     (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"adapter_config\.json says that an adapter lies beside the weights"):
+    with pytest.raises(ValueError, match=r"adapter_config\.json"):
         load_scorer(str(folder))
 
 
@@ -168,7 +168,7 @@ def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folde
         return load(*args, **options)
 
     monkeypatch.setattr(catalog_models, "load_scorer", load_others)
-    with pytest.raises(ValueError, match="its files changed after it was asked for"):
+    with pytest.raises(ValueError, match="its files changed"):
         cache.score_or_load(str(folder), TEXTS)
 
 
@@ -202,7 +202,7 @@ def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, mo
     with monkeypatch.context() as patch:
         patch.setattr(AutoModelForCausalLM, "from_pretrained", load_replaced)
         patch.setattr("mialib.batches.SECONDS_A_PART", 0)
-        with pytest.raises(ValueError, match="its files changed after it was asked for"):
+        with pytest.raises(ValueError, match="its files changed"):
             cache.score_or_load(str(folder), texts)
     file.write_bytes(original)
     unload()
@@ -259,7 +259,7 @@ def test_what_a_scorer_takes_and_what_not(folder):
     for scorer in (Scorer(folder), Scorer(*loaded)):
         np.testing.assert_array_equal(scorer.score(TEXTS, progress=False).log_prob, expected.log_prob)
     for wrong in ((loaded[0],), (loaded[1],), (str(folder), loaded[1]), (None,)):
-        with pytest.raises(ValueError, match=r"a model's name or folder, or a loaded model and its tokenizer"):
+        with pytest.raises(ValueError, match=r"a model's name or folder"):
             Scorer(*wrong)
     scorer = Scorer(folder)
     for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
@@ -274,7 +274,7 @@ def test_what_a_scorer_takes_and_what_not(folder):
 def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(ValueError, match=f"device '{device}' can't be used here"):
+    with pytest.raises(ValueError, match=f"device '{device}' "):
         Scorer(folder, device=device)
 
 

@@ -88,7 +88,7 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, a
     called = sum(row["min_k++"]["is_called"] for row in report["scores"])
     assert called == report["detectors"]["min_k++"]["n_called"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "What this does not prove" in page and report["verdict"]["said"][0] in page.replace("&#39;", "'")
+    assert report["verdict"]["said"][0] in page.replace("&#39;", "'")
 
 
 @cheap
@@ -102,7 +102,7 @@ def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(f
     assert not {"scores", "detectors", "set", "power"} & set(report) and "evidence" not in said
     assert not (tmp_path / "out" / "scores.csv").exists(), "of the earlier audit"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "What this does not prove" in page and "Each text" not in page
+    assert "Each text" not in page
 
 
 @cheap
@@ -135,7 +135,7 @@ def test_known_members_that_differ_from_the_non_members_show_no_auc(files, audit
     members = write(tmp_path / "seen.jsonl", sentences(30, 2, more=" in 2031"))
     said, report = audit(files[0], "--members", members)
     assert report["members"]["blind"]["told_apart_by"] and "auc" not in report["detectors"]["min_k"]
-    assert "AUC on the known members is not shown" in said
+    assert re.search("AUC .* not shown", said)
 
 
 @cheap

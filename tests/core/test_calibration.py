@@ -59,7 +59,7 @@ def test_a_confident_threshold_by_hand(level, confidence):
     with pytest.raises(ValueError, match=f"0.05 .*{confidence} .*{needed} .*{needed - 1}"):
         d.decide(scores[: needed - 1], 0.05, is_confident=True, level=level)
     assert d.decide(scores[:needed], 0.05, is_confident=True, level=level).n_allowed == 0
-    with pytest.raises(ValueError, match=r"an FPR of 0\.05 needs 19 known non-members, and there are 9"):
+    with pytest.raises(ValueError, match=r"0\.05 .* 19 .* 9$"):
         d.decide(scores[:9], 0.05)
 
 
@@ -196,5 +196,5 @@ def test_the_opposite_claim_and_groups():
         d.non_use_p_value([1.0], [np.nan])
     means = d.group_means([1, 5, 3, 2, 4], ["b", "a", "b", "c", "c"])
     assert means.tolist() == [2, 5, 3]
-    with pytest.raises(ValueError, match="2 scores and the groups of 1 texts"):
+    with pytest.raises(ValueError, match=r"2 scores .* 1 "):
         d.group_means([1, 2], ["a"])

@@ -201,7 +201,7 @@ def test_another_layout_is_an_error():
     with pytest.raises(ValueError, match=r"strides \(1, 2\) of the logits"):
         statistics(torch.zeros(4, 2).T, [0, 0])
     targets = torch.zeros(4, dtype=torch.long, device=DEVICE)[::2]
-    with pytest.raises(ValueError, match=r"\(2,\) of the targets must end in 1"):
+    with pytest.raises(ValueError, match=r"\(2,\) .*targets"):
         one_pass_statistics(torch.zeros(2, 4, device=DEVICE), targets)
 
 

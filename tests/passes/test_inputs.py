@@ -137,7 +137,7 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     with pytest.raises(ValueError, match=r"unseen\.txt .*3 texts.*7 .*--shots 3"):
         load_inputs(target.but(**prefixes))["after_non_members"]
     (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
-    with pytest.raises(ValueError, match=r"judged\.txt: .*among the texts to score"):
+    with pytest.raises(ValueError, match=r"judged\.txt: "):
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
 
 

@@ -129,7 +129,7 @@ def test_no_flipped_bit_is_read(form, caplog):
         file.write_bytes(data)
         assert ask(), f"bit {at}"
         assert not ask()
-    assert "is not as it was written: set aside as damaged-" in caplog.text
+    assert "set aside as damaged-" in caplog.text
     assert len(list(kept_path("kind", form, n=1).parent.glob("damaged-*"))) == 30
 
 
@@ -242,7 +242,7 @@ def test_what_comes_after_a_damaged_part_is_made_anew(parts, tmp_path, caplog):
     damaged = folder / "000001.json"
     damaged.write_text(damaged.read_text().replace("b", "d"))
     again = Parts(folder, JSON)
-    assert [*again] == ["a"] and "000001.json is not as it was written" in caplog.text
+    assert [*again] == ["a"] and "000001.json is not" in caplog.text
     again.add("e")  # which may be of other texts than the old second one
     assert [*again] == [*Parts(folder, JSON)] == ["a", "e"], "the old third one is none of this run's"
 
