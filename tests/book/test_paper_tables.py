@@ -29,6 +29,7 @@ from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT
 
+pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
 PLACES = ["near", "behind"]
 TABLES_2_3 = {"auc": "table-2", "tpr_at_5_fpr": "table-3"}

@@ -68,13 +68,12 @@ def test_the_interval_covers_the_true_fpr_though_the_same_scores_chose_the_thres
     """Normal scores, whose true FPR is known: below the upper end in 97.5% of samples, and on average below `fpr`."""
     rng = np.random.default_rng(n)
     true, below, covered = [], 0, 0
-    for _ in range(4000):
+    for _ in range(2000):
         decision = d.decide(rng.normal(size=n), fpr)
         true.append(norm.sf(decision.threshold))
         below += true[-1] <= decision.fpr.high
         covered += decision.fpr.low <= true[-1] <= decision.fpr.high
-    assert below / 4000 == pytest.approx(0.975, abs=0.008)
-    assert covered / 4000 >= 0.945
+    assert below / 2000 == pytest.approx(0.975, abs=0.008) and covered / 2000 >= 0.945
     k = d.may_lie_above(n, fpr)
     assert np.mean(true) == pytest.approx((k + 1) / (n + 1), rel=0.06) and (k + 1) / (n + 1) <= fpr
 
@@ -171,7 +170,7 @@ def test_ties_share_their_mean_rank_and_cost_little_power():
 def test_where_most_scores_tie_a_set_without_a_member_is_called_no_more_often(m, n):
     """Nine in ten of the scores are 0."""
     rng = np.random.default_rng(m)
-    drawn = np.where(rng.random((300, m + n)) < 0.9, 0, rng.normal(size=(300, m + n)).round(1) + 5)
+    drawn = np.where(rng.random((150, m + n)) < 0.9, 0, rng.normal(size=(150, m + n)).round(1) + 5)
     found = np.array([d.set_p_value(scores[:m], scores[m:]) for scores in drawn])
     assert (found <= 0.05).mean() < 0.08 and found.min() >= 1 / (d.DIVISIONS + 1)
     assert d.set_p_value(drawn[0][:m], drawn[0][m:]) == found[0], "always the same divisions"
