@@ -63,36 +63,25 @@ TEXTS = [
 NOUNS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
 CONTEXT = 96  # tokens
 
+OF_A_LLAMA = {"initializer_range": 0.3, "intermediate_size": 64}
 # What differs between the families' configurations; the rest is in `tiny_model`.
 FAMILIES = {
-    "gpt_neox": {"config": "GPTNeoXConfig", "initializer_range": 0.3, "intermediate_size": 64},
-    "gpt_neo": {
-        "config": "GPTNeoConfig",
-        "initializer_range": 0.3,
-        "num_layers": 2,
-        "num_heads": 4,
-        "attention_types": [[["global", "local"], 1]],
-        "window_size": 8,
-    },
+    "gpt_neox": {"config": "GPTNeoXConfig"} | OF_A_LLAMA,
+    "gpt_neo": {"config": "GPTNeoConfig", "initializer_range": 0.3, "num_layers": 2, "num_heads": 4}
+    | {"attention_types": [[["global", "local"], 1]], "window_size": 8},
     # The projection before the head, as in OPT-350M.
     "opt": {"config": "OPTConfig", "init_std": 0.3, "ffn_dim": 64, "word_embed_proj_dim": 16},
-    "llama": {"config": "LlamaConfig", "initializer_range": 0.3, "intermediate_size": 64},
-    "qwen2": {"config": "Qwen2Config", "initializer_range": 0.3, "intermediate_size": 64, "tie_word_embeddings": True},
-    "olmo": {"config": "OlmoConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "llama": {"config": "LlamaConfig"} | OF_A_LLAMA,
+    "qwen2": {"config": "Qwen2Config", "tie_word_embeddings": True} | OF_A_LLAMA,
+    "olmo": {"config": "OlmoConfig"} | OF_A_LLAMA,
     "gpt2": {"config": "GPT2Config", "initializer_range": 0.3},
     # The only one whose head has a bias.
-    "phi": {"config": "PhiConfig", "initializer_range": 0.3, "intermediate_size": 64},
+    "phi": {"config": "PhiConfig"} | OF_A_LLAMA,
 }
 # These change the logits after the head.
 AFTER_THE_HEAD = {
-    "gemma2": {
-        "config": "Gemma2Config",
-        "initializer_range": 0.3,
-        "intermediate_size": 64,
-        "head_dim": 8,
-        "final_logit_softcapping": 5.0,
-    },
-    "cohere": {"config": "CohereConfig", "initializer_range": 0.3, "intermediate_size": 64, "logit_scale": 0.25},
+    "gemma2": {"config": "Gemma2Config", "head_dim": 8, "final_logit_softcapping": 5.0} | OF_A_LLAMA,
+    "cohere": {"config": "CohereConfig", "logit_scale": 0.25} | OF_A_LLAMA,
 }
 
 # How many cases a property is held against (tests/properties): the same ones in each run, and none is kept.
@@ -145,14 +134,14 @@ def at_hub(tmp_path, monkeypatch):
     return serve
 
 
-def make_tokenizer(special=("<s>", "</s>", "<pad>"), **special_tokens):
-    """A byte-level BPE tokenizer of 320 tokens, trained on the sentences above; by default with <s> and </s>."""
+def make_tokenizer(special=("<s>", "</s>", "<pad>"), vocab_size=320, **special_tokens):
+    """A byte-level BPE tokenizer, trained on the sentences above; by default with <s> and </s>."""
     special_tokens = special_tokens or {"bos_token": "<s>", "eos_token": "</s>"}
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=320,
+        vocab_size=vocab_size,
         special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -226,21 +215,8 @@ def reference_folder(tiny_model):
 
 def save_tiny_masked_model(folder):
     """A tiny masked model with random weights, and a tokenizer that knows many of the sentences' words."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>", "<mask>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(SENTENCES, trainer)
-    start, pad, end, mask = special
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe, cls_token=start, sep_token=end, pad_token=pad, mask_token=mask, model_max_length=CONTEXT
-    )
+    special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "mask_token": "<mask>"}
+    tokenizer = make_tokenizer([*special.values()], vocab_size=600, **special, model_max_length=CONTEXT)
     torch.manual_seed(0)
     config = transformers.RobertaConfig(
         vocab_size=len(tokenizer),

@@ -17,9 +17,6 @@ VARIANCE = 1e-4  # relative
 VARIANCE_FLOOR = 1e-6  # nats^2, absolute
 
 
-# --- the four numbers of a token ---
-
-
 def moments(logits):
     """Entropy and variance of log p of one row of logits, by sums over the vocabulary."""
     largest = max(logits)
@@ -83,9 +80,6 @@ def assert_agree(stats, reference, *, nats=NATS, variance=VARIANCE):
         )
         worst = np.maximum(worst, [error.max() for error in errors])
     return worst
-
-
-# --- detectors: one text's numbers in plain lists ---
 
 
 def mean(values):
@@ -162,9 +156,6 @@ def surp(log_prob, entropy, entropy_threshold, k):
     return mean(surprising) if surprising else None
 
 
-# --- detectors since, written from their papers and their authors' code, token by token ---
-
-
 def gap_k(log_prob, variance, top, k):
     z = [(lp - m) / math.sqrt(max(v, 1e-8)) for lp, v, m in zip(log_prob, variance, top, strict=True)]
     smoothed = [mean(z[i : i + 3]) for i in range(len(z) - 2)]
@@ -238,9 +229,6 @@ def lempel_ziv(symbols):
             phrases.add(phrase)
             phrase = ()
     return len(phrases)
-
-
-# --- metrics: pairs of a member and a non-member ---
 
 
 def win(member, non_member):

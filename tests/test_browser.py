@@ -272,8 +272,6 @@ def test_a_head_says_what_its_page_is_about():
     assert descriptions.most_common(1)[0][1] == 1, "two pages have one description"
 
 
-# --- texts that mean harm ---
-
 ENDS = (
     "</td></pre>",
     "`````",

@@ -22,8 +22,8 @@ LINES = {  # of Python, by wing; "core" are the files of mialib itself and the d
     "passes": 543,
     "shared": 742,
 }
-TEST_LINES = 24_120
-NAMES_BOUND_TWICE = 64  # on the way to none
+TEST_LINES = 21_000
+NAMES_BOUND_TWICE = 67  # on the way to none
 NO_IDEA_OF_THEIR_OWN = {"logger", "app"}
 
 

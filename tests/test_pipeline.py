@@ -280,8 +280,6 @@ def test_a_build_that_is_killed_at_random_moments_goes_on_to_the_same_results(bu
     assert answers_of(clone) == wanted
 
 
-# --- the built book ---
-
 BOOK = ROOT / "build" / "lab" / "book" / "_build" / "html"
 needs_book = pytest.mark.skipif(not BOOK.is_dir(), reason="no built book here: run `make book` first")
 

@@ -73,33 +73,6 @@ def test_links_of_text_pages_lead_to_pages_of_every_book_they_stand_in(path):
             assert {link for link in re.findall(r"\]\(([a-z_/]+)\)", text)} <= there, page.file
 
 
-LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
-
-
-@pytest.mark.parametrize("chapter", LAB.book, ids=lambda chapter: chapter.caption)
-def test_a_chapter_opens_with_what_its_reader_can_do_afterwards(chapter):
-    first = chapter.pages[0]
-    if first.notebook:
-        text = nbformat.read(ROOT / "notebooks" / f"{first.notebook}.ipynb", as_version=4).cells[0].source
-    else:
-        text = (ROOT / "book" / f"{first.page}.md").read_text(encoding="utf-8")
-    [items] = re.findall(r"^# .+\n\n\*\*After this chapter you can\*\*\n\n((?:- .+\n)+)\n", text)
-    assert 2 <= items.count("\n") <= 4, "few enough to be read"
-
-
-# Pages whose command is not yet told for a reader without a clone.
-FOR_A_CLONE_ALONE = {"paper_table"}  # its pages are downloaded under names of their own
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_command_says_what_to_type_without_a_clone(path):
-    markdown = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
-    texts = [text for text in markdown if f"notebooks/{path.stem}.ipynb" in text]
-    said = "From the root of a clone ([without one](../how_to_read), leave out `.venv/bin/` and `notebooks/`)"
-    if path.stem not in FOR_A_CLONE_ALONE:
-        assert all(text.count(said) == 1 for text in texts)
-
-
 def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
@@ -111,24 +84,13 @@ def tags(cell):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_source_notebook_is_clean_and_parameterized(path):
     code = code_cells(path)
-    assert sum("parameters" in tags(cell) for cell in code) == 1
+    assert ["parameters" in tags(cell) for cell in code] == [True] + [False] * (len(code) - 1)
+    done = [n for n in ast.parse(code[1].source).body if not isinstance(n, ast.Import | ast.ImportFrom)]
+    assert ast.unparse(done[0]) == "figures.use_style()", "which checks the parameters before anything is done"
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, "outputs belong in build/, not in git"
-    assert nbformat.read(path, as_version=4).cells[0].source.startswith("# "), "a page begins with its title"
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_page_checks_its_parameters_before_it_does_anything(path):
-    parameters, first, *_ = code_cells(path)
-    assert "parameters" in tags(parameters)
-    done = [node for node in ast.parse(first.source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
-    assert ast.unparse(done[0]) == "figures.use_style()"
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_nothing_of_a_page_is_out_of_the_readers_reach(path):
-    for cell in nbformat.read(path, as_version=4).cells:
         assert not {tag for tag in tags(cell) if tag.startswith("remove-")}, "what is not the point folds: hide-input"
+    assert nbformat.read(path, as_version=4).cells[0].source.startswith("# "), "a page begins with its title"
 
 
 def names_bound(cells):
@@ -220,17 +182,6 @@ def test_every_figure_has_caption_name_and_alt_text(path):
         figure = cell.metadata["mystnb"]
         assert figure["figure"]["caption"] and figure["figure"]["name"].startswith("fig-")
         assert len(figure["image"]["alt"]) > 40
-
-
-def test_texts_are_encoded_in_one_place():
-    own = {
-        "batches.py",
-        "token_view.py",
-        "bench.py",
-        "speed.ipynb",
-    }  # one reads places; the others time the field's code
-    others = [*(ROOT / "mialib").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
-    assert [p.name for p in others if p.name not in own and "add_special_tokens=False" in p.read_text("utf-8")] == []
 
 
 def test_the_page_of_the_library_has_every_public_name():

@@ -35,9 +35,6 @@ def one_at_a_time(folder, texts):
     return np.array(rows).transpose(1, 0, 2)
 
 
-# --- activations ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("padding_side", ["left", "right"])
 @pytest.mark.parametrize("family", [*FAMILIES, *AFTER_THE_HEAD])
 def test_activations_are_those_of_one_text_at_a_time(tiny_model, tmp_path, family, padding_side):
@@ -136,14 +133,11 @@ def test_real_abstracts_with_the_prompt_fit_and_are_finite(tiny_model, published
     np.testing.assert_allclose(ours, one_at_a_time(folder, texts), rtol=1e-3, atol=1e-4)
 
 
-# --- the proxy --------------------------------------------------------------------------------------------------------
-
-
 def files_of(folder):
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path(folder).iterdir()}
 
 
-def test_training_a_proxy_leaves_the_target_alone(tiny_model):
+def test_a_proxy_leaves_the_target_alone_and_refuses_a_far_too_high_rate(tiny_model):
     folder = tiny_model("gpt_neox", **LONG)
     target, files, revision = load_model(folder), files_of(folder), model_revision(folder)
     weights = {name: value.clone() for name, value in target.model.state_dict().items()}
@@ -153,6 +147,8 @@ def test_training_a_proxy_leaves_the_target_alone(tiny_model):
     assert any(not torch.equal(value, weights[name]) for name, value in proxy.model.state_dict().items())
     assert proxy.revision != target.revision
     assert not any(parameter.requires_grad for parameter in proxy.model.parameters())
+    with pytest.raises(FloatingPointError, match=r"nan .*1e\+30"):
+        train_proxy(tiny_model("gpt_neox", **LONG), SENTENCES, 1e30)
 
 
 def test_the_loss_without_the_logits_at_once_is_the_same_with_the_same_gradients(tiny_model):
@@ -213,11 +209,6 @@ def test_proxy_is_the_same_each_time_and_knows_its_texts_better(tiny_model):
             return module._summed_loss(loaded.model, None, token_ids).item()
 
     assert loss(train_proxy(folder, SENTENCES, 1e-2)) < loss(load_model(folder))
-
-
-def test_a_learning_rate_that_is_far_too_high_says_so(tiny_model):
-    with pytest.raises(FloatingPointError, match=r"nan .*1e\+30"):
-        train_proxy(tiny_model("gpt_neox", **LONG), SENTENCES, 1e30)
 
 
 def test_a_proxys_activations_are_kept_by_its_recipe(tiny_model, mialib_home, monkeypatch):

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import TEXTS
 
 from mialib.attacks import activations as passes
 from mialib.attacks import probe
-from mialib.attacks.activations import activations
 from mialib.attacks.probe import Collected, choose_probe, fit_probe, flip_coin, probe_scores
-from mialib.catalog.models import load_model
 from mialib.metrics import auc, auc_interval
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
@@ -36,7 +33,7 @@ def on_test(result, of="chosen"):
     return auc_interval(LABELS[result.test], getattr(result, of).scores[result.test])
 
 
-def test_a_planted_direction_is_found_at_its_layer_and_rate():
+def test_a_direction_is_found_where_both_have_it_and_chance_otherwise():
     result = choose_probe(made_up(signal=3), LABELS)
     for chosen in (result.chosen, result.leaking):
         assert (chosen.layer, chosen.learning_rate) == (2, 1e-3)
@@ -44,29 +41,20 @@ def test_a_planted_direction_is_found_at_its_layer_and_rate():
         assert chosen.validation_aucs[1, 1] == chosen.validation_aucs.max()
     assert on_test(result).estimate > 0.95 and on_test(result, "leaking").estimate > 0.95
     assert (result.scores == result.chosen.scores).all() and result.scores.shape == (N,)
-
-
-def test_without_a_direction_the_probe_is_at_chance():
     intervals = [on_test(choose_probe(made_up(signal=0, seed=seed), LABELS, seed)) for seed in range(10)]
     assert abs(np.mean([i.estimate for i in intervals]) - 0.5) < 0.04
     assert sum(i.low <= 0.5 <= i.high for i in intervals) >= 8
-
-
-def test_a_direction_that_only_the_proxy_has_gives_chance():
     made = made_up(signal=3)._replace(target=made_up(signal=0).target)
     assert 0.4 < on_test(choose_probe(made, LABELS)).estimate < 0.6
 
 
-def test_validation_is_a_fifth_of_each_class_or_what_is_given_and_test_all_others():
+def test_validation_texts_alone_choose_layer_and_rate():
     drawn = choose_probe(made_up(signal=1), LABELS, seed=3)
     assert LABELS[drawn.validation].sum() == N // 10 and len(drawn.validation) == N // 5
     given = choose_probe(made_up(signal=1), LABELS, validation=np.arange(0, N, 4))
     assert given.validation.tolist() == list(range(0, N, 4))
     for result in (drawn, given):
         assert sorted([*result.validation, *result.test]) == list(range(N))
-
-
-def test_layer_and_rate_are_chosen_on_the_validation_texts_alone():
     made = made_up(signal=0.6)
     result = choose_probe(made, LABELS)
     labels = LABELS.copy()
@@ -106,18 +94,15 @@ def test_scores_are_those_of_training_statistics_and_plain_logistic_regression()
     np.testing.assert_allclose(result.leaking.scores[split], own @ weights, rtol=1e-9, atol=1e-9)
 
 
-def test_leak_is_worth_something_where_the_target_is_scaled_otherwise_than_the_proxy():
+def test_the_leak_is_worth_something_and_controls_find_a_direction():
     result = choose_probe(made_up(signal=2, scale=20), LABELS)
     assert on_test(result, "leaking").estimate > on_test(result).high
-
-
-def test_embeddings_of_the_prompts_last_token_say_nothing(tiny_model):
-    """All prompts end in one token, so layer 0 of a model with rotary positions is the same row for every text."""
-    folder = tiny_model("gpt_neox", **LONG)
-    of_texts = activations(load_model(folder), TEXTS)[0]
-    assert (of_texts == of_texts[0]).all()
-    scores = fit_probe(of_texts, flip_coin(len(TEXTS))).decision_function(of_texts.astype(np.float64) + 1)
-    assert auc([1, 0] * 4 + [1], scores) == 0.5
+    proxies, coin, target, _ = made_up(signal=3)
+    judged, by_layer = probe.judge_half(target, LABELS)
+    assert by_layer.shape == (2, N // 2) and LABELS[judged].sum() == N // 4
+    assert max(auc(LABELS[judged], scores) for scores in by_layer) > 0.95
+    judged, own = probe.judge_half(max(proxies.values(), key=np.std), coin)
+    assert max(auc(coin[judged], scores) for scores in own) > 0.9
 
 
 def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
@@ -131,26 +116,6 @@ def test_candidates_are_every_rate_and_layer_and_the_chosen_one_is_among_them():
     np.testing.assert_array_equal(candidates.scores[at], result.scores)
 
 
-def test_controls_find_a_planted_direction_on_the_other_half_and_nothing_in_noise():
-    proxies, coin, target, _ = made_up(signal=3)
-    judged, by_layer = probe.judge_half(target, LABELS)
-    assert by_layer.shape == (2, N // 2) and LABELS[judged].sum() == N // 4
-    assert max(auc(LABELS[judged], scores) for scores in by_layer) > 0.95
-    judged, own = probe.judge_half(max(proxies.values(), key=np.std), coin)
-    assert max(auc(coin[judged], scores) for scores in own) > 0.9
-
-
-def test_intervals_of_the_controls_cover_chance_as_often_as_they_say():
-    """Where an out-of-fold AUC's would be too narrow: forty draws of noise, one layer each."""
-    covered = 0
-    for seed in range(40):
-        values = np.random.default_rng(seed).normal(size=(2, N, D))
-        judged, [scores] = probe.judge_half(values, LABELS, seed)
-        interval = auc_interval(LABELS[judged], scores)
-        covered += interval.low <= 0.5 <= interval.high
-    assert covered >= 35
-
-
 def test_texts_or_labels_that_do_not_fit_are_refused(tiny_model):
     for val_idx in (np.flatnonzero(LABELS == 1)[:9], np.arange(N)):
         with pytest.raises(ValueError, match=r"\d+ (validation|test) texts .*both classes"):
@@ -160,9 +125,6 @@ def test_texts_or_labels_that_do_not_fit_are_refused(tiny_model):
     texts = numbered("river", 10)
     with pytest.raises(ValueError, match=r"3 training texts .*4"):
         probe_scores(tiny_model("gpt_neox", **LONG), texts, [1, 0] * 5, [*numbered("stone", 3), *texts])
-
-
-# --- the whole method -------------------------------------------------------------------------------------------------
 
 
 def numbered(what, n):

@@ -83,9 +83,6 @@ def write(chat, path, n=25, **options):
     return write_synthetic(SOURCES, n, path, base_url=chat.url, model="tiny-chat", **options)
 
 
-# --- the prompt and its replies ---------------------------------------------------------------------------------------
-
-
 def test_prompt_is_table_5():
     assert build_prompt(["one", "two {n}", "three", "four", "five"]) == (
         "I am creating a dataset and need to generate data that is similar but not identical to the following "
@@ -126,9 +123,6 @@ def test_only_new_texts_are_kept():
     in_chinese = NewTexts([chinese], "zh")
     assert not in_chinese.take([chinese.replace("。", "，向北。")])
     assert in_chinese.left_out == {"nearly copied": 1}
-
-
-# --- the server -------------------------------------------------------------------------------------------------------
 
 
 def test_texts_come_ten_a_reply_with_five_examples_that_the_seed_draws(chat, tmp_path):
@@ -218,16 +212,13 @@ def test_a_file_made_otherwise_or_from_too_few_sources_is_refused(chat, tmp_path
         write_synthetic(SOURCES[:4], 1, tmp_path / "other.jsonl", base_url="http://127.0.0.1:1", model="m")
 
 
-# --- samples of a causal model ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def wide_model(tiny_model):
     """Room for a sample; random weights, so its words are random bytes."""
     return tiny_model("gpt_neox", max_position_embeddings=512)
 
 
-def test_samples_have_their_words_begin_as_a_text_does_and_come_again(wide_model):
+def test_samples_begin_as_texts_do_come_again_and_do_not_recite(wide_model, monkeypatch):
     before = torch.get_rng_state()
     texts = sample_synthetic(wide_model, SENTENCES, 6, n_words=5, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
@@ -236,9 +227,6 @@ def test_samples_have_their_words_begin_as_a_text_does_and_come_again(wide_model
     assert all(text.startswith(tuple(beginnings)) for text in texts)
     assert sample_synthetic(wide_model, SENTENCES, 6, n_words=5, seed=1) == texts
     assert sample_synthetic(wide_model, SENTENCES, 6, n_words=5, seed=2) != texts
-
-
-def test_samples_that_recite_are_left_out(wide_model, monkeypatch):
     texts = sample_synthetic(wide_model, SENTENCES, 4, n_words=9, seed=1)
     again = sample_synthetic(wide_model, SENTENCES, 4, n_words=9, seed=1, known=texts[:2])
     assert not set(texts[:2]) & set(again) and again[:2] == texts[2:]

@@ -27,16 +27,13 @@ def texts_file(tmp_path):
     return str(path)
 
 
-def test_texts_of_a_file_are_cut_to_the_benchmarks_longest_text_and_drawn_by_the_seed(texts_file):
+def test_texts_of_a_file_are_cut_drawn_by_the_seed_and_counted(texts_file):
     texts = load_unseen(texts_file, BENCHMARK, 5)
     assert len(set(texts)) == 5 and all(len(text.split()) == 6 for text in texts)
     assert texts == load_unseen(texts_file, BENCHMARK, 5) != load_unseen(texts_file, BENCHMARK, 5, seed=1)
     assert texts == load_unseen(texts_file, BENCHMARK, 12)[:5], "a smaller set is part of a larger one"
     assert load_unseen(texts_file, BENCHMARK.cut(2), 1)[0].split()[0] == "line"
     assert len(load_unseen(texts_file, BENCHMARK.cut(2), 1)[0].split()) == 2
-
-
-def test_too_few_texts_are_an_error_that_counts_distinct_ones(texts_file):
     with pytest.raises(ValueError, match=r"unseen\.jsonl .*12 .*6 words.*13 "):
         load_unseen(texts_file, BENCHMARK, 13)
     with pytest.raises(ValueError, match="holds 1 distinct texts"):
@@ -60,14 +57,6 @@ def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, m
         load_unseen(source, BENCHMARK, 2)
 
 
-def test_what_a_published_benchmark_comes_with_is_read_from_the_local_copy(tmp_path, monkeypatch):
-    (tmp_path / "arxiv_mia").mkdir()
-    rows = [{"text": f"abstract {i}", "label": i % 2, "field": "cs"} for i in range(4)]
-    (tmp_path / "arxiv_mia" / "arxiv_mia_train_real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    assert set(load_unseen("arxiv_mia", BENCHMARK, 4)) == {row["text"] for row in rows}
-
-
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     with pytest.raises(ValueError, match="lab/en-masked"):
         source_of("lab/en-masked").trained_on("lab/en-masked")
@@ -75,7 +64,7 @@ def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["hidden size 128"]
 
 
-def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
+def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on(texts_file):
     kept, apart = set_apart(BENCHMARK, 4, seed=1)
     assert len(apart) == 4 and len(kept) == len(BENCHMARK) - 4
     rest = BENCHMARK.take(kept, "rest")
@@ -83,9 +72,6 @@ def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on():
     assert rest.labels.sum() == N_MEMBERS, "no member is set apart"
     with pytest.raises(ValueError, match=r"10 non-members.* 6 "):
         set_apart(BENCHMARK, 6)
-
-
-def test_each_source_gives_its_texts_and_those_set_apart_are_not_judged_on(texts_file):
     left, unseen = unseen_texts(BENCHMARK, {"real": "apart", "other": texts_file}, 4, seed=1)
     kept, apart = set_apart(BENCHMARK, 4, seed=1)
     assert left.tolist() == kept.tolist() and unseen["real"] == apart

@@ -1,6 +1,7 @@
 """Blind baselines beside the detectors: marked where they do better, in words too, recorded where texts are lacking."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -63,15 +64,12 @@ def test_every_baseline_stands_in_the_column_of_its_benchmark_in_the_metrics_of_
     ]
 
 
-def test_a_baseline_is_marked_where_it_beats_the_best_detector_of_its_column_and_metric():
+def test_a_baseline_is_marked_where_it_surely_beats_the_best_detector():
     found = [detected(0.8, "fair"), detected(0.5, "fair"), detected(0.8, "leaking")]
     baselines = blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING})
     for result in baselines:
         assert (result.marker == "†") == (result.ours is not None and result.ours > 0.8)
     assert {r.column for r in baselines if r.marker} == {"leaking"}
-
-
-def test_a_baseline_that_is_not_surely_above_chance_is_not_marked_whatever_the_detectors_do():
     baselines = blind_tables.baseline_results([detected(0.1, "fair")], {"fair": FAIR})
     assert any(r.ours is not None and r.ours > 0.1 for r in baselines)
     sure = {r.row: r.ours is not None and at_level(r.interval, 0.99).low > 0.5 for r in baselines}  # one of five
@@ -93,12 +91,10 @@ def test_the_words_name_each_column_that_leaks_or_say_that_none_does():
     assert "In 1 of 2 columns a blind baseline" in said and f"{blind_tables.name_of(best)} {best.interval}" in said
     assert "fair" not in said
     only_fair = [r for r in baselines if r.column == "fair"]
-    assert blind_tables.summarize(found, only_fair).startswith(
-        "**In none of the 1 columns does a blind baseline both beat every detector"
-    )
+    assert "none of the 1 columns" in blind_tables.summarize(found, only_fair)
 
 
-def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chance():
+def test_a_baseline_that_leaks_is_named():
     def blind(name, half, marker):
         interval = Interval(0.7, 0.7 - half, 0.7 + half)
         return Result.of(row=f"Blind: {name}", column="b", metric="auc", interval=interval, marker=marker)
@@ -106,24 +102,17 @@ def test_a_marked_baseline_is_named_though_a_higher_one_is_not_surely_above_chan
     unsure, sure = replace(blind("tf-idf", 0.25, ""), ours=0.71), blind("compressed size", 0.05, "†")
     said = blind_tables.summarize([detected(0.55)], [unsure, sure])
     assert "In 1 of 1 columns" in said and "compressed size 0.700" in said and "tf-idf" not in said
-
-
-def test_a_baseline_that_tells_members_is_named_though_a_detector_is_higher():
     found = [detected(1.0, "fair"), detected(1.0, "leaking")]
     said = blind_tables.summarize(found, blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING}))
-    assert said.startswith("**In none of the 2 columns") and "`fair`" not in said
-    assert "**In 1 of 2 columns a blind baseline is surely above chance, though not above every detector.**" in said
-    assert "- `leaking`: " in said and "the best detector Zlib 1.000" in said
+    assert "none of the 2 columns" in said and "1 of 2 columns" in said and "`fair`" not in said
+    assert "- `leaking`: " in said and "Zlib 1.000" in said
 
 
 def test_too_few_texts_are_said_and_no_error(caplog):
     baselines = blind_tables.baseline_results([detected(0.7)], {"b": benchmark(WORDS, WORDS, n=9)})
     assert {str(r) for r in baselines} == {"too few texts"}
-    assert "b: no blind baselines, since the smaller class has 9 texts" in caplog.text
-    assert (
-        blind_tables.summarize([detected(0.7)], baselines)
-        == "No blind baseline could be fitted: there are too few texts."
-    )
+    assert "9 texts" in caplog.text
+    assert "too few texts" in blind_tables.summarize([detected(0.7)], baselines)
 
 
 @pytest.fixture
@@ -145,43 +134,39 @@ def dated_file(path, years_of_members, years_of_others, n=40):
     return str(path)
 
 
-def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path):
+def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path, monkeypatch):
     older = dated_file(tmp_path / "older.jsonl", (1980, 2010), (2015, 2024))
     mixed = dated_file(tmp_path / "mixed.jsonl", (1980, 2024), (1980, 2024))
     few = dated_file(tmp_path / "few.jsonl", (1980, 2010), (2015, 2024), n=4)
     leaks, does_not, unknown = pages.leak_note(f"{older}, {mixed}, {older}, {few}").data.split("\n")
     year = blind_tables.measure_blind(load_benchmark(older), older, ["auc"], kinds=["year"])[0].interval
-    assert leaks == (
-        f"- **`{older}` leaks**: latest year, which sees the texts and no model, tells its members with an AUC of "
-        f"{year}. So an AUC on it says little of membership."
-    )
-    assert year.low > 0.5
-    assert does_not.startswith(
-        f"- `{mixed}`: none of {len(BLIND)} baselines that see the texts and no model tells its members"
-    )
-    assert unknown == f"- `{few}`: there are too few texts for blind baselines, so whether it leaks is not known."
+    assert older in leaks and "leaks" in leaks and "latest year" in leaks and str(year) in leaks and year.low > 0.5
+    assert mixed in does_not and f"none of {len(BLIND)}" in does_not
+    assert few in unknown and "too few texts" in unknown
+    with monkeypatch.context() as patch:
+        patch.setattr("mialib.blind.blind_scores", None)
+        assert pages.leak_note([older]).data == leaks, "computed once"
 
 
 def test_a_page_says_how_many_texts_of_a_benchmark_are_copies(tmp_path):
     once = dated_file(tmp_path / "once.jsonl", (1980, 2024), (1980, 2024), n=4)
     (tmp_path / "twice.jsonl").write_text(2 * (tmp_path / "once.jsonl").read_text())
-    with pytest.warns(UserWarning, match="copies of others among its 16 texts: 8"):
+    with pytest.warns(UserWarning, match="16 texts: 8"):
         said = blind_tables.leak_note([once, str(tmp_path / "twice.jsonl")]).split("\n")
-    assert "opies" not in said[0] and said[1].endswith("texts: 8, so all intervals are too narrow.")
+    assert "opies" not in said[0] and "texts: 8" in said[1]
 
 
-def test_a_note_on_a_benchmark_is_computed_once(leaking_file, monkeypatch):
-    said = pages.leak_note(str(leaking_file)).data
-    monkeypatch.setattr("mialib.blind.blind_scores", None)
-    assert pages.leak_note([str(leaking_file)]).data == said and "leaks" in said
-
-
-def test_a_benchmark_with_domains_is_measured_whole_and_by_domain(leaking_file):
+def test_a_benchmark_with_domains_is_measured_by_domain_and_printed_a_row_a_baseline(leaking_file):
     results, source = blind_tables.measure_parts(str(leaking_file))
     assert list(dict.fromkeys(r.column for r in results)) == [f"{leaking_file}{d}" for d in ("", ", a", ", b")]
     whole = {r.row: r.ours for r in results if r.column == str(leaking_file) and r.metric == "auc"}
     assert whole == {r.row: r.ours for r in blind_tables.measure_blind(load_benchmark(str(leaking_file)), "b", ["auc"])}
     assert (source["members"], source["non_members"]) == (40, 40)
+    ran = CliRunner().invoke(app, ["blind", str(leaking_file)])
+    assert ran.exit_code == 0, ran.output
+    tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
+    [result] = [r for r in blind_tables.measure_blind(LEAKING, "b", ["auc"], kinds=["tfidf"])]
+    assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
 
 
 def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_file, monkeypatch, tmp_path):
@@ -221,12 +206,16 @@ def test_the_command_says_that_below_chance_is_no_leak():
     assert leaks.explain_below([None, Interval(0.3, 0.2, 0.4)]) and not leaks.explain_below([Interval(0.3, 0.2, 0.6)])
 
 
-def test_the_best_printed_number_is_the_largest_of_all_papers():
+def test_the_best_printed_number_and_a_widened_interval():
     published = load_published("surp", "table-1")
     cells = published[published["column"].str.startswith("WikiMIA-32 /")]
     assert best_printed("wikimia-32").auc == max(cells["value"].max(), 0.868)
     assert str(best_printed("arxiv_mia, cs")) == "0.673 (Probe w. Synthetic Data, OpenLLaMA-13B; probe)"
     assert best_printed("gutenberg") is None
+    assert leaks.widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
+        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
+    )
+    assert leaks.widen(Interval(0.99, 0.98, 1.0)).high == 1.0
 
 
 def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not():
@@ -237,10 +226,10 @@ def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not(
         return Result.of(row="Blind: tf-idf", column=column, metric="auc", interval=interval)
 
     said = say([blind("wikimia-32", 0.99, 0.01), blind("arxiv_mia", 0.62, 0.04), blind("mine", 0.9, 0.01)])
-    assert "**wikimia-32**: tf-idf, 0.990 [0.980, 1.000], beats the papers' best, 0.868" in said
-    assert "**arxiv_mia**" in said and "is not told from the papers' best, 0.603" in said and "mine" not in said
+    assert re.search(r"wikimia-32.* 0\.990 \[0\.980, 1\.000\], beats .*0\.868", said)
+    assert re.search(r"arxiv_mia.* not .*0\.603", said) and "mine" not in said
     # One of six: an interval that ends just above 0.603 is not enough.
-    assert "is not told from" in say([blind("arxiv_mia", 0.62, 0.015)])
+    assert "beats" not in say([blind("arxiv_mia", 0.62, 0.015)])
     assert "beats" in say([blind("arxiv_mia", 0.62, 0.01)])
 
 
@@ -254,10 +243,3 @@ def test_the_papers_benchmarks_leak_as_recorded(published_copy):
     assert {name: best[name] >= floor for name, floor in floors.items()} == dict.fromkeys(floors, True)
     recorded = {(r.row, r.column, r.metric): r.ours for r in load_results(blind_tables.RECORDED)}
     assert {(r.row, r.column, r.metric): r.ours for r in results} == pytest.approx(recorded, abs=0.005)
-
-
-def test_widening_keeps_the_estimate_and_stays_within_0_and_1():
-    assert leaks.widen(Interval(0.5, 0.4, 0.6), n_folds=2) == Interval(
-        0.5, pytest.approx(0.5 - 0.1 * 3**0.5), pytest.approx(0.5 + 0.1 * 3**0.5)
-    )
-    assert leaks.widen(Interval(0.99, 0.98, 1.0)).high == 1.0

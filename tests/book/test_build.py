@@ -11,7 +11,7 @@ from replication.pipeline import needs as build
 from replication.pipeline.code import import_closure, imported_modules
 from replication.pipeline.needs import needs_of
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook, with_values
-from replication.profile import Page, Profile, load_profile
+from replication.profile import Profile, load_profile
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 CORPUS = {"source": "patents", "language": "zh", "words": 8, "members": 4, "non_members": 4, "seed": 0}
@@ -45,10 +45,19 @@ def take(tmp_path):
     return needs
 
 
-def test_the_profiles_parameters_stand_over_the_notebooks_defaults(take):
-    assert take('models = "lab/small"').models == ("lab/small",)
+def test_a_pages_models_and_modules_are_those_of_its_parameters_and_imports(take):
+    assert take('models = "lab/small"', 'load("lab/large")').models == ("lab/small",), "names in parameters alone count"
     assert take('models = "lab/small"', models=["lab/large"]).models == ("lab/large",)
     assert take('models = "lab/small, lab/large"').models == ("lab/large", "lab/small")
+    imports = "import mialib\nfrom replication import figures, pages\nfrom mialib.metrics import auc\n"
+    assert take("x = 1", imports + "mialib.detect('ppl', stats)").modules == (
+        "book",
+        "book.figures",
+        "book.pages",
+        "detectors",
+        "metrics",
+    )
+    assert imported_modules("from mialib import auc, blind") == {"metrics", "blind"}
 
 
 @pytest.mark.parametrize(
@@ -65,10 +74,6 @@ def test_a_model_is_found_in_whichever_parameter_names_it(take, defaults, models
     assert set(take(defaults).models) == models
 
 
-def test_names_in_parameters_alone_count(take):
-    assert take("x = 1", 'load("lab/large")').models == ()
-
-
 @pytest.mark.parametrize("name", ["lab", "recorded", "paper"])
 def test_a_page_names_in_its_parameters_all_that_its_code_asks_for(name):
     profile = load_profile(ROOT / "data" / "profiles" / f"{name}.yml")
@@ -79,20 +84,14 @@ def test_a_page_names_in_its_parameters_all_that_its_code_asks_for(name):
         assert asked <= of_page, page.notebook
 
 
-def test_benchmarks_give_corpora_and_the_pairs_that_are_scored_beforehand(take):
+def test_benchmarks_give_corpora_pairs_and_files(take, tmp_path):
     needs = take('models = "lab/large"\nbenchmarks = "lab/a:non_member~lab/b"')
     assert needs.corpora == ("lab/a", "lab/b") and needs.scored == ()
     needs = take('models = "lab/large"\nbenchmarks = ["lab/a", "lab/a~lab/b"]\ncorpora = "lab/a:30k"')
     assert needs.scored == (("lab/large", "lab/a"), ("lab/large", "lab/a~lab/b"))
-
-
-def test_a_benchmark_that_is_a_file_is_a_file_that_the_page_takes(take, tmp_path):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("")
     assert take("x = 1", benchmarks=f"{texts}, nowhere.jsonl").files == (str(texts),)
-
-
-def test_parameters_that_are_no_plain_values_are_an_error(take):
     with pytest.raises(ValueError):
         take("models = load()")
 
@@ -108,15 +107,16 @@ def test_modules_are_those_that_the_code_imports_or_reaches_through_the_package(
     assert imported_modules("from mialib import auc, blind") == {"mialib.metrics", "mialib.blind"}
 
 
-# --- of the book itself ---
-
-
-def test_a_page_of_the_lab_takes_its_own_models_and_no_others():
+def test_a_page_takes_its_own_models_and_a_page_of_verdicts_all():
     of_page = {name: needs_of(page, LAB) for name, page in LAB.notebooks.items()}
     assert of_page["surp_figure_4"].scored == (("lab/en-900k", "lab/en"), ("lab/zh-400k", "lab/zh"))
     assert of_page["detectors_from_scratch"].models == ("lab/en-400k",)
     assert of_page["registry"].models == ()
     assert {"lab/en-400k", "lab/en-masked"} <= set(of_page["probe_tables_2_3"].models)
+    for name in ("claims", "index"):
+        assert set(needs_of(LAB.notebooks[name], LAB).models) == set(LAB.models)
+    assert "lab/zh-400k" not in needs_of(LAB.notebooks["blind_benchmarks"], LAB).models
+    assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
 
 
 def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
@@ -124,9 +124,6 @@ def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
         assert "replication.figures" not in import_closure(module), module
     shown = {name for name, page in LAB.notebooks.items() if "replication.figures" in needs_of(page, LAB).modules}
     assert "dc_pdd_figure_3a" in shown
-
-
-# --- jobs ---
 
 
 def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
@@ -140,9 +137,7 @@ def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
     assert len({hash_with(), hash_with({"lab/large": wider}), hash_with((), {"lab/a": TRAINED | {"seed": 7}})}) == 3
 
 
-def test_another_version_of_a_package_another_file_and_another_corpus_to_be_apart_from_change_the_hash(
-    monkeypatch, tmp_path
-):
+def test_another_package_file_or_corpus_to_be_apart_from_changes_the_hash(monkeypatch, tmp_path):
     (tmp_path / "mine.txt").write_text("one\n")
     mine = TRAINED | {"source": "file", "path": str(tmp_path / "mine.txt")}
     apart = CORPUS | {"source": "docstrings", "packages": ["networkx"], "language": "en", "apart_from": "lab/a"}
@@ -160,21 +155,10 @@ def test_another_version_of_a_package_another_file_and_another_corpus_to_be_apar
     assert hash_of("lab/b") != after[1]
 
 
-def test_a_page_of_verdicts_is_stale_where_the_recipe_of_any_model_changes():
-    for name in ("claims", "index"):
-        assert set(needs_of(LAB.notebooks[name], LAB).models) == set(LAB.models)
-    assert "lab/zh-400k" not in needs_of(LAB.notebooks["blind_benchmarks"], LAB).models
-    assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
-
-
 @pytest.mark.parametrize(
     ("rule", "output", "name"),
     [
-        (
-            "score",
-            build.score_receipt("lab", "lab/en-25k", "lab/en~lab/elsewhere"),
-            "score lab/en-25k on lab/en~lab/elsewhere",
-        ),
+        ("score", build.score_receipt("lab", "lab/a", "lab/en~lab/b"), "score lab/a on lab/en~lab/b"),
         ("column", "build/p/columns/t/a.json", "column t, a"),
         ("notebook", build.page_file("claims"), "notebook claims"),
         ("page", build.single_page("lab", "claims"), "page claims"),
@@ -185,18 +169,12 @@ def test_a_job_is_called_by_what_it_makes(rule, output, name):
     assert build.job_name(rule, output) == name
 
 
-# --- how long ---
-
-
-def test_a_job_takes_what_it_took_before_or_what_others_of_its_rule_do():
+def test_a_job_takes_what_it_took_in_this_clone_or_what_others_do(tmp_path, monkeypatch):
     durations = {"train a": 100.0, "train b": 20.0, "train c": 60.0, "book": 5.0}
     assert build.expected_seconds("train a", durations) == 100
     assert build.expected_seconds("train new", durations) == 60
     assert build.expected_seconds("book", durations) == 5
     assert build.expected_seconds("score x on y", durations) == build.UNKNOWN_SECONDS
-
-
-def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "TYPICAL", tmp_path / "typical.json")
     monkeypatch.setattr(build, "durations_file", lambda profile: tmp_path / f"{profile}.json")
     assert build.load_durations("lab") == {}
@@ -205,23 +183,9 @@ def test_durations_of_this_clone_stand_over_the_typical_ones(tmp_path, monkeypat
     assert build.load_durations("lab") == {"train a": 1, "train b": 3}
 
 
-def test_typical_durations_are_of_jobs_that_there_are():
-    scores = {f"score {name} on {benchmark}" for name, model in LAB.models.items() for benchmark in model.benchmarks}
-    names = scores | {f"notebook {name}" for name in LAB.notebooks} | {"book"}
-    known = set(json.loads(build.TYPICAL.read_text()))
-    assert known <= names | {f"page {name}" for name in LAB.notebooks}
-    assert len(known & names) > 0.9 * len(names)
-
-
-# --- the parameters that a page shows ---
-
-
-def test_values_take_the_place_of_defaults_and_comments_stay():
+def test_a_notebook_is_read_and_its_values_are_replaced_without_being_run(tmp_path):
     code = 'a = 1  # "one"\nb = [\n    "ä",\n    2,\n]  # two\nc = "x"'
     assert with_values(code, {"b": ["y"], "c": 3}) == "a = 1  # \"one\"\nb = ['y']  # two\nc = 3"
-
-
-def test_a_notebook_is_read_without_being_run(tmp_path):
     cells = [
         new_code_cell('models = ["m"]\nn = -1', metadata={"tags": ["parameters", "hide-input"]}),
         new_code_cell('raise RuntimeError("never")'),
@@ -230,7 +194,3 @@ def test_a_notebook_is_read_without_being_run(tmp_path):
     source = read_notebook(tmp_path / "page.ipynb")
     assert source.defaults == {"models": ["m"], "n": -1} and source.strings == {"never"}
     assert source.modules == ()
-
-
-def test_a_page_knows_its_file():
-    assert Page(notebook="a", name="b", title="B").file == "pages/b"

@@ -22,21 +22,23 @@ def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_p
     seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
     one, all_three = (judge(claim, "here", PLACE, LABELS, seeds[:n]) for n in (1, 3))
     text = claims.summary([replace(one, left_out=("seed 1: recorded for other texts",)), all_three])
-    counts = (
-        "1 supported, 1 inconclusive, 0 no difference that matters, 0 uninformative (all at chance), 0 not supported"
-    )
-    assert text.startswith(f"**2 tests**: {counts}.") and "each: 1 to 3." in text
+    assert "**2 tests**" in text and "1 supported" in text and "1 inconclusive" in text and "1 to 3" in text
     assert text.endswith("- x, here, seed 1: recorded for other texts")
     assert "eft out" not in claims.summary([all_three])
 
 
-def test_the_worst_difference_of_an_equality_is_the_one_farthest_from_none(tmp_path):
+def test_rows_of_the_worst_differences(tmp_path):
     against = [{"detector": "zlib"}, "chance"]
     claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]
     seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
     judgement = judge(claim, "here", PLACE, LABELS, seeds)
     far = max((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
     assert claims.difference_of([judgement], claim.id, "here") == far and far.estimate > 0.1
+    claim = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path).claims[0]
+    judgement = judge(claim, "here", PLACE, LABELS, three_seeds(2, 1, 0))
+    lowest = min((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
+    assert claims.forest_rows([judgement]) == {claim.claim: {"here (worst of 2)": (lowest, "supported", None)}}
+    assert claims.difference_of([judgement], claim.id, "here") == lowest
 
 
 def three_seeds(*shifts):
@@ -53,14 +55,6 @@ def test_tests_are_grouped_by_paper_in_the_books_order_and_former_ones_are_left_
     assert grouped == {"Min-K% Prob": [of["min-k"]], "SURP": [of["surp"]], "Claims of others": [of["others"]]}
 
 
-def test_a_row_of_the_forest_is_the_comparison_that_speaks_most_against_its_claim(tmp_path):
-    claim = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path).claims[0]
-    judgement = judge(claim, "here", PLACE, LABELS, three_seeds(2, 1, 0))
-    lowest = min((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
-    assert claims.forest_rows([judgement]) == {claim.claim: {"here (worst of 2)": (lowest, "supported", None)}}
-    assert claims.difference_of([judgement], claim.id, "here") == lowest
-
-
 def test_the_auc_of_a_side_is_the_mean_over_seeds(tmp_path, monkeypatch):
     stated, seeds = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path), three_seeds(2, 1, 0)
     for seed in seeds:
@@ -71,13 +65,6 @@ def test_the_auc_of_a_side_is_the_mean_over_seeds(tmp_path, monkeypatch):
     for i, interval in enumerate(found.values()):
         by_seed = [auc(LABELS, seed.scores[i]) for seed in seeds]
         assert np.isclose(interval.estimate, np.mean(by_seed)) and interval.low < interval.estimate < interval.high
-
-
-def test_how_one_detector_stands_to_another_in_words():
-    assert claims.leads(Interval(0.05, 0.02, 0.08)) == "is ahead of"
-    assert claims.leads(Interval(-0.05, -0.08, -0.02)) == "is behind"
-    assert claims.leads(Interval(0.005, 0.001, 0.009)) == "is level with"
-    assert claims.leads(Interval(0.02, -0.02, 0.06)) == "is not told apart from"
 
 
 def test_the_table_of_claims_says_what_each_side_is(tmp_path):
@@ -95,15 +82,10 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
         assert words in differences
     assert row["verdict"] == "inconclusive (1 seed)"
     assert row["where"] == "here: m on b" and differences.startswith("PPL:\n• ")
-    groups = {"positive": {"of": "members", "group": [7, 7]}, "expect": "equivalent", "margin": 0.05}
-    claim = load_written(claim_of(against=["chance"], **groups), tmp_path).claims[0]
-    [row] = claims.claims_table(
-        [judge(claim, "here", PLACE, LABELS, [SeedScores(0, seeds[0].scores[:2], "t")])]
-    ).data.to_dict("records")
-    assert "(members of part 7 of 7 − non-members)" in row["where"]
-    assert row["difference of AUC (or TPR) [95% interval]"].endswith("against chance (expected within ±0.05)")
 
 
-def test_an_interval_in_a_sentence_has_three_digits_and_no_minus_zero():
-    assert claims.three_digits(Interval(-0.00072, -0.00147, 0.00003)) == "-0.001 [-0.001, 0.000]"
-    assert claims.three_digits(Interval(-0.0002, -0.0004, 0.1234)) == "0.000 [0.000, 0.123]"
+def test_a_sentence_tells_ahead_behind_level_and_unknown_in_three_digits():
+    intervals = [(0.05, 0.02, 0.08), (-0.05, -0.08, -0.02), (0.005, 0.001, 0.009), (0.02, -0.02, 0.06)]
+    said = [claims.leads(Interval(*interval)) for interval in intervals]
+    assert all(word in one for word, one in zip(("ahead", "behind", "level", "not"), said, strict=True))
+    assert claims.three_digits(Interval(-0.0002, -0.0014, 0.1234)) == "0.000 [-0.001, 0.123]"

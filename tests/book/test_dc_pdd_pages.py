@@ -11,13 +11,12 @@ from scipy.stats import rankdata
 
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
-from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
 from mialib.text import count_words
-from mialib.token_stats import TokenRow, TokenStats
-from replication import example_texts, figures, results, tables
+from mialib.token_stats import TokenStats
+from replication import figures, results, tables
 
 matplotlib.use("Agg")
 
@@ -49,62 +48,11 @@ def stats():
     return TokenStats.from_rows(random_rows(3, rng.integers(1, 40, 50)), provenance={})
 
 
-# --- the detector, as each page writes it ---
-
-
-@pytest.mark.parametrize("a", A_VALUES)
-def test_every_page_that_writes_the_detector_writes_the_same_one(stats, frequency, a):
-    expected = detect("dc_pdd", stats, frequency=frequency, a=a)
-    log_p_ref = frequency.log_probability
-    tables_2_3, table_4 = method_of("dc_pdd_tables_2_3"), method_of("dc_pdd_table_4", stats=stats)
-    by_page = {
-        "tables_2_3": [tables_2_3["dc_pdd"](r, tables_2_3["smoothed_log_p"](frequency.counts), a) for r in stats],
-        "figure_2": [method_of("dc_pdd_figure_2")["ablation"](r, log_p_ref, a)[2] for r in stats],
-        "figure_3a": [method_of("dc_pdd_figure_3a")["dc_pdd"](r, log_p_ref, a) for r in stats],
-        "figure_3b": [method_of("dc_pdd_figure_3b")["dc_pdd"](r, len(r.token_ids), log_p_ref, a) for r in stats],
-        "table_4": table_4["scores_of"](frequency.counts, a),
-        "table_5": np.array([method_of("dc_pdd_table_5")["dc_pdd"](r, log_p_ref, A_VALUES) for r in stats])[
-            :, A_VALUES.index(a)
-        ],
-    }
-    for page, scores in by_page.items():
-        np.testing.assert_allclose(scores, expected, rtol=1e-12, err_msg=page)
-        assert [s == a for s in scores] == [s == a for s in expected], f"{page}: texts all at the bound tie exactly"
-
-
-def test_the_pages_min_k_is_the_detectors(stats):
-    expected = detect("min_k", stats, k=20)
-    np.testing.assert_allclose([method_of("dc_pdd_figure_3a")["min_k_prob"](row) for row in stats], expected)
-    of_prefix = method_of("dc_pdd_figure_3b")["min_k_prob"]
-    np.testing.assert_allclose([of_prefix(row, len(row.log_prob)) for row in stats], expected)
-
-
-def test_scores_of_a_prefix_are_those_of_its_statistics(stats, frequency):
-    names, n_tokens = method_of("dc_pdd_figure_3b"), np.maximum(1, stats.n_tokens // 2)
-    prefix = stats.prefix(n_tokens)
-    min_k = [names["min_k_prob"](row, n) for row, n in zip(stats, n_tokens, strict=True)]
-    np.testing.assert_allclose(min_k, detect("min_k", prefix))
-    dc_pdd = [names["dc_pdd"](row, n, frequency.log_probability) for row, n in zip(stats, n_tokens, strict=True)]
-    np.testing.assert_allclose(dc_pdd, detect("dc_pdd", prefix, frequency=frequency))
-
-
 def test_without_a_corpus_dc_pdd_is_the_bounded_probability(inputs):
     names, n_entries = method_of("dc_pdd_table_4", stats=inputs.stats), len(inputs["frequency"].counts)
     for row, score in zip(inputs.stats, names["scores_of"](np.zeros(n_entries, int), a=10), strict=True):
         first = np.unique(row.token_ids, return_index=True)[1]
         assert score == pytest.approx(np.exp(row.log_prob[first].astype(float)).mean() * np.log(n_entries))
-
-
-def test_ablation_ends_at_dc_pdd_and_begins_without_a_bound(inputs):
-    ablation, log_p_ref = method_of("dc_pdd_figure_2")["ablation"], inputs["frequency"].log_probability
-    cld, lup, sfo = np.array([ablation(row, log_p_ref, 0.001) for row in inputs.stats]).T
-    for scores, options in ((cld, {"lup": False, "sfo": False}), (lup, {"sfo": False}), (sfo, {})):
-        np.testing.assert_array_equal(scores, scores_of(inputs, "dc_pdd", a=0.001, **options))
-    np.testing.assert_array_equal(cld, [ablation(row, log_p_ref, 5)[0] for row in inputs.stats])
-    assert (lup <= 0.001).all()
-
-
-# --- the search for a pair of texts ---
 
 
 def search(stats, labels, frequency, *, opposite=False):
@@ -117,12 +65,19 @@ def labels():
     return np.random.default_rng(5).permutation(np.repeat([0, 1], [30, 20]))
 
 
-def test_the_pages_scores_are_the_detectors_and_commonness_is_the_mean_log_frequency(stats, labels, frequency):
+def test_commonness_and_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency):
     names = search(stats, labels, frequency)
-    np.testing.assert_allclose(names["min_k_scores"], detect("min_k", stats))
-    np.testing.assert_allclose(names["dc_pdd_scores"], detect("dc_pdd", stats, frequency=frequency))
     by_hand = [np.log((frequency.counts[row.token_ids] + 1) / (frequency.counts.sum() + 320)).mean() for row in stats]
     np.testing.assert_allclose(names["commonness"], by_hand)
+    names = search(stats, labels, frequency)
+    by_min_k, by_dc_pdd = names["by_min_k"], names["by_dc_pdd"]
+    assert by_min_k.shape == (20, 30)
+    is_untied = (by_min_k != 0) & (by_dc_pdd != 0)
+    corrected = ((by_min_k < 0) & (by_dc_pdd > 0)).sum()
+    spoiled = ((by_min_k > 0) & (by_dc_pdd < 0)).sum()
+    ties = ((np.sign(by_dc_pdd) - np.sign(by_min_k))[~is_untied]).sum() / 2
+    difference = auc(labels, names["dc_pdd_scores"]) - auc(labels, names["min_k_scores"])
+    assert difference == pytest.approx((corrected - spoiled + ties) / 600)
 
 
 @pytest.mark.parametrize("opposite", [True, False])
@@ -139,43 +94,12 @@ def test_the_pair_found_is_the_one_that_brute_force_finds(stats, labels, frequen
     assert labels[names["member"]] == 1 and labels[names["non_member"]] == 0
 
 
-def test_no_pair_of_the_kind_has_no_product(frequency):
-    labels = np.array([0, 0, 1, 1])
-    column = [np.full(4, -np.exp(-i), np.float32) for i in range(4)]  # both detectors are right
-    rows = [TokenRow(np.arange(4, dtype=np.int32), x, -x, -x, x) for x in column]
-    assert not search(TokenStats.from_rows(rows, provenance={}), labels, frequency)["product"].any()
-    tied = TokenStats.from_rows([rows[0]] * 4, provenance={})
-    assert not search(tied, labels, frequency)["product"].any(), "a tie is not wrong"
-
-
-def test_pair_counts_explain_the_difference_of_the_aucs(stats, labels, frequency):
-    names = search(stats, labels, frequency)
-    by_min_k, by_dc_pdd = names["by_min_k"], names["by_dc_pdd"]
-    assert by_min_k.shape == (20, 30)
-    is_untied = (by_min_k != 0) & (by_dc_pdd != 0)
-    corrected = ((by_min_k < 0) & (by_dc_pdd > 0)).sum()
-    spoiled = ((by_min_k > 0) & (by_dc_pdd < 0)).sum()
-    ties = ((np.sign(by_dc_pdd) - np.sign(by_min_k))[~is_untied]).sum() / 2
-    difference = auc(labels, names["dc_pdd_scores"]) - auc(labels, names["min_k_scores"])
-    assert difference == pytest.approx((corrected - spoiled + ties) / 600)
-
-
-def test_ranks_begin_at_one_with_the_highest_score():
-    assert example_texts.ranks([0.2, 0.9, 0.5, 0.5]).tolist() == [4, 1, 2, 2]
-
-
-# --- lengths and sizes ---
-
-
-def test_lengths_that_most_texts_lack_are_left_out_with_the_number_of_short_texts():
+def test_lengths_and_descriptions_of_a_benchmark(inputs, tokenizer):
     texts = [" ".join(["word"] * n + [str(i)]) for i, n in enumerate([9, 9, 9, 4])]
     benchmark = Benchmark("four texts", tuple(texts), np.array([0, 1, 0, 1]), "r")
     assert split_lengths(benchmark, [16, 8, 4, 10]) == ([4, 8, 10], {16: 4})
-    with pytest.raises(ValueError, match=r"four texts: half of the texts have at most 10 words, .* cut to 11, 512"):
+    with pytest.raises(ValueError, match=r"four texts: .*10 .* 11, 512"):
         split_lengths(benchmark, [512, 11])
-
-
-def test_describe_counts_words_members_and_tokens(inputs, tokenizer):
     describe = method_of("dc_pdd_table_1", count_words=count_words, encode=encode)["describe"]
     facts = describe(inputs.benchmark, {"tiny": tokenizer})
     assert (facts["words a text (median)"], facts["examples"], facts["members (%)"]) == (9, 16, 50)
@@ -190,14 +114,6 @@ def test_describe_counts_words_members_and_tokens(inputs, tokenizer):
 def test_short_counts(number, text):
     assert figures.short_count(number) == text
 
-
-# --- stars ---
-
-
-# --- equivalence ---
-
-
-# --- the pages, in this process: every cell of each, with a tiny model and parameters as papermill's -p gives them ---
 
 PAGES = {
     "dc_pdd_figure_1": {"words": 6},
@@ -230,10 +146,15 @@ def test_a_page_runs_on_another_model_and_benchmark(name, run):
     assert run(name)[1]
 
 
-def test_pages_of_all_detectors_have_a_dash_without_a_corpus(run):
+def test_a_page_without_a_corpus_has_dashes_and_one_with_chooses_on_given_texts(run):
     for name in ("dc_pdd_tables_2_3", "dc_pdd_figure_3a", "dc_pdd_figure_3b"):
         found = run(name, corpora="-")[1]
         assert {r.ours for r in found if r.row == "DC-PDD"} == {None}
+    names, _ = run("dc_pdd_figure_2", a_values="0.0001,0.01,1")
+    labels, val_idx = names["inputs"].labels, names["val_idx"]
+    scores = {a: scores_of(names["inputs"], "dc_pdd", a=a)[val_idx] for a in A_VALUES}
+    assert names["chosen"] == max(A_VALUES, key=lambda a: auc(labels[val_idx], scores[a]))
+    assert not set(val_idx) & set(names["test_idx"])
 
 
 def test_figure_1s_shares_are_of_each_kind_of_pair(run):
@@ -248,14 +169,6 @@ def test_figure_1s_shares_are_of_each_kind_of_pair(run):
         assert names["commoner"][kind] == pytest.approx(np.mean(found) if found else np.nan, nan_ok=True)
 
 
-def test_the_bound_is_chosen_on_the_given_texts_alone(run):
-    names, _ = run("dc_pdd_figure_2", a_values="0.0001,0.01,1")
-    labels, val_idx = names["inputs"].labels, names["val_idx"]
-    scores = {a: scores_of(names["inputs"], "dc_pdd", a=a)[val_idx] for a in A_VALUES}
-    assert names["chosen"] == max(A_VALUES, key=lambda a: auc(labels[val_idx], scores[a]))
-    assert not set(val_idx) & set(names["test_idx"])
-
-
 def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, benchmark_file, tiny_model):
     models = [model_folder, tiny_model("gpt_neox", num_hidden_layers=3)]
     names, found = run("dc_pdd_figure_3a", models=",".join(models), corpora="-", detectors="ppl,ref")
@@ -265,13 +178,3 @@ def test_small_ref_in_a_ladder_divides_by_its_smallest_model(run, model_folder, 
     inputs = load_inputs(Target(model=largest, benchmark=benchmark_file, reference=smallest))
     assert ours == {smallest: None, largest: pytest.approx(auc(inputs.labels, scores_of(inputs, "ref")))}
     assert [name.split(": ")[1] for name in names["rises"]] == ["PPL"], "one size alone has Small Ref"
-
-
-def test_figure_3b_has_small_ref_of_the_same_cut_texts(run, model_folder, benchmark_file, tiny_model):
-    smaller = tiny_model("llama")
-    _, found = run("dc_pdd_figure_3b", references=smaller, corpora="-", detectors="ppl,ref", lengths="4,8")
-    whole = load_inputs(Target(model=model_folder, benchmark=benchmark_file, reference=smaller))
-    for n in (4, 8):
-        [ours] = [r.ours for r in found if r.row == "Small Ref" and r.column.endswith(f", {n} words")]
-        cut = load_inputs(whole.target.but(n_words=n))
-        assert ours == pytest.approx(auc(cut.labels, scores_of(cut, "ref")))

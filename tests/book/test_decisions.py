@@ -20,7 +20,7 @@ TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}
 PAGE = functions_of("decisions")
 
 
-@pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
+@pytest.mark.parametrize("n", [19, 250])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_pages_thresholds_and_p_values_are_those_of_the_library(n, ties):
     rng = np.random.default_rng(n)
@@ -52,72 +52,17 @@ def test_drawn_sets_are_called_as_their_p_values_say():
     np.testing.assert_array_equal(fisher, expected)
 
 
-def test_the_rank_sum_test_keeps_its_level_where_fishers_combination_does_not():
-    scores = np.random.default_rng(7).normal(size=200)
-    found = d.false_alarms(scores, [1, 10, 100], 100, TESTS, n_draws=4000)
-    for level in (0.05, 0.01):
-        for m in (1, 10, 100):
-            assert found[f"rank sum, {level:.0%}"][m].low <= level
-        assert found[f"Fisher, {level:.0%}"][100].low > level
-    assert found["rank sum, 5%"][100].estimate == pytest.approx(0.05, abs=0.011)
-    again = d.false_alarms(np.exp(scores), [1, 10, 100], 100, TESTS, n_draws=4000)
-    assert again == found, "ranks alone count"
-
-
-def test_power_grows_with_the_set_and_its_interval_covers_the_power_in_the_population(monkeypatch):
-    monkeypatch.setattr(d, "RESAMPLES", 50)
-    monkeypatch.setattr(d, "POWER_DRAWS", 400)
-    rng = np.random.default_rng(8)
-    # The truth, from fresh texts each time: known non-members, and sets shifted by 0.5.
-    n_below = [np.searchsorted(np.sort(rng.normal(size=50)), rng.normal(size=10) + 0.5) for _ in range(4000)]
-    truth = [TESTS["rank sum"](np.array(n_below)[:, :m], 50, 0.05).mean() for m in (2, 10)]
-    n_covered = 0
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        found = d.power(rng.normal(size=100), rng.normal(size=100) + 0.5, [2, 10], 50, TESTS["rank sum"], seed)
-        assert found[2].estimate < found[10].estimate
-        n_covered += sum(found[m].low <= true <= found[m].high for m, true in zip((2, 10), truth, strict=True))
-    # 76 are expected; the two of a draw of texts stand and fall together, so the standard deviation is up to 2.8.
-    assert n_covered >= 71, "of 80 intervals of 95%"
-
-
-# --- the page's tables ---
-
-
-def test_groups_are_a_half_of_the_non_members_the_other_half_and_the_members():
+def test_groups_and_measured_shares_by_hand():
     labels, scores = np.repeat([1, 0], [5, 10]), np.arange(15.0)
     groups = PAGE["in_groups"](PAGE["by_label"]({"ppl": scores, "ref": None}), labels)
     assert [sorted(groups["members"]), groups["members"]["PPL"].tolist()] == [["PPL"], [0, 1, 2, 3, 4]]
     halves = [set(groups[name]["PPL"]) for name in ("known", "held out")]
     assert [len(half) for half in halves] == [5, 5] and halves[0] | halves[1] == set(range(5, 15))
-
-
-def test_measured_shares_are_those_above_the_threshold():
     members = {"PPL": np.array([50.0, 96.0, 98.0, 99.0])}
     of_known, of_members = PAGE["called"]({"PPL": np.arange(99.0)}, {"members": members}, [0.03])
     # floor(0.03 * 100) - 1 = 2 may lie above: the threshold is 96.
     assert (of_known.row, of_known.column, of_known.metric) == ("PPL", "0.03 wanted", "called: known")
     assert of_known.ours == 2 / 99 and of_members.ours == 0.5 and of_members.metric == "called: members"
-
-
-def test_the_tables_say_what_the_functions_give():
-    rng = np.random.default_rng(9)
-    known, held_out, members = rng.normal(size=50), rng.normal(size=50), rng.normal(size=60) + 1
-    table = PAGE["decision_table"](known, held_out, members, [0.05])
-    decision = decide(known, 0.05)
-    row = table.loc["0.05, on average"]
-    assert row["threshold"] == f"{decision.threshold:.4g}"
-    assert row["TPR"].startswith(f"{(members > decision.threshold).mean():.3f}")
-    assert table.loc["0.05, 97.5% confident", "threshold"] == "needs 72"
-    sizes = PAGE["n_table"]([0.01], (50, 500))
-    assert sizes.loc["0.01, 50"].tolist() == ["needs 99", "–", "needs 368", "0.02"]
-    assert sizes.loc["0.01, 500"].tolist() == ["4", "0.002–0.020", "0", "0.002"]
-    p = PAGE["p_value_table"]([0.1], {"members (60)": (members, known)}, "lab/en")
-    assert p.columns.name.endswith("the known non-members, those of lab/en")
-    assert p.index.tolist() == ["members (60)"] and float(p.iloc[0, -1]) < 0.01
-    assert p.iloc[0, 0].startswith(f"{(calibration.p_values(members, known) <= 0.1).mean():.3f} (")
-    halves = PAGE["repeated_halves"](np.arange(100.0), [0.1], n_repeats=200)
-    assert float(halves.iloc[0]["inside the range expected of the others"][:5]) > 0.9
 
 
 def test_a_detector_whose_highest_scores_tie_is_named():
@@ -144,7 +89,7 @@ def test_right_calls_are_told_from_the_true_fprs_mean_and_not_from_the_scores_th
 def test_stated_fprs_and_right_calls_are_on_average_the_realised_ones(n, fpr):
     """Members 1.5 above normal non-members, one text in ten a member, over many samples of known non-members."""
     rng = np.random.default_rng(n)
-    decisions = [decide(rng.normal(size=n), fpr) for _ in range(4000)]
+    decisions = [decide(rng.normal(size=n), fpr) for _ in range(2000)]
     false, true = (np.mean([norm.sf(x.threshold - shift) for x in decisions]) for shift in (0, 1.5))
     stated = np.mean([x.mean_fpr for x in decisions])
     assert stated == pytest.approx(false, rel=0.06)
@@ -166,23 +111,11 @@ def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
     assert [r.metric for r in found[:3]] == ["called: known", "called: held out", "called: members"]
     assert all(r.ours is not None for r in found if r.column != "0.01 wanted, noted")
     assert PAGE["decision_table"](known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
-    assert PAGE["repeated_halves"](np.concatenate([known, held_out]), fprs, 20).iloc[0].tolist() == [
-        "needs 99",
-        "–",
-        "–",
-    ]
+    halves = PAGE["repeated_halves"](np.concatenate([known, held_out]), fprs, 20)
+    assert halves.iloc[0].tolist() == ["needs 99", "–", "–"]
     assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
     table = PAGE["p_value_table"](fprs, {"members": (members, known)}, "lab/en")
     assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"
-
-
-def test_the_figure_draws_each_groups_distribution():
-    p = np.array([0.1, 0.2, 0.2, 1.0])
-    figure = PAGE["p_value_curves"]({"members": p}, d.p_value_band(9, 4), "band")
-    for axes in figure.axes[:2]:
-        [line] = [line for line in axes.lines if line.get_label() == "members"]
-        xs, ys = line.get_data()
-        assert ys[np.searchsorted(xs, 0.2, side="right") - 1] == 0.75
 
 
 def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band():

@@ -69,27 +69,6 @@ def test_the_control_shows_a_shift_and_nothing_else(steps, page):
     assert alike.low < 0.5 < alike.high and elsewhere.low > 0.5
 
 
-def test_the_page_of_surps_ablation_makes_the_same_control(steps, page):
-    (own, own_scores), (shifted, shifted_scores) = steps["own"], steps["elsewhere"]
-    given = {"own": own, "shifted": shifted, "own_scores": own_scores, "shifted_scores": shifted_scores}
-    compared = method_of("surp_shift", **functions_of("surp_shift"), **given)["compared"]
-    (first, _), (second, _), (control, scores) = compared.values()
-    assert (first, second) == (own.benchmark, shifted.benchmark)
-    same, of_same = page["control"]["own − elsewhere (control)"]
-    assert control.texts == same.texts and control.labels.tolist() == same.labels.tolist()
-    assert scores["d"].tolist() == of_same["d"].tolist()
-
-
-def test_detectors_that_a_shift_misleads_are_named_by_direction(page):
-    def misled(sign, name):
-        benchmark, scores = page["control"][name]
-        return page["surely_misled"]({"d": auc_interval(benchmark.labels, sign * scores["d"])})
-
-    assert misled(1, "own − alike (control)") == ([], [])
-    assert misled(1, "own − elsewhere (control)") == (["d"], [])
-    assert misled(-1, "own − elsewhere (control)") == ([], ["d"])
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_sure_is_what_holds_for_all_detectors_of_a_step_at_once(sign):
     """An AUC 2.3 standard errors from 0.5: beyond 1.96, of one detector, and not beyond 2.69, of seven."""
@@ -111,11 +90,8 @@ def test_other_members_are_an_error_that_counts_them(steps):
     pages.check_same_members([own, alike])
     texts = ("new", *alike.texts[1:])
     other = inputs_of(alike.target, replace(alike.benchmark, texts=texts))
-    with pytest.raises(ValueError, match="own and alike have different members \\(1 of the first's 60"):
+    with pytest.raises(ValueError, match=r"own and alike .*1 .*60"):
         pages.check_same_members([own, other])
-
-
-# --- the whole page ---
 
 
 @pytest.fixture(scope="module")
@@ -126,19 +102,10 @@ def whole(tiny_model, tmp_path_factory):
     return page_of("distribution_shift", **names, **of_page["distribution_shift"]), load_results(wanted["out"])
 
 
-def test_the_figure_has_a_panel_of_members_and_one_of_the_control(whole):
-    page, _ = whole
-    panels = {title: list(lines["PPL"]) for title, lines in page["panels"].items()}
-    assert panels == {"members − non-members": [0, 1], "control: no member on either side": [1]}
-
-
-def test_every_detector_and_the_blind_baseline_are_measured_at_each_step_and_in_its_control(whole):
+def test_every_detector_and_baseline_is_measured_and_two_steps_of_one_name_are_an_error(whole, tmp_path):
     page, results = whole
     rows = [DETECTORS[name].label for name in page["detectors"]] + ["Blind: tf-idf"]
     columns = ["members − own", "members − shifted", "own − shifted (control)"]
     assert [(r.column, r.row) for r in results] == [(column, row) for column in columns for row in rows]
-
-
-def test_two_steps_of_one_name_are_an_error_that_names_it(tmp_path):
-    with pytest.raises(ValueError, match="two steps have one name in alike, alike"):
+    with pytest.raises(ValueError, match="alike, alike"):
         page_of("distribution_shift", names="alike, alike", benchmarks="a.jsonl, b.jsonl")

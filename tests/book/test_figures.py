@@ -5,7 +5,6 @@ import re
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -14,7 +13,7 @@ matplotlib.use("Agg")
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT
-from replication import figures, tables
+from replication import figures
 from replication.results import VERDICTS, Result
 
 PANELS = {"": {"PPL": {1: Interval(0.6, 0.5, 0.65)}}}
@@ -33,59 +32,27 @@ def test_lines_pass_through_the_estimates_and_bars_end_at_the_interval():
     np.testing.assert_allclose(ends, [[0.5, 0.65], [0.6, 0.75]])
 
 
-def test_ours_is_a_dot_at_the_estimate_and_the_published_number_a_diamond():
-    figure = figures.ours_beside_published([result("PPL", "m on b", 0.7, 0.6)], "auc", xlabel="AUC", chance=0.5)
-    axes = figure.axes[0]
-    assert axes.containers[0].lines[0].get_xdata() == pytest.approx([0.7])
-    diamonds = [line for line in axes.lines if line.get_marker() == "D"]
-    assert diamonds[0].get_xdata() == pytest.approx([0.6])
-
-
-def test_a_heatmap_frames_its_highest_cell():
-    grid = np.array([[0.5, 0.6], [0.9, 0.7]])
-    figure = figures.heatmaps(
-        {"g": grid}, xticks=[1, 2], yticks=[1, 2], xlabel="x", ylabel="y", fmt=".2f", label="AUC", frame_best=True
-    )
-    [frame] = [p for p in figure.axes[0].patches if p.get_linewidth() == 2.5]
-    assert np.floor(frame.get_xy()).tolist() == [0, 1]
-    assert [digits.get_color() for digits in figure.axes[0].texts] == ["white", "white", "black", "black"]
-
-
-def test_two_heatmaps_stand_side_by_side_with_the_papers_cell_beside_the_best():
-    grid = np.array([[0.5, 0.6], [0.9, 0.7]])
+def test_heatmaps_frame_the_best_cell_and_the_papers_where_the_grid_has_it():
+    grid = np.array([[0.5, 0.6], [0.9, np.nan]])
     axes = {"xticks": [10, 40], "yticks": [0.5, 2.5], "xlabel": "k", "ylabel": "ε", "fmt": ".2f", "label": "AUC"}
     figure = figures.heatmaps({"a": grid, "b": grid}, **axes, frame_best=True, paper_cell=(40, 2.5))
-    left, right = figure.axes[:2]
-    assert left.get_position().y0 == pytest.approx(right.get_position().y0)
-    for panel in (left, right):
+    for panel in figure.axes[:2]:
         cells = [tuple(np.floor(patch.get_xy())) for patch in panel.patches]
         assert set(cells) == {(0, 1), (1, 1)}
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["best here", "the paper's best"]
+        assert [digits.get_text() for digits in panel.texts] == [".50", ".60", ".90"], "none where there is no number"
+    assert len(figure.legends[0].get_texts()) == 2
     off_the_grid = figures.heatmaps({"a": grid}, **axes, paper_cell=(30, 2.5))
     assert not off_the_grid.axes[0].patches and not off_the_grid.legends
 
 
-def test_a_heatmaps_cell_without_a_number_has_no_digits():
-    grid = np.array([[0.5, np.nan], [0.9, 0.7]])
-    figure = figures.heatmaps({"g": grid}, xticks=[1, 2], yticks=[1, 2], xlabel="", ylabel="", fmt=".2f", label="")
-    assert [digits.get_text() for digits in figure.axes[0].texts] == [".50", ".90", ".70"]
-
-
-def test_every_detector_has_its_own_colour_and_marker_whatever_its_place():
-    assert list(figures.DETECTOR_STYLES) == [d.label for d in DETECTORS.values()]
+def test_a_detector_a_class_and_any_other_series_have_styles_of_their_own():
     styles = [tuple(style.items()) for style in figures.DETECTOR_STYLES.values()]
-    assert len(set(styles)) == len(styles)
+    assert len(set(styles)) == len(styles) == len(DETECTORS)
     for label, style in figures.DETECTOR_STYLES.items():
         assert figures.line_style(label, 0) == figures.line_style(label, 7) == style
-
-
-def test_members_and_non_members_have_colours_that_no_detector_and_no_other_series_has():
     of_classes = {name: figures.line_style(name, 3)["color"] for name in ("members", "non-members")}
-    assert len(set(of_classes.values())) == 2
     others = {figures.line_style(f"model {i}", i)["color"] for i in range(20)}
-    assert not (set(of_classes.values()) | others) & set(figures.COLORS)
-    assert not set(of_classes.values()) & others
+    assert len(set(of_classes.values()) - others - set(figures.COLORS)) == 2 and not others & set(figures.COLORS)
     for label in ("non-members (40)", "non-members, held out"):
         assert figures.line_style(label, 0)["color"] == of_classes["non-members"]
 
@@ -96,27 +63,17 @@ def test_no_page_chooses_a_colour_of_its_own(path):
     assert not re.findall(r"figures\.COLORS|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
 
 
-def test_text_in_a_figure_stays_text():
+def test_a_figure_is_the_same_file_and_its_text_stays_text():
     with matplotlib.rc_context():
         figures.use_style()
         svg = io.StringIO()
         figures.lines_in_panels(PANELS, xlabel="texts").savefig(svg, format="svg")
     assert ">texts</text>" in svg.getvalue() and ">PPL</text>" in svg.getvalue()
-
-
-def test_the_same_figure_is_the_same_file():
     with matplotlib.rc_context():
         figures.use_style()
         show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
         first, again = (show(figures.lines_in_panels(PANELS, xlabel="texts")) for _ in range(2))
     assert first == again and "<svg" in first and "dc:date" not in first
-
-
-def test_a_page_shows_a_table_with_its_caption():
-    formatter = InteractiveShell.instance().display_formatter.formatters["text/html"]
-    with matplotlib.rc_context():
-        figures.use_style()
-    assert "<caption>What</caption>" in formatter(pd.DataFrame({"x": [1]}).rename_axis(columns="What"))
 
 
 def texts_of(figure):
@@ -125,20 +82,15 @@ def texts_of(figure):
 
 def test_a_tile_a_test_with_its_mark_and_a_legend_that_counts():
     groups = {"SURP": ["not supported", "supported"], "DC-PDD": ["supported"]}
-    figure = figures.verdict_tiles(groups)
+    figure = figures.verdict_tiles(groups, per_row=1)
     marks = {name: figures.VERDICT_STYLES[name].mark for name in VERDICTS}
     assert len(set(marks.values())) == len(VERDICTS) == len(figures.VERDICT_STYLES), "none is told by colour alone"
     yes, no = marks["supported"], marks["not supported"]
-    counts = [yes, "supported: 2", no, "not supported: 1"]
-    assert texts_of(figure) == ["SURP: 2 tests", yes, no, "DC-PDD: 1 test", yes, *counts]
+    assert [said for said in texts_of(figure) if said in (yes, no)] == [yes, no, yes, yes, no]
+    assert [said[-1] for said in texts_of(figure)[-4:] if said not in (yes, no)] == ["2", "1"]
     tiles = [patch.get_facecolor() for patch in figure.axes[0].patches]
     assert len(tiles) == 3 + 2 and tiles[0] == tiles[2] == tiles[3] != tiles[1]
-
-
-def test_more_tiles_than_fit_go_on_in_the_next_row():
-    figure = figures.verdict_tiles({"SURP": ["supported"] * 5}, per_row=2)
-    places = [patch.get_xy() for patch in figure.axes[0].patches[:5]]
-    assert [x for x, _ in places] == [0, 1, 0, 1, 0] and len({y for _, y in places}) == 3
+    assert len({patch.get_y() for patch in figure.axes[0].patches[:2]}) == 2, "one a row"
 
 
 def test_a_forest_plot_has_each_test_with_its_interval_its_margin_and_its_verdict():
@@ -153,9 +105,6 @@ def test_a_forest_plot_has_each_test_with_its_interval_its_margin_and_its_verdic
     [box] = axes.patches
     assert (box.get_x(), box.get_width()) == (-0.02, 0.04)
     assert texts_of(figure) == ["A is better.", "✓", "A is as good.", "?"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["English", "English"]
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["✓ supported: 1", "? inconclusive: 1"]
 
 
 def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
@@ -166,22 +115,3 @@ def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
     assert drawn == {"PPL": [[0.6, 0.7]], "Zlib": [[0.5, 0.8], [0.65, 0.9]]}
     empty = figures.ours_against_published(cells[-1:], "auc")
     assert [text.get_text() for text in empty.axes[0].texts] == ["nothing was run"]
-
-
-def test_a_column_beside_its_own_published_number_is_not_named_twice():
-    own = Result("PPL", "P", "auc", None, None, None, 0.6, "P", why="not run")
-    table = tables.results_table([own], "auc")
-    assert table.columns.tolist() == [("P", "published"), ("P", "ours")]
-    assert table.loc["PPL"].tolist() == ["0.600", "not run"]
-
-
-def test_a_hollow_line_stands_beside_a_full_one_and_adds_nothing_to_the_legend():
-    full = {"English": {"PPL": {1e5: Interval(0.6, 0.5, 0.7), 4e5: Interval(0.7, 0.6, 0.8)}}}
-    hollow = {"English": {"PPL": {1e5: Interval(0.5, 0.4, 0.6), 2e7: Interval(0.8, 0.7, 0.9)}}}
-    drawn = figures.lines_in_panels(full, hollow=hollow, xlabel="parameters", log_x=True)
-    [axes], [legend] = drawn.axes, drawn.legends
-    assert axes.get_xticks().tolist() == [1e5, 4e5, 2e7]
-    assert [text.get_text() for text in legend.get_texts()] == ["PPL"]
-    lines = [container[0] for container in axes.containers]
-    assert [line.get_markerfacecolor() != "none" for line in lines] == [True, False]
-    assert lines[0].get_color() == lines[1].get_color()

@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from mialib import auc, auc_interval, bootstrap
 from mialib.bootstrap import at_level, document_auc_interval
 from mialib.metrics import Interval
-from replication.intervals import document_means, mean_interval, rank_correlation
+from replication.intervals import mean_interval, rank_correlation
 
 
 def overlapping():
@@ -26,35 +26,17 @@ def test_an_interval_at_another_level_is_the_one_computed_at_it(level):
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.005)
 
 
-def test_halves_of_different_lengths_are_scaled_apart_and_no_end_is_clipped():
+def test_an_intervals_halves_are_scaled_apart_and_a_mean_has_the_normal_one():
     found = at_level(Interval(0.9, 0.7, 1.0), 0.99)
     scale = 2.5758293 / 1.9599640
     assert (found.low, found.high) == (pytest.approx(0.9 - 0.2 * scale), pytest.approx(0.9 + 0.1 * scale))
-    with pytest.raises(ValueError, match="a level lies between 0 and 1, both excluded, got 95"):
+    with pytest.raises(ValueError, match="95"):
         at_level(Interval(0.9, 0.7, 1.0), 95)
-
-
-def test_a_documents_rate_is_the_share_of_its_snippets():
-    document = np.array([0, 0, 0, 0, 1, 1])
-    above = np.array([1, 0, 0, 0, 1, 1], bool)
-    assert document_means(above, document).tolist() == [0.25, 1.0]
-
-
-def test_snippet_auc_counts_snippets_but_draws_documents():
-    rng = np.random.default_rng(1)
-    document = np.repeat(np.arange(40), 8)
-    labels = (document < 20).astype(int)
-    topics = rng.normal(scale=2, size=40)[document]
-    scores = np.round(labels + topics + rng.normal(size=320), 1)
-    found = document_auc_interval(labels, scores, document)
-    naive = auc_interval(labels, scores)
-    assert found.estimate == pytest.approx(auc(labels, scores))
-    assert found.high - found.low > 2 * (naive.high - naive.low), "snippets of one document are alike"
-    # With one snippet a document the two ways agree.
-    found = document_auc_interval(labels[::8], scores[::8], np.arange(40))
-    naive = auc_interval(labels[::8], scores[::8])
-    assert found.estimate == pytest.approx(naive.estimate)
-    np.testing.assert_allclose([found.low, found.high], [naive.low, naive.high], atol=0.04)
+    values = np.random.default_rng(0).exponential(size=400)
+    found = mean_interval(values)
+    assert found.estimate == pytest.approx(values.mean())
+    half = 1.96 * values.std() / np.sqrt(400)
+    np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
 
 
 def test_the_snippet_interval_is_that_of_a_naive_loop(monkeypatch):
@@ -86,20 +68,12 @@ def test_the_snippet_interval_draws_the_two_classes_apart_and_is_seeded():
     assert document_auc_interval(labels, scores, document) == found
 
 
-def test_the_interval_of_a_mean_is_as_wide_as_the_normal_one():
-    values = np.random.default_rng(0).exponential(size=400)
-    found = mean_interval(values)
-    assert found.estimate == pytest.approx(values.mean())
-    half = 1.96 * values.std() / np.sqrt(400)
-    np.testing.assert_allclose([found.low, found.high], [values.mean() - half, values.mean() + half], atol=0.02)
-
-
 def test_separated_documents_are_no_certainty_and_two_of_a_class_are_needed():
     document = np.repeat(np.arange(6), 3)
     labels, scores = np.repeat([1, 0], 9), np.repeat([2.0, 1.0], 9)
     interval = document_auc_interval(labels, scores, document)
     assert (interval.low, interval.high) == (pytest.approx(0.025 ** (1 / 3)), 1)
-    with pytest.raises(ValueError, match="1 documents of members and 3 of non-members"):
+    with pytest.raises(ValueError, match=r"1 .*members.* 3 "):
         document_auc_interval(labels[6:], scores[6:], document[6:])
     assert mean_interval([0.0] * 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
     assert mean_interval([3.0] * 50).high == 3

@@ -31,7 +31,7 @@ def score_log(folder, name):
             folder / "receipt.json",
             log=folder / "logs" / "job.log",
         )
-    assert str(failed.value).startswith(f"score lab/en-25k on {name} failed (1), see {folder}")
+    assert f"score lab/en-25k on {name}" in str(failed.value) and str(folder) in str(failed.value)
     return (folder / "logs" / "job.log").read_text()
 
 
@@ -43,15 +43,11 @@ def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
     logging.getLogger("mialib").warning("a call that is wrong", 1)  # is told, and ends nothing
 
 
-def test_a_failed_job_shows_the_end_of_its_log(tmp_path, capsys):
+def test_a_failed_job_shows_the_end_of_its_log_and_took_one_thread(tmp_path, capsys):
     log = score_log(tmp_path, "lab/nowhere")
-    began, failed, *shown = capsys.readouterr().out.splitlines()
-    assert began == "begins: score lab/en-25k on lab/nowhere" and failed.startswith("score lab/en-25k on lab/nowhere")
-    assert "unknown lab corpus 'lab/nowhere'" in shown[-1]
+    began, _, *shown = capsys.readouterr().out.splitlines()
+    assert began == "begins: score lab/en-25k on lab/nowhere" and "'lab/nowhere'" in shown[-1]
     assert "Traceback" in log and not (tmp_path / "receipt.json").exists()
-
-
-def test_jobs_take_one_thread_each_and_share_what_is_imported(tmp_path):
     score_log(tmp_path, "lab/nowhere")
     assert {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "RAYON")} == {"1"}
     method = jobs._context().get_start_method()
@@ -93,12 +89,6 @@ def test_a_page_runs_in_a_fork_of_this_process_and_shows_all_that_a_kernel_shows
     assert not Path(f"/proc/{cells[3].outputs[1].data['text/plain']}").exists(), "the kernel ends with the page"
     assert "image/png" in cells[2].outputs[-1].data
     assert cells[3].outputs[0].data["text/markdown"] == "shown"
-
-
-def test_a_page_shows_the_parameters_that_it_ran_with_in_one_cell(tmp_path):
-    cells = page(tmp_path, "print(x)")
-    assert [cell.source for cell in cells] == ["x = 7  # a number", "print(x)"]
-    assert cells[0].metadata.tags == ["parameters"] and cells[1].outputs[0].text == "7\n"
 
 
 def dies(folder):

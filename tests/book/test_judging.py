@@ -15,7 +15,7 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.lab import Lab, corpora_of
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
-from mialib.metrics import Interval, auc, compare_auc, compare_auc_over_seeds
+from mialib.metrics import Interval, auc, compare_auc_over_seeds
 from mialib.model_selection import folds
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
 from mialib.store import ROOT, hash_of
@@ -56,9 +56,6 @@ def claim_of(*, settings=None, **fields):
 def load_written(written, tmp_path):
     (tmp_path / "claims.yml").write_text(yaml.safe_dump(written))
     return load_claims(tmp_path / "claims.yml")
-
-
-# --- the file ---
 
 
 def trained_corpora(model):
@@ -138,27 +135,6 @@ def test_groups_are_those_of_training(n):
     assert Group(of="non-members", group=(2, 2)).indices(labels).tolist() == non_members[n:].tolist()
 
 
-def test_a_setting_that_the_file_does_not_have_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"claims\.yml: .*claim x: no setting 'there'; known: here"):
-        load_written(claim_of(where=["here", "there"]), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"surprise": 1}, "surprise"),
-        ({"a": {"detector": "min_k", "options": "best"}}, "options"),
-        ({"a": {"detector": "min_k", "part": "end"}}, "part"),
-        ({"against": ["luck"]}, "against"),
-        ({"positive": {"of": "members", "group": [0, 7]}}, "positive.group"),
-        ({"expect": "smaller"}, "expect"),
-    ],
-)
-def test_a_wrong_claim_is_an_error_that_names_file_and_key(tmp_path, change, message):
-    with pytest.raises(ValueError, match=rf"claims\.yml: .*{message}"):
-        load_written(claim_of(**change), tmp_path)
-
-
 def test_the_hash_of_a_test_changes_with_the_test_and_not_with_its_wording(tmp_path):
     def hash_with(**change):
         claims = load_written(claim_of(**change), tmp_path)
@@ -194,7 +170,7 @@ def test_the_hash_of_a_grid_is_that_of_its_values(tmp_path, monkeypatch):
     assert claims.test_hash(claims.claims[0], "here") != before
 
 
-def test_a_side_may_be_compared_in_some_settings_only(tmp_path):
+def test_no_change_of_grid_or_test_goes_unseen(tmp_path):
     settings = {name: {"model": "m", "benchmark": "b"} for name in ("here", "there")}
     against = [{"detector": "zlib", "only": ["there"]}, {"detector": "min_k", "effect": 0.02}, "chance"]
     claims = load_written(claim_of(settings=settings, where=["here", "there"], against=against), tmp_path)
@@ -202,11 +178,6 @@ def test_a_side_may_be_compared_in_some_settings_only(tmp_path):
     assert names == {"here": ["min_k", "chance"], "there": ["zlib", "min_k", "chance"]}
     plain = load_written(claim_of(against=[{"detector": "min_k"}, "chance"]), tmp_path)
     assert claims.claims[0].at("here").against[0].resolved() == plain.claims[0].against[0].resolved()
-    with pytest.raises(ValueError, match=r"claim x: it is not tested in 'there'"):
-        load_written(claim_of(against=[{"detector": "zlib", "only": ["there"]}]), tmp_path)
-
-
-def test_a_test_that_was_replaced_is_still_a_test(tmp_path):
     change = {"date": "2026-11-20", "what": "w", "why": "y", "seen": "s"}
     was = {"against": ["chance"], "fixed": "before"}
     written = claim_of(fixed="after seed 0", history=[change | {"was": was}, change | {"date": "2026-11-21"}])
@@ -215,11 +186,6 @@ def test_a_test_that_was_replaced_is_still_a_test(tmp_path):
     assert now.id == "x" and now.against != ("chance",) and not now.former_of
     assert (former.id, former.former_of, setting) == ("x until 2026-11-20", "x", "here")
     assert former.against == ("chance",) and former.fixed == "before" and len(former.history) == 1
-
-
-def test_a_difference_of_tprs_needs_a_detector_on_both_sides(tmp_path):
-    with pytest.raises(ValueError, match="claim x: texts that all tie have no tpr_at_5_fpr"):
-        load_written(claim_of(metric="tpr_at_5_fpr", against=["chance"]), tmp_path)
 
 
 def test_a_lead_that_is_surely_smaller_than_the_published_one_is_told(tmp_path):
@@ -291,46 +257,6 @@ def test_a_published_lead_is_the_smallest_that_the_papers_table_prints():
     assert checked > 40
 
 
-# --- seeds ---
-
-
-def test_one_seed_gives_the_paired_comparison_of_its_texts():
-    a, b = scores_at(1.0, 0), scores_at(0.5, 1)
-    over_seeds, paired = compare_auc_over_seeds(LABELS, [a], [b]), compare_auc(LABELS, a, b)
-    assert over_seeds.difference.estimate == pytest.approx(paired.difference.estimate)
-    assert over_seeds.difference.low == pytest.approx(paired.difference.low)
-    assert over_seeds.p_value == pytest.approx(paired.p_value)
-
-
-def test_seeds_that_disagree_widen_the_interval():
-    base = scores_at(0, 0)
-    agree = [base + 1.0 * LABELS] * 3
-    disagree = [base + shift * LABELS for shift in (0.0, 1.0, 2.0)]
-    b = [scores_at(0, 1)] * 3
-    width = [(c := compare_auc_over_seeds(LABELS, a, b)).difference.high - c.difference.low for a in (agree, disagree)]
-    assert width[1] > 2 * width[0]
-
-
-def test_the_interval_over_three_seeds_covers_the_truth_as_often_as_it_says():
-    # Truth: no difference on average; each seed adds an effect of its own to all its members.
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(300):
-        shared = rng.normal(size=200)
-        a, b = (
-            [shared + 0.5 * rng.normal(size=200) + (1 + 0.3 * rng.normal()) * LABELS for _ in range(3)]
-            for _ in range(2)
-        )
-        interval = compare_auc_over_seeds(LABELS, a, b).difference
-        covered += interval.low <= 0 <= interval.high
-    assert 0.91 <= covered / 300 <= 1.0
-
-
-def test_seeds_of_different_number_are_an_error():
-    with pytest.raises(ValueError, match="2 and 1 seeds"):
-        compare_auc_over_seeds(LABELS, [scores_at(1, 0)] * 2, [scores_at(1, 0)])
-
-
 def judged(shifts, *, n_seeds=3, tmp_path, **test):
     """The verdict where side a is shifted by shifts[0] and what it is held against by the others."""
     claim = load_written(claim_of(against=["chance"] * (len(shifts) - 1), **test), tmp_path).claims[0]
@@ -346,6 +272,7 @@ def judged(shifts, *, n_seeds=3, tmp_path, **test):
     ("shifts", "test", "expected"),
     [
         ([2, 0], {}, "supported"),
+        ([2, 0], {"n_seeds": 2}, "inconclusive"),
         ([0, 2], {}, "not supported"),
         ([1, 1], {}, "no difference that matters"),
         ([2, 0, 1], {}, "supported"),
@@ -357,7 +284,7 @@ def judged(shifts, *, n_seeds=3, tmp_path, **test):
         ([1, 0.98, 3], {"matters": 0.1}, "not supported"),
     ],
 )
-def test_verdict_over_three_seeds(shifts, test, expected, tmp_path):
+def test_verdict_over_seeds(shifts, test, expected, tmp_path):
     assert judged(shifts, tmp_path=tmp_path, **test) == expected
 
 
@@ -407,10 +334,6 @@ def test_a_difference_within_what_matters_is_none(low, high, expected):
     assert plain == ("supported" if low > 0 else "not supported" if high < 0 else "inconclusive")
 
 
-def test_fewer_than_three_seeds_never_support_a_claim(tmp_path):
-    assert judged([2, 0], n_seeds=2, tmp_path=tmp_path) == "inconclusive"
-
-
 def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path, monkeypatch, model_folder):
     texts = [f"The river number {i} runs {'south' if i % 2 else 'north'} of the old mill" for i in range(12)]
     (tmp_path / "texts.jsonl").write_text(
@@ -441,7 +364,12 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(judging, "weights_of", lambda *_: "of another processor")
         [other] = judging.judge_all(claims, path)
-    assert other.seeds == (0, 1, 2) and other.left_out == ("seed 0: recorded for other weights than those of data/lab",)
+    assert (
+        other.seeds == (0, 1, 2)
+        and len(other.left_out) == 1
+        and "seed 0" in other.left_out[0]
+        and "weights" in other.left_out[0]
+    )
     with monkeypatch.context() as patch:
         patch.setitem(VERSIONS, "scoring", 7)
         [other] = judging.judge_all(claims, path)
@@ -458,9 +386,6 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     assert judgement.left_out == tuple(f"seed {seed}: recorded for another test" for seed in (0, 1, 2))
 
 
-# --- scoring ---
-
-
 @pytest.fixture
 def here(model_folder, benchmark_file):
     """A setting of the tiny model and sixteen texts, and its inputs."""
@@ -474,12 +399,9 @@ def scored(here, tmp_path, **fields):
     return judged_texts(claims, claim, "here").labels, score_claim(claims, claim, "here", seed=0)
 
 
-def test_chance_keeps_its_place_among_what_a_claim_is_held_against(tmp_path, here):
+def test_sides_are_scored_on_the_groups_in_their_order(tmp_path, here):
     labels, found = scored(here, tmp_path, against=["chance", {"detector": "min_k"}])
     assert len(labels) == 16 and not found.scores[1].any() and found.scores[2].all()
-
-
-def test_sides_are_scored_on_the_groups_positive_first(tmp_path, here):
     positive, negative = {"of": "members", "group": [2, 2]}, {"of": "members", "group": [1, 4]}
     labels, found = scored(here, tmp_path, positive=positive, negative=negative)
     members = np.flatnonzero(here[1].labels == 1)
@@ -517,13 +439,6 @@ def test_options_are_chosen_on_each_fifth_and_all_sides_judged_on_the_others(tmp
         assert np.isnan(found.scores[:, f, val_idx]).all(), "a text that was chosen on is not judged"
 
 
-def test_single_options_are_not_chosen_and_no_text_is_held_out(tmp_path, here):
-    labels, found = scored(here, tmp_path, a={"detector": "min_k", "options": {"k": 50}})
-    texts = np.argsort(-here[1].labels, kind="stable")
-    assert len(labels) == 16
-    np.testing.assert_allclose(found.scores[0, 0], scores_of(here[1], "min_k", k=50)[texts])
-
-
 def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, benchmark_file):
     """Learning rate and layer are chosen like any grid, and both sides are judged on the same texts."""
     unseen = tmp_path / "unseen.txt"
@@ -532,10 +447,8 @@ def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, be
     here = {"here": {"model": folder, "benchmark": benchmark_file, "n_words": 4}}
     written = claim_of(settings=here, a={"detector": "probe", "training": str(unseen), "n_training": 8})
     claims = load_written(written, tmp_path)
-    found, labels = (
-        score_claim(claims, claims.claims[0], "here", 0),
-        judged_texts(claims, claims.claims[0], "here").labels,
-    )
+    found = score_claim(claims, claims.claims[0], "here", 0)
+    labels = judged_texts(claims, claims.claims[0], "here").labels
     assert found.scores.shape == (2, 5, len(labels))
     benchmark = load_benchmark(benchmark_file, 4)
     texts = load_unseen(str(unseen), benchmark, 8)
@@ -609,17 +522,8 @@ def test_a_side_is_a_part_of_each_text_or_a_cut_of_it(tmp_path, here, part):
     np.testing.assert_allclose(found.scores[1, 0], scores_of(here[1], "min_k")[texts], atol=1e-5)
 
 
-# --- pages ---
-
-
-def test_a_page_of_other_models_has_no_verdicts():
-    ids = [claim.id for claim in load_claims().claims]
-    assert judge_on(["another/model"], ids) == []
-    assert judge_on(["lab/en-900k"], []) == []
-
-
 def test_a_page_that_names_an_unknown_claim_is_an_error():
-    with pytest.raises(ValueError, match=r"claims\.yml: no claim 'surp-is-magic'"):
+    with pytest.raises(ValueError, match=r"claims\.yml: .*'surp-is-magic'"):
         judge_on(["another/model"], ["surp-beats-min-k", "surp-is-magic"])
 
 
@@ -643,9 +547,7 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     assert judged_on(["m/one", "m/two", "m/three"], ["x"]) == [("x", "one"), ("x", "two")]
 
 
-def test_a_seed_that_is_not_recorded_is_scored_once_for_all_pages_and_anew_for_another_test(
-    here, tmp_path, monkeypatch
-):
+def test_a_seed_that_is_not_recorded_is_scored_once_a_test(here, tmp_path, monkeypatch):
     stated, none = load_written(claim_of(settings=here[0], against=["chance"]), tmp_path), tmp_path / "none.parquet"
     labels, [first], _ = judging.seeds_of(stated, stated.claims[0], "here", none)
     expected = score_claim(stated, stated.claims[0], "here", seed=0)
@@ -707,32 +609,29 @@ def test_the_fifths_that_chose_differently_widen_the_interval():
     assert width[1] > 1.5 * width[0]
 
 
-def test_folds_that_all_chose_the_same_give_nearly_the_interval_of_one_run():
-    a, b = scores_at(1.0, 0), scores_at(0.5, 1)
-    runs = [np.full((5, 200), np.nan) for _ in range(2)]
-    for f, (_, test_idx) in enumerate(folds(LABELS)):
-        for run, scores in zip(runs, (a, b), strict=True):
-            run[f, test_idx] = scores[test_idx]
-    once, folded = compare_auc(LABELS, a, b), compare_auc_over_seeds(LABELS, [runs[0]], [runs[1]])
-    assert folded.difference.estimate == pytest.approx(once.difference.estimate, abs=0.01)
-    widths = [c.difference.high - c.difference.low for c in (once, folded)]
-    assert widths[0] * 0.98 < widths[1] < widths[0] * 1.25
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"expect": "equivalent"}, "has a margin"),
-        ({"margin": 0.1}, "has a margin"),
-        ({"a": {"detector": "ppl", "model": {"hree": "m"}}}, "not tested in 'hree'"),
-        ({"a": {"detector": "ppl", "part": "head"}}, "needs n_words for 'here'"),
-        ({"a": {"detector": "ppl", "options": "grid"}}, "'ppl' has no grid"),
-        ({"a": {"detector": "pl"}}, "unknown detector 'pl'"),
-        ({"positive": {"of": "members", "group": [8, 7]}}, "group 8 of 7 does not exist"),
+        ({"surprise": 1}, "surprise"),
+        ({"where": ["here", "there"]}, "claim x: .*'there'.*here"),
+        ({"a": {"detector": "min_k", "options": "best"}}, "options"),
+        ({"a": {"detector": "min_k", "part": "end"}}, "part"),
+        ({"against": ["luck"]}, "against"),
+        ({"against": [{"detector": "zlib", "only": ["there"]}]}, "claim x: .*'there'"),
+        ({"positive": {"of": "members", "group": [0, 7]}}, "positive.group"),
+        ({"positive": {"of": "members", "group": [8, 7]}}, "group 8 of 7"),
+        ({"expect": "smaller"}, "expect"),
+        ({"expect": "equivalent"}, "margin"),
+        ({"margin": 0.1}, "margin"),
+        ({"metric": "tpr_at_5_fpr", "against": ["chance"]}, "claim x: .*tpr_at_5_fpr"),
+        ({"a": {"detector": "ppl", "model": {"hree": "m"}}}, "'hree'"),
+        ({"a": {"detector": "ppl", "part": "head"}}, "n_words .*'here'"),
+        ({"a": {"detector": "ppl", "options": "grid"}}, "'ppl' .*grid"),
+        ({"a": {"detector": "pl"}}, "'pl'"),
     ],
 )
-def test_a_test_that_would_mean_something_else_is_an_error(changes, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
+def test_a_claim_that_is_none_is_an_error_that_names_file_and_key(changes, named, tmp_path):
+    with pytest.raises(ValueError, match=rf"claims\.yml: .*{named}"):
         load_written(claim_of(**changes), tmp_path)
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from conftest import random_rows
-from page_code import functions_of
 
 import mialib
 from mialib.detectors import DETECTORS
@@ -36,11 +35,7 @@ def test_a_submission_is_judged_on_the_first_half_as_the_metrics_judge(stats, bo
     scores, baseline = (mialib.detect(name, stats)[first] for name in ("ppl", "min_k++"))
     assert found.auc == auc_interval(LABELS[first], scores)
     assert found.ahead == compare_auc(LABELS[first], scores, baseline)
-    assert str(found).startswith("ppl (submission 1)\n    AUC on the first half: 0.")
-
-
-def test_min_k_plus_plus_is_level_with_itself(board):
-    assert board.submit(DETECTORS["min_k++"].score_text).ahead.difference.estimate == 0
+    assert board.submit(DETECTORS["min_k++"].score_text).ahead.difference.estimate == 0, "level with itself"
 
 
 def test_submissions_are_counted_and_each_has_its_row(board):
@@ -53,7 +48,7 @@ def test_submissions_are_counted_and_each_has_its_row(board):
 
 def test_the_second_half_is_shown_once_and_closes_the_board(stats, board):
     board.submit(ppl)
-    with pytest.raises(ValueError, match="kept back until"):
+    with pytest.raises(ValueError, match="kept back"):
         board.table("second half")
     shown = board.reveal()
     _, second = stratified_split(LABELS, 0.5)
@@ -61,20 +56,17 @@ def test_the_second_half_is_shown_once_and_closes_the_board(stats, board):
         auc_interval(LABELS[second], mialib.detect("ppl", stats)[second])
     )
     assert shown.filter(like=AHEAD).shape == (1, 1)
-    with pytest.raises(ValueError, match="board is closed"):
+    with pytest.raises(ValueError, match="closed"):
         board.submit(ppl)
 
 
-def test_labels_are_not_handed_out(stats, board):
+def test_labels_are_not_handed_out_and_nothing_is_changed(stats, board):
     board.submit(ppl)
     held = [value for value in vars(board).values() if isinstance(value, np.ndarray)]
     assert not any(np.array_equal(value, LABELS) for value in held)
     seen = []
     board.submit(lambda row: seen.append(len(row.log_prob)) or 0.0)
     assert sorted(seen) == list(range(5, 5 + N)) != seen, "in another order than the benchmark's, members first"
-
-
-def test_a_detector_that_sorts_in_place_changes_nothing(stats, board):
     before = stats.log_prob.copy()
     board.submit(lambda row: row.log_prob.sort() or float(row.log_prob[0]))
     assert np.array_equal(stats.log_prob, before)
@@ -82,17 +74,8 @@ def test_a_detector_that_sorts_in_place_changes_nothing(stats, board):
 
 @pytest.mark.parametrize("wrong", [lambda row: np.nan, lambda row: None, lambda row: row.log_prob])
 def test_what_is_no_detector_is_refused_and_not_counted(board, wrong):
-    with pytest.raises(ValueError, match=r"one finite number; .* for a text of \d+ tokens"):
+    with pytest.raises(ValueError, match=r"finite .*\d+ tokens"):
         board.submit(wrong)
     assert board.n_submissions == 0
-    with pytest.raises(ValueError, match="nothing was submitted"):
+    with pytest.raises(ValueError, match="nothing"):
         board.reveal()
-
-
-def test_the_best_of_many_random_detectors_looks_good_on_the_first_half_alone():
-    best_of_noise = functions_of("leaderboard")["best_of_noise"]
-    found = best_of_noise([1, 50], np.repeat([1, 0], 100), n_rounds=300)
-    first, second = found[50]
-    assert abs(found[1][0].mean() - 0.5) < 0.01 and abs(second.mean() - 0.5) < 0.01
-    # The expected largest of 50 standard normals is 2.25; the AUC's standard error is sqrt((m + n + 1) / (12 m n)).
-    assert abs(first.mean() - 0.5 - 2.25 * np.sqrt(201 / (12 * 100 * 100))) < 0.01

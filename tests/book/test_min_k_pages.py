@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -11,16 +10,15 @@ import pytest
 import yaml
 from conftest import random_rows
 from page_code import functions_of, method_of, page_of
-from scipy.stats import norm, rankdata, spearmanr
 
 from mialib.detectors import detect
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr
 from mialib.reports import token_view
 from mialib.token_stats import TokenStats
-from replication import example_texts, figures, profile, tables
+from replication import example_texts, profile
 from replication.intervals import mean_interval
 from replication.lab.source import lab_recipe, member_times
-from replication.results import ONE_SEED, load_results, one_seed_says
+from replication.results import load_results
 
 matplotlib.use("Agg")
 
@@ -56,16 +54,6 @@ def page(name, folder, **parameters):
     return names, load_results(folder / "results.json")
 
 
-# --- sweep ---
-
-
-def test_the_sweeps_scores_are_the_detectors_at_every_k(stats):
-    names, ks = method_of("min_k_sweep"), [1, 20, 50, 100]
-    for detector, values in (("min_k", names["log_probs"]), ("min_k++", names["z_values"])):
-        scores = np.array([names["lowest_means"](values(row), ks) for row in stats]).T
-        np.testing.assert_allclose(scores, [detect(detector, stats, k=k) for k in ks], rtol=1e-12)
-
-
 def test_the_sweep_takes_any_detector_that_has_a_k(model_folder, benchmark_file, tmp_path):
     given = {"models": model_folder, "benchmarks": benchmark_file, "lengths": "4, 8", "k_values": "50"}
     names, found = page("min_k_sweep", tmp_path, detectors="min_k,surp", **given)
@@ -77,14 +65,10 @@ def test_the_sweep_takes_any_detector_that_has_a_k(model_folder, benchmark_file,
     assert [r.interval for r in found if r.row == "SURP, k = 50" and r.metric == "auc"] == [expected]
 
 
-# --- overview ---
-
-
 @pytest.mark.parametrize("k", [1, 20, 50, 100])
 def test_the_framed_tokens_are_those_whose_mean_is_the_score(inputs, tokenizer, k):
     given = {"labels": inputs.labels, "fpr": 0.05, "threshold_at_fpr": threshold_at_fpr}
     names = method_of("min_k_figure_1", inputs=inputs, k=k, **given)
-    np.testing.assert_allclose(names["scores"], detect("min_k", inputs.stats, k=k))
     for i, row in enumerate(inputs.stats):
         selected = names["least_likely"](row, k)
         others = np.delete(row.log_prob, selected)
@@ -108,9 +92,6 @@ def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
         assert (own < scores[found[1]]).sum() == (len(own) - 1) // 2
     with pytest.raises(ValueError, match="a quantile lies in"):
         example_texts.typical_pair(LABELS, scores, 50)
-
-
-# --- books ---
 
 
 def test_the_contamination_rate_is_the_share_of_snippets_above_unseen_ones(model_folder, tmp_path):
@@ -145,9 +126,6 @@ def test_the_contamination_rate_is_the_share_of_snippets_above_unseen_ones(model
     assert bars[0] == pytest.approx(counts[0][0] / 12) and bars[5] == pytest.approx(counts[1][0] / 6)
 
 
-# --- contamination ---
-
-
 def test_members_seen_equally_often_are_compared_with_all_non_members(model_folder, benchmark_file, tmp_path):
     given = {"models": model_folder, "benchmarks": benchmark_file, "corpora": "-", "repeats": "1,4"}
     names, found = page("min_k_contamination", tmp_path, detectors="min_k,zlib,dc_pdd", **given)
@@ -166,44 +144,20 @@ def test_members_seen_equally_often_are_compared_with_all_non_members(model_fold
     assert list(names["trend"]) == ["Min-K% Prob", "Zlib"]
 
 
-def test_the_visible_correlation_is_spearmans():
-    rng = np.random.default_rng(0)
-    times = np.repeat([1, 2, 4, 0], 10)
-    rows = random_rows(0, rng.integers(5, 20, 40))
-    inputs = type("Inputs", (), {"stats": TokenStats.from_rows(rows, provenance={})})
-    given = {"labels": (times > 0).astype(int), "times": times, "rankdata": rankdata}
-    names = method_of("min_k_contamination", inputs=inputs, **given)
-    expected = spearmanr(times[:30], detect("min_k", inputs.stats)[:30]).statistic
-    assert names["rho"] == pytest.approx(expected)
-    assert {n: texts.tolist() for n, texts in names["groups"].items()}[2] == list(range(10, 20))
-
-
-def test_how_often_members_were_seen_is_what_the_recipe_or_the_reader_says(
-    lab_profile, model_folder, benchmark_file, tmp_path
-):
+def test_how_often_members_were_seen_is_known(lab_profile, model_folder, benchmark_file, tmp_path):
     assert member_times(lab_recipe("lab/repeats"), 4) == [1, 1, 8, 8]
     for model in (model_folder, "lab/unlearned"):
-        with pytest.raises(ValueError, match="it is not known how often"):
+        with pytest.raises(ValueError, match="how often"):
             page("min_k_contamination", tmp_path, models=model, benchmarks=benchmark_file)
-    with pytest.raises(ValueError, match="all members were seen 4 times"):
+    with pytest.raises(ValueError, match="4 times"):
         page("min_k_contamination", tmp_path, models=model_folder, benchmarks=benchmark_file, repeats="4")
 
 
-def test_first_above_wants_both_the_estimate_and_the_interval():
+def test_the_forgotten_are_the_first_members_and_the_first_above_wants_both():
     first_above = functions_of("min_k_contamination")["first_above"]
     curve = {1: Interval(0.8, 0.4, 1), 2: Interval(0.7, 0.6, 0.8), 4: Interval(0.9, 0.8, 1), 8: Interval(1, 0.9, 1)}
     assert first_above(curve, 0.75, low=0.5) == 4
     assert first_above(curve, 1.0, low=0.5) is None
-
-
-# --- unlearning ---
-
-
-def audit(labels, n_forgotten, margin=0.05):
-    return method_of("min_k_unlearning", labels=np.asarray(labels), n_forgotten=n_forgotten, margin=margin)
-
-
-def test_the_first_members_are_the_forgotten_ones():
     labels = [0, 1, 1, 0, 1]
     assert {name: texts.tolist() for name, texts in audit(labels, 2)["groups"].items()} == {
         "forgotten": [1, 2],
@@ -212,12 +166,14 @@ def test_the_first_members_are_the_forgotten_ones():
     assert list(audit(labels, 3)["groups"]) == ["forgotten"], "no empty group"
 
 
-def test_how_many_were_forgotten_is_what_the_recipe_or_the_reader_says(
-    lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch
-):
+def audit(labels, n_forgotten, margin=0.05):
+    return method_of("min_k_unlearning", labels=np.asarray(labels), n_forgotten=n_forgotten, margin=margin)
+
+
+def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch):
     before, after = tiny_model("gpt_neox"), tiny_model("llama")
     given = {"benchmarks": benchmark_file, "corpora": "-", "detectors": "min_k,zlib"}
-    with pytest.raises(ValueError, match=f"{after}: it is not known which members"):
+    with pytest.raises(ValueError, match=f"{after}: "):
         page("min_k_unlearning", tmp_path, models=f"{before},{after}", **given)
     for n in (-1, 9):
         with pytest.raises(ValueError, match=f"^{n} of 8 members forgotten"):
@@ -251,34 +207,3 @@ def test_how_many_were_forgotten_is_what_the_recipe_or_the_reader_says(
 def test_indistinguishable_asks_for_a_small_interval_around_chance(low, high, expected):
     indistinguishable = audit([1, 0], 1)["indistinguishable"]
     assert indistinguishable(Interval((low + high) / 2, low, high)) == expected
-
-
-def test_the_reach_at_chance_is_that_of_an_auc_of_random_scores():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([1, 0], [100, 500])
-    widths = [auc_interval(labels, rng.normal(size=600)) for _ in range(50)]
-    found = audit(labels, 100)["reach"]
-    assert found == pytest.approx(np.mean([w.high - w.low for w in widths]) / 2, rel=0.05)
-    assert found / norm.ppf(0.975) == pytest.approx(np.std([w.estimate for w in widths]), rel=0.3)
-
-
-def test_the_audits_auc_is_the_librarys_with_ties():
-    rng = np.random.default_rng(0)
-    labels, scores = np.repeat([1, 0], [20, 30]), rng.integers(0, 6, 50).astype(float)
-    names = audit(labels, 20)
-    assert names["auc"](names["groups"]["forgotten"], scores) == pytest.approx(auc_interval(labels, scores).estimate)
-
-
-# --- what the pages show of it ---
-
-
-def test_tables_and_figures_draw_what_they_are_given():
-    interval = Interval(0.7, 0.6, 0.8)
-    curves = {"Min-K% Prob": {"a": {5: interval, 20: interval}}, "Min-K%++ Prob": {"a": {5: interval, 20: interval}}}
-    drawn = figures.lines_in_panels(curves, xlabel="k", bands=True)
-    assert len(drawn.axes) == 2
-    [band] = drawn.axes[0].collections
-    assert band.get_datalim(drawn.axes[0].transData).intervaly.tolist() == [0.6, 0.8]
-    assert drawn.axes[0].lines[0].get_ydata().tolist() == [0.7, 0.7]
-    table = tables.interval_table({"PPL": replace(interval, low=-0.1)}, "AUC", one_seed_says)
-    assert table.loc["PPL"].to_dict() == {"AUC": "0.700 [-0.100, 0.800]", ONE_SEED: "open"}

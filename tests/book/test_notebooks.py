@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from page_code import check_fails_without_an_answer, compiled
 
-from mialib.store import PACKAGE, ROOT
+from mialib.store import ROOT
 from replication import tables
 from replication.pipeline.notebooks import fold_labels, read_notebook, run_notebook
 from replication.profile import Profile, load_profile
@@ -63,27 +63,11 @@ def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
     assert json.loads(results.read_text())["results"], "a page writes its results as data"
 
 
-# Every page's cells run on another model below, without a kernel.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["min_k_sweep", "probe_tables_2_3"])
-def test_papermill_runs_a_page_on_another_model_and_benchmark(name, tmp_path, tiny_model):
-    path = ROOT / "notebooks" / f"{name}.ipynb"
-    wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
-    known = read_notebook(path).defaults
-    wanted = {name: value for name, value in (wanted | of_page.get(path.stem, {})).items() if name in known}
-    run(path, tmp_path / path.name, wanted)
-    assert wanted["models"].split(",")[0] in (tmp_path / "results.json").read_text(), (
-        "the results say which model they are of"
-    )
-
-
 # The same without a kernel, every cell in this process: quick enough for each run. DC-PDD's are in their own file.
 @pytest.mark.parametrize(
     "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
 )
-def test_the_cells_of_a_page_run_on_another_model_and_benchmark(
-    path, tmp_path, tiny_model, home_of_all_pages, monkeypatch
-):
+def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_all_pages, monkeypatch):
     wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"
@@ -157,13 +141,13 @@ def test_the_check_for_hostile_elements_finds_them():
         assert not hostile_elements(value), value.data
 
 
-# --- the runner ---
+def write_cells(folder, cells):
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
 
 
 def write_notebook(folder, *sources, parameters="x = 1"):
-    cells = [new_code_cell(parameters, metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "page.ipynb")
+    write_cells(folder, [new_code_cell(parameters, metadata={"tags": ["parameters"]}), *map(new_code_cell, sources)])
 
 
 def profile_with(**parameters):
@@ -181,15 +165,12 @@ def test_notebook_runs_with_the_profiles_parameters(tmp_path, monkeypatch):
     assert not [*(tmp_path / "temporary").glob("*.json")], "the kernel's ports and key"
 
 
-def test_a_page_to_download_holds_no_path_of_the_build(tmp_path):
+def test_a_notebook_that_runs_keeps_no_bars_and_no_path_of_the_build(tmp_path, inputs):
     write_notebook(tmp_path, "print('x is', x, len(out))", parameters='x = 1\nout = ""')
     out, results = tmp_path / "page" / "page.ipynb", tmp_path / "results.json"
     options = {"failed": tmp_path / "failed.ipynb", "folder": tmp_path, "results": results}
     run_notebook("page", profile_with(x=7), output=out, **options)
     assert f"x is 7 {len(str(results))}" in out.read_text() and str(tmp_path) not in out.read_text()
-
-
-def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
     score = f"import mialib; len(mialib.Scorer({inputs.target.model!r}).score({list(inputs.texts)!r}))"
     write_notebook(tmp_path, score)
     run(tmp_path / "page.ipynb", tmp_path / "out.ipynb", {})
@@ -197,43 +178,22 @@ def test_an_executed_page_that_scores_keeps_no_bars(tmp_path, inputs):
     assert output.data["text/plain"] == str(len(inputs.texts)), "nothing but the cell's value"
 
 
-def test_every_bar_is_for_terminals_alone():
-    bars = [
-        (path.relative_to(ROOT).as_posix(), [word.value for word in node.keywords if word.arg == "disable"])
-        for package in (PACKAGE, ROOT / "book" / "replication")
-        for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tqdm"
-    ]
-    assert len(bars) == 5
-    for path, given in bars:
-        [disable] = given
-        constants = {node.value for node in ast.walk(disable) if isinstance(node, ast.Constant)}
-        assert None in constants and False not in constants, f"{path}: None shows a bar in a terminal alone"
-
-
-def test_a_parameter_that_the_notebook_lacks_is_an_error(tmp_path):
+def test_a_parameter_or_a_notebook_that_there_is_not_is_named(tmp_path):
     write_notebook(tmp_path, "print(x)")
-    with pytest.raises(ValueError, match=r"no parameter 'xx'.*it has: x"):
-        run_notebook(
-            "page", profile_with(xx=7), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path
-        )
+    options = {"output": tmp_path / "o.ipynb", "failed": tmp_path / "f.ipynb", "folder": tmp_path}
+    for name, given, named in (("page", {"xx": 7}, "'xx'.* x"), ("other", {}, "'other'.* page")):
+        with pytest.raises(ValueError, match=named):
+            run_notebook(name, profile_with(**given), **options)
     assert not (tmp_path / "o.ipynb").exists()
 
 
 def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
     write_notebook(tmp_path, "print('so far')", "raise RuntimeError('broken')")
+    options = {"failed": tmp_path / "logs" / "f.ipynb", "folder": tmp_path}
     with pytest.raises(ValueError, match="RuntimeError: broken"):
-        run_notebook(
-            "page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "logs" / "f.ipynb", folder=tmp_path
-        )
+        run_notebook("page", profile_with(), output=tmp_path / "o.ipynb", **options)
     assert not (tmp_path / "o.ipynb").exists()
     assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
-
-
-def test_a_notebook_that_the_profile_lacks_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no notebook 'other'; it has: page"):
-        run_notebook("other", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
 
 
 def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp_path):
@@ -249,8 +209,7 @@ def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp
         new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-cell"]}),
         new_code_cell("x", metadata=folded | {"mystnb": {"code_prompt_show": "Own", "code_prompt_hide": "Fold"}}),
     ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    write_cells(tmp_path, cells)
     out = tmp_path / "out.ipynb"
     run_notebook("page", profile_with(x=2), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
     parameters, data, shown, grid, figure, solution, own = nbformat.read(out, as_version=4).cells
@@ -286,8 +245,7 @@ def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_pa
         new_code_cell("x = 1", metadata={"tags": ["parameters"]}),
         new_code_cell("print(x)", metadata={"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}),
     ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "page.ipynb")
+    write_cells(tmp_path, cells)
     pages = [
         {"notebook": "page", "name": f"page_{x}", "title": f"Page {x}", "parameters": {"x": x}} for x in ("one", "two")
     ]

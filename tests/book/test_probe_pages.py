@@ -6,18 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page_code import method_of, page_of
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.pipeline import make_pipeline
+from page_code import page_of
 
-from mialib.metrics import auc, auc_interval, tpr_at_fpr
-from mialib.model_selection import stratified_split
+from mialib.metrics import auc, tpr_at_fpr
 from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.store import hash_texts
 from replication import pages, tables
-from replication.published import printed_table
 from replication.results import BOTH, load_results
 from replication.studies import probe_tables
 from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC, probe_column
@@ -52,9 +46,6 @@ def made(target, unseen_file, masked_folder):
     return probe_column(inputs, {REAL: unseen_file}, n_training=10)
 
 
-# --- a column ---------------------------------------------------------------------------------------------------------
-
-
 def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
     assert len(made.test_idx) == 0.8 * N and not set(made.test_idx) & set(made.val_idx)
     results = made.results("here", {"auc": "table-2", "tpr_at_5_fpr": "table-3"})
@@ -70,11 +61,20 @@ def test_all_methods_are_judged_on_the_texts_that_nothing_was_chosen_on(made):
     assert made.judged.texts == tuple(made.inputs.texts[i] for i in made.test_idx)
 
 
-def test_published_numbers_stand_beside_ours_by_the_papers_own_rows(made):
+def test_what_a_column_prints_compares_and_sets_apart(made, masked_folder):
     column = "ArxivMIA / TinyLLaMA-1.1B"
     results = {r.row: r for r in made.results("here", {"auc": "table-2"}, column)}
     assert results["Loss Attack"].published == 0.451 and results[REAL].published == 0.571
     assert results["Smaller Model"].published is None and results["DC-PDD"].ours is None
+    found = made.against_baselines(REAL)
+    labels = made.inputs.labels[made.test_idx]
+    difference = auc(labels, made.on_test()[REAL]) - auc(labels, made.on_test()["Loss Attack"])
+    assert found[f"{REAL} − Loss Attack"].difference.estimate == pytest.approx(difference)
+    passes = {p["model"]: p for p in made.passes()}
+    assert passes[f"neighbors by {masked_folder}"]["n_texts"] == 2 * N
+    [proxies] = [p for name, p in passes.items() if name.startswith("proxies of ")]
+    assert proxies["texts"] == hash_texts(made.unseen[REAL]) and proxies["n_texts"] == 10
+    assert len(tables.what_ran(made.passes())) == 4
 
 
 def test_a_field_is_judged_on_its_test_texts_alone(made):
@@ -83,38 +83,20 @@ def test_a_field_is_judged_on_its_test_texts_alone(made):
     assert result.column == "here: cs"
     judged = np.intersect1d(cs, made.test_idx)
     assert result.ours == pytest.approx(auc(made.inputs.labels[judged], made.scores[REAL][judged]))
-    with pytest.raises(ValueError, match="no texts of 'physics'; it has: cs, math"):
+    with pytest.raises(ValueError, match=r"'physics'.* cs, math"):
         made.results("here: physics", {"auc": "table-2"}, domain="physics")
 
 
-def test_a_benchmarks_own_validation_texts_are_chosen_on(target, unseen_file):
+def test_texts_set_apart_and_a_benchmarks_own_validation_texts(target, unseen_file):
+    found = probe_column(load_inputs(target), {REAL: "apart"}, n_training=8)
+    assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
+    assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
+    assert found.scores["Neighbor Attack"] is None
     inputs, own = load_inputs(target), (0, 1, 2, 3, 17)
     inputs = replace(inputs, benchmark=replace(inputs.benchmark, validation=own))
     found = probe_column(inputs, {REAL: unseen_file}, n_training=10)
     assert found.val_idx.tolist() == list(own)
     assert not set(found.test_idx) & set(own) and len(found.test_idx) == N - 5
-
-
-def test_texts_set_apart_are_in_no_score(target):
-    found = probe_column(load_inputs(target), {REAL: "apart"}, n_training=8)
-    assert len(found.inputs.labels) == N - 8 and found.inputs.labels.sum() == N / 2
-    assert all(len(scores) == N - 8 for scores in found.scores.values() if scores is not None)
-    assert found.scores["Neighbor Attack"] is None
-
-
-def test_provenance_names_the_neighbors_and_what_the_proxies_learned_from(made, masked_folder):
-    passes = {p["model"]: p for p in made.passes()}
-    assert passes[f"neighbors by {masked_folder}"]["n_texts"] == 2 * N
-    [proxies] = [p for name, p in passes.items() if name.startswith("proxies of ")]
-    assert proxies["texts"] == hash_texts(made.unseen[REAL]) and proxies["n_texts"] == 10
-    assert len(tables.what_ran(made.passes())) == 4
-
-
-def test_comparisons_are_on_the_test_texts(made):
-    found = made.against_baselines(REAL)
-    labels = made.inputs.labels[made.test_idx]
-    difference = auc(labels, made.on_test()[REAL]) - auc(labels, made.on_test()["Loss Attack"])
-    assert found[f"{REAL} − Loss Attack"].difference.estimate == pytest.approx(difference)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("-", [None]), ("32, -", [32, None]), ([16], [16]), ("", [None])])
@@ -124,11 +106,8 @@ def test_lengths_may_be_whole_texts(value, expected):
 
 @pytest.mark.parametrize("value", ["x", "0", -1, 2.5])
 def test_a_length_that_is_no_number_of_words_is_named(value):
-    with pytest.raises(ValueError, match="lengths: a positive whole number is expected"):
+    with pytest.raises(ValueError, match=r"^lengths: "):
         pages.lengths_of(value)
-
-
-# --- Tables 2 and 3 ---------------------------------------------------------------------------------------------------
 
 
 WITHOUT = {  # what a page takes besides a model, a benchmark and unseen texts
@@ -182,15 +161,16 @@ def test_tables_2_and_3_are_of_the_probe_that_the_page_shows(target, unseen_file
     assert by_count[1].ours == pytest.approx(auc(of.labels, of.on_test()["Neighbor Attack"]))
 
 
-def test_a_page_without_unseen_texts_is_named(target, tmp_path):
+def test_one_model_is_compared_with_nothing_and_no_unseen_texts_are_an_error(target, tmp_path, unseen_file):
     with pytest.raises(ValueError, match="needs unseen texts"):
         page_on("probe_tables_2_3", target, tmp_path, real="-")
+    names, results = page_on("probe_figure_2", target, tmp_path, real=unseen_file)
+    assert [r.row for r in results] == ["Loss Attack", "Min-K% Prob", "Neighbor Attack", REAL]
+    assert [r.row for r in results if r.ours is None] == ["Neighbor Attack"]
+    assert names["rises"]["Neighbor Attack"] is None and names["rises"][REAL].difference.estimate == 0
 
 
-# --- the other pages --------------------------------------------------------------------------------------------------
-
-
-def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
+def test_data_are_counted_without_the_texts_set_apart_and_texts_without_a_word_in_common_are_alike(target, tmp_path):
     names, results = page_on("probe_table_1", target, tmp_path, real="apart", n_training=8)
     facts = {r.column: r.ours for r in results if r.metric == "size"}
     assert (facts["Members"], facts["Non-Members"], facts["Total"], facts["Real"]) == (20, 12, 32, 8)
@@ -200,47 +180,12 @@ def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
     n_tokens = [len(row.token_ids) for row, text in zip(load_inputs(target).stats, texts, strict=True)]
     left = [n for n, text in zip(n_tokens, texts, strict=True) if text in judged.texts]
     assert facts["Avg. Tokens"] == pytest.approx(np.mean(left), abs=0.05)
-    printed = printed_table("probe", "table-1")
-    assert printed.loc["WikiMIA", "Total"] == "676" and printed.loc["ArxivMIA-Math", "Synthetic"] == "120"
-    assert (printed.index[0], printed.columns[0]) == ("WikiMIA", "Avg. Tokens")
-
-
-def test_two_samples_of_one_distribution_are_not_told_apart_and_two_kinds_are():
-    sklearn = (TfidfVectorizer, LogisticRegression, GridSearchCV, StratifiedKFold, make_pipeline)
-    given = {tool.__name__: tool for tool in sklearn} | {"stratified_split": stratified_split}
-    separate = method_of("probe_table_1", **given)["separate"]
-    rng = np.random.default_rng(0)
-    words = [f"w{i}" for i in range(50)]
-    texts = [" ".join(rng.choice(words, 20)) for _ in range(300)]
-    labels = np.repeat([1, 0], 100)
-    judged, scores = separate(np.array(texts[:200], dtype=object), labels)
-    same = auc_interval(labels[judged], scores)
-    assert same.low <= 0.5 <= same.high
-    other = texts[:100] + [f"{text} another" for text in texts[200:]]
-    judged, scores = separate(np.array(other, dtype=object), labels)
-    assert auc_interval(labels[judged], scores).low > 0.7
-
-
-def test_texts_without_a_word_in_common_are_all_alike(target, tmp_path):
     (tmp_path / "apart.txt").write_text("".join(f"{chr(97 + i) * 9}\n" for i in range(20)))
     rows = [{"text": chr(97 + i) * 5, "label": i % 2} for i in range(20)]
     (tmp_path / "alike.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     other = target.but(benchmark=str(tmp_path / "alike.jsonl"))
     _, results = page_on("probe_table_1", other, tmp_path, real=str(tmp_path / "apart.txt"))
     assert [str(r) for r in results if r.metric == "auc"] == ["all alike"]
-
-
-def test_neighbor_attack_is_the_detector(made):
-    attack = method_of("probe_table_4")["neighbor_attack"]
-    scores = attack(made.inputs.stats, made.inputs["neighbors"])
-    np.testing.assert_allclose(scores, made.scores["Neighbor Attack"], rtol=1e-12)
-
-
-def test_one_model_has_nothing_to_be_compared_with(target, unseen_file, tmp_path):
-    names, results = page_on("probe_figure_2", target, tmp_path, real=unseen_file)
-    assert [r.row for r in results] == ["Loss Attack", "Min-K% Prob", "Neighbor Attack", REAL]
-    assert [r.row for r in results if r.ours is None] == ["Neighbor Attack"]
-    assert names["rises"]["Neighbor Attack"] is None and names["rises"][REAL].difference.estimate == 0
 
 
 def test_models_are_compared_on_the_same_texts(target, tiny_model, unseen_file, tmp_path):
@@ -253,7 +198,7 @@ def test_models_are_compared_on_the_same_texts(target, tiny_model, unseen_file, 
     assert names["rises"][REAL].difference.estimate == pytest.approx(difference)
     shorter = Path(target.benchmark).read_text().splitlines(keepends=True)[: N - 2]
     (tmp_path / "shorter.jsonl").write_text("".join(shorter))
-    with pytest.raises(ValueError, match="are not of the same texts"):
+    with pytest.raises(ValueError, match="same texts"):
         given["benchmarks"] = [target.benchmark, str(tmp_path / "shorter.jsonl")]
         page_on("probe_figure_2", target, tmp_path, **given)
 
@@ -274,13 +219,6 @@ def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, tmp_
     assert comparison.difference.estimate == pytest.approx(expected)
 
 
-def test_any_number_of_training_texts_may_be_set_apart(target, tmp_path):
-    names, _ = page_on("probe_figure_3", target, tmp_path, real="apart", sizes=[4, 8])
-    assert list(names["learned"]) == [4, 8] and len(names["unseen"]) == 8
-    for probe, _, _ in names["learned"].values():
-        assert len(probe.scores) == N - 8, "all numbers are judged on the same texts"
-
-
 @pytest.mark.slow
 def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_folder, published_copy, tmp_path):
     """The published split is what is chosen and judged on, its own unseen texts are what the probe learns from."""
@@ -299,12 +237,3 @@ def test_arxiv_mia_runs_through_every_detector_and_the_probe(tiny_model, masked_
     assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in results)
     domains = np.array(found.inputs.benchmark.domains)[found.test_idx]
     assert [int((domains == field).sum()) for field in ("cs", "math")] == [640, 960]
-
-
-def test_the_average_tpr_is_over_our_columns_beside_the_papers_average(target, unseen_file, tmp_path):
-    names, results = page_on("probe_tables_2_3", target, tmp_path, real=unseen_file, fields="")
-    shown = names["shown"]
-    [ours] = [r for r in results if r.metric == "tpr_at_5_fpr" and r.row == "Loss Attack"]
-    assert (ours.ours, ours.why) == (None, "needs 20") and shown.loc["Loss Attack"].tolist() == ["0.090", "–", 0]
-    assert shown.loc["Smaller Model"].tolist() == ["0.110", "–", 0]
-    assert shown.loc["SURP", "published"] == "–"

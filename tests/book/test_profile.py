@@ -1,11 +1,8 @@
 """The book's part of a profile is checked where it is read."""
 
-import re
-
 import pytest
 import yaml
 
-from mialib.store import ROOT
 from replication.profile import load_profile
 
 SMALL = {"name": "small", "corpora": {}, "models": {}, "landing": {"page": "index"}, "book": []}
@@ -28,12 +25,3 @@ def test_a_wrong_profile_is_an_error_that_names_file_and_key(tmp_path, change, m
     with pytest.raises(ValueError, match=message) as caught:
         load_profile(tmp_path / "wrong.yml")
     assert "wrong.yml" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["lab", "paper"])
-def test_a_page_of_text_links_to_pages_that_its_book_has(name):
-    profile = load_profile(ROOT / "data" / "profiles" / f"{name}.yml")
-    files = {page.file for page in (profile.landing, *(page for chapter in profile.book for page in chapter.pages))}
-    texts = [ROOT / "book" / f"{file}.md" for file in files if "/" not in file]
-    links = {link for path in texts for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text("utf-8"))}
-    assert len(texts) > 2 and links <= files, sorted(links - files)

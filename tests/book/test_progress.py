@@ -41,12 +41,9 @@ def test_what_is_left_counts_what_runs_and_at_least_the_longest_job(progress):
     assert progress.seconds_left() == 20, "a late job is about to end"
 
 
-def test_what_is_no_word_of_a_job_is_shown(progress):
+def test_the_end_says_where_the_time_went_and_other_lines_are_shown(progress):
     hear(progress, 1, "score lab/en-25k failed (1), see a log:", "no memory")
     assert progress.shown() == "score lab/en-25k failed (1), see a log:\nno memory\n"
-
-
-def test_the_end_says_where_the_time_went(progress):
     hear(progress, 0, "begins: notebook registry", "begins: notebook two_sources")
     hear(progress, 60, "done: notebook registry")
     hear(progress, 120, "done: notebook two_sources", "begins: book")

@@ -25,15 +25,8 @@ from replication.pages import times_known
 from replication.studies import ladder
 
 WORDS = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor", "field", "tower"]
-TRAIN = {
-    "corpus": "lab/notes",
-    "layers": 1,
-    "hidden_size": 16,
-    "heads": 2,
-    "member_repeats": [1, 4],
-    "background_times": 1,
-    "context_tokens": 128,
-}
+TRAIN = {"corpus": "lab/notes", "layers": 1, "hidden_size": 16, "heads": 2}
+TRAIN |= {"member_repeats": [1, 4], "background_times": 1, "context_tokens": 128}
 
 
 def write_texts(path, seed, n):
@@ -124,34 +117,27 @@ def test_what_is_recorded_is_the_lab_models_pass_rounded():
 def test_what_takes_the_texts_is_not_applicable():
     inputs = inputs_of()
     assert score_all(inputs, ["zlib", "lowercase"]) == {"zlib": None, "lowercase": None}
-    with pytest.raises(ValueError, match="recorded without it"):
-        detect("gap_k", inputs.stats)
-    with pytest.raises(ValueError, match="recorded/notes: it can't be cut"):
-        cut_inputs(inputs, 2)
-    for given in ({"n_words": 2}, {"n_words": 2, "part": "head"}):
-        with pytest.raises(ValueError, match="recorded/notes: it can't be cut"):
-            inputs_of(**given)
-    for names in ({"model": "lab/notes-small"}, {"reference": "lab/notes-small"}):
-        with pytest.raises(ValueError, match="recorded/notes: lab/notes-small can't score it"):
-            inputs_of(**names)
-    with pytest.raises(ValueError, match="recorded/notes: lab/notes-small can't score it"):
-        inputs.retarget(reference="lab/notes-small")
-    with pytest.raises(ValueError, match="recorded/notes-small is recorded on recorded/notes alone, not on"):
-        len(inputs_of(benchmark="lab/notes").stats)
-    with pytest.raises(ValueError, match="recorded/notes-small: this needs the model's weights"):
-        load_model("recorded/notes-small")
+    for ask, named in (
+        (lambda: detect("gap_k", inputs.stats), "gap_k"),
+        (lambda: cut_inputs(inputs, 2), "recorded/notes: .*cut"),
+        (lambda: inputs_of(n_words=2), "recorded/notes: .*cut"),
+        (lambda: inputs_of(n_words=2, part="head"), "recorded/notes: .*cut"),
+        (lambda: inputs_of("lab/notes-small"), "recorded/notes: lab/notes-small"),
+        (lambda: inputs_of(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
+        (lambda: inputs.retarget(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
+        (lambda: len(inputs_of(benchmark="lab/notes").stats), "recorded/notes-small .*recorded/notes "),
+        (lambda: load_model("recorded/notes-small"), "recorded/notes-small: .*weights"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            ask()
 
 
 @pytest.mark.parametrize(
     ("model", "benchmark", "said"),
     [
-        (
-            "recorded/none",
-            "recorded/notes",
-            "no model 'recorded/none' is recorded; recorded are .*notes-small@0",
-        ),
-        ("recorded/notes-small@7", "recorded/notes", "no model 'recorded/notes-small@7' is recorded"),
-        ("recorded/notes-small", "recorded/poems", "no 'recorded/poems' is recorded; recorded are notes"),
+        ("recorded/none", "recorded/notes", "'recorded/none'.*notes-small@0"),
+        ("recorded/notes-small@7", "recorded/notes", "'recorded/notes-small@7'"),
+        ("recorded/notes-small", "recorded/poems", "'recorded/poems'.* notes"),
     ],
 )
 def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
@@ -159,21 +145,13 @@ def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
         len(load_inputs(Target(model=model, benchmark=benchmark)).stats)
 
 
-def test_a_recording_says_how_often_each_text_was_seen():
+def test_what_a_recording_says_of_its_texts_and_seeds():
     assert times_known(inputs_of()).tolist() == [1] * 7 + [4] * 7 + [0] * 14
-
-
-def test_whether_the_texts_alone_tell_members_was_recorded_with_them():
-    """The stand-ins of the texts would tell a baseline nothing, or all."""
     said, of_lab = (leak_note([name]).replace(f"`{name}`", "") for name in ("recorded/notes", "lab/notes"))
     assert said == of_lab and "AUC" in said
-
-
-def test_some_of_the_texts_are_taken_like_those_of_any_benchmark():
-    inputs = inputs_of()
-    some = inputs.take([3, 20], "two of them")
-    assert times_known(some).tolist() == [1, 0]
-    np.testing.assert_array_equal(some.stats[1].log_prob, inputs.stats[20].log_prob)
+    first, second = inputs_of("recorded/notes-small"), inputs_of("recorded/notes-small@1")
+    np.testing.assert_array_equal(first.stats.token_ids, second.stats.token_ids)
+    assert np.abs(first.stats.log_prob - second.stats.log_prob).max() > 0.01
 
 
 def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
@@ -183,9 +161,7 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     assert {str(table.schema.field(name).type) for name in files.COLUMNS} == {"large_list<element: halffloat>"}
     assert provenance["recipe"] == lab_recipe("lab/notes-small@1").model_dump(mode="json") and provenance["seed"] == 1
     of_texts = pq.read_table(everything / "notes.parquet")
-    assert (
-        of_texts.column_names == ["label", "token_ids"] and files.read_provenance(everything / "notes.parquet")["dealt"]
-    )
+    assert of_texts.column_names == ["label", "token_ids"]
     assert provenance["dealt"] == ladder._dealt("lab/notes")
     assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
     assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
@@ -195,12 +171,6 @@ def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
         assert str(tiny_lab) not in said and "river" not in said, file
 
 
-def test_seeds_differ_in_the_model_and_not_in_the_texts():
-    first, second = inputs_of("recorded/notes-small"), inputs_of("recorded/notes-small@1")
-    np.testing.assert_array_equal(first.stats.token_ids, second.stats.token_ids)
-    assert np.abs(first.stats.log_prob - second.stats.log_prob).max() > 0.01
-
-
 def test_a_training_on_other_texts_than_its_benchmarks_is_an_error(everything, tmp_path, monkeypatch):
     for path in everything.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -208,7 +178,7 @@ def test_a_training_on_other_texts_than_its_benchmarks_is_an_error(everything, t
     other = json.dumps(files.read_provenance(tmp_path / "notes.parquet") | {"dealt": "other"})
     pq.write_table(table.replace_schema_metadata({"provenance": other}), tmp_path / "notes.parquet")
     monkeypatch.setattr(files, "FOLDER", tmp_path)
-    with pytest.raises(ValueError, match="was recorded on other texts than those of"):
+    with pytest.raises(ValueError, match="other texts"):
         len(inputs_of().stats)
 
 
@@ -234,14 +204,11 @@ ALL = ["lab/notes-large@0", "lab/notes-small@0", "lab/notes-small@1", "lab/notes
 def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, tmp_path):
     assert len(list(ladder.record([], tmp_path))) == 4 and trainings == ALL
     assert list(ladder.record([], tmp_path)) == [] and trainings == ALL
+    assert list(ladder.record(["lab/notes-large"], tmp_path)) == []
+    with pytest.raises(ValueError, match=r"'lab/none'.* lab/notes-large"):
+        list(ladder.record(["lab/none"], tmp_path))
     (tmp_path / "notes-small-seed-1.parquet").unlink()
     assert [path.name for path in ladder.record([], tmp_path)] == ["notes-small-seed-1.parquet"]
-
-
-def test_models_are_named_one_by_one(trainings, tmp_path):
-    assert len(list(ladder.record(["lab/notes-large"], tmp_path))) == 1 and trainings == ALL[:1]
-    with pytest.raises(ValueError, match="the profile has no model 'lab/none'; it has: lab/notes-large"):
-        list(ladder.record(["lab/none"], tmp_path))
 
 
 @pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"member_repeats": [1, 2]}])
@@ -290,22 +257,13 @@ def test_rounding_to_half_hardly_moves_an_auc(tmp_path):
 def test_a_number_too_large_for_half_is_an_error(tmp_path):
     stats = TokenStats.from_rows(random_rows(0, [3, 4]), provenance={})
     stats.log_prob_var[2] = 1e5
-    with pytest.raises(ValueError, match=r"a\.parquet: a log_prob_var is not finite in float16"):
+    with pytest.raises(ValueError, match=r"a\.parquet: .*log_prob_var"):
         files.save_training(tmp_path / "a.parquet", np.array([1, 0]), stats, {})
     assert not list(tmp_path.iterdir())
 
 
-CLAIM = {
-    "id": "rises",
-    "paper": "surp",
-    "claim": "it rises",
-    "published": "-",
-    "fixed": "before",
-    "where": ["here"],
-    "a": {"detector": "surp", "options": "grid"},
-    "against": [{"detector": "ppl"}],
-    "expect": "greater",
-}
+CLAIM = dict.fromkeys(("id", "paper", "claim", "published"), "-") | {"fixed": "before", "where": ["here"]}
+CLAIM |= {"a": {"detector": "surp", "options": "grid"}, "against": [{"detector": "ppl"}], "expect": "greater"}
 
 
 def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():

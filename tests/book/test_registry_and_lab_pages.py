@@ -34,15 +34,12 @@ CARD = {
 }
 
 
-def test_the_table_of_corpora_has_those_that_no_model_is_trained_on():
+def test_the_labs_tables_say_sizes_and_how_often_each_text_was_seen():
     elsewhere = CARD | {"roles": {"non_member": 15}, "recipe": CARD["recipe"] | {"vocab_size": None}}
     table = functions_of("lab")["corpus_table"]({"lab/tiny": CARD, "lab/elsewhere": elsewhere})
     assert table.loc["non-members"].astype(str).tolist() == ["20", "15"]
     assert table.loc["members"].tolist() == [20, DASH] and table.loc["near-duplicates"].tolist() == ["7 dropped"] * 2
     assert "None" not in table.loc["tokenizer", "lab/elsewhere"]
-
-
-def test_the_table_of_models_says_how_often_each_text_was_seen():
     times_seen = functions_of("lab")["times_seen"]
     recipe = {"member_repeats": (), "member_times": 2, "background_times": 1, "injected": {}}
     assert times_seen(recipe) == "2 / 1 times"

@@ -12,7 +12,7 @@ from replication.claims import VERDICT
 from replication.commands import app
 from replication.pipeline import report
 from replication.profile import load_profile
-from replication.results import VERDICTS, Result
+from replication.results import Result
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")
@@ -64,9 +64,6 @@ def test_every_printed_table_and_figure_is_listed_once_with_its_pages():
     titles = [one.item for one in items if one.paper == "surp"]
     assert titles == ["Table 1", "Table 2", "Table 3", "Figure 2", "Figure 3", "Figure 4"]
     assert all(one.pages for one in items), "the lab's book has a page for each"
-
-
-def test_pages_of_the_papers_own_tables_are_found_by_their_parameters():
     by_key = {(one.paper, one.item): one.pages for one in report.printed_items(PAPER)}
     [page] = by_key["probe", "Table 2"]
     assert PAPER.notebooks[page].parameters["paper"] == "probe"
@@ -75,61 +72,27 @@ def test_pages_of_the_papers_own_tables_are_found_by_their_parameters():
 
 def test_the_list_says_page_status_verdicts_and_command(build):
     text = report.papers_tables(LAB, build)
-    assert "| [Table 2](pages/dc_pdd_tables_2_3) | 1 not supported | replicated | `dc_pdd_tables_2_3` |" in text
-    assert f"| [Figure 4](pages/surp_figure_4) | – | {report.NOT_RUN} | `surp_figure_4` |" in text
+    [row] = [line for line in text.splitlines() if line.startswith("| [Table 2](pages/dc_pdd_tables_2_3)")]
+    assert "1 not supported" in row and report.NOT_RUN not in row
+    [row] = [line for line in text.splitlines() if line.startswith("| [Figure 4](pages/surp_figure_4)")]
+    assert report.NOT_RUN in row
     assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {p}" for p in report.PAPERS.values()]
-    assert "# Table 2, Table 3\n.venv/bin/papermill notebooks/dc_pdd_tables_2_3.ipynb out.ipynb -p models" in text
+    assert "notebooks/dc_pdd_tables_2_3.ipynb out.ipynb -p models" in text
     assert "-p published 'WikiMIA / Pythia-6.9B,PatentMIA / Qwen1.5-14B'" in text
     assert not re.search(r"\| (?:\d+ )?supported", text), "a former test's verdict does not count"
 
 
-def test_a_parameter_that_is_a_mapping_is_given_as_yaml():
-    page = next(name for name, page in PAPER.notebooks.items() if isinstance(page.parameters.get("items"), dict))
-    assert """-y '{"items": {""" in report.command(page, PAPER)
-
-
-def test_the_status_has_each_notebooks_time_and_the_versions(build):
-    text = report.status(LAB, build, build / "pages")
-    assert "| [](pages/claims) | 90.0 | 2026-11-23 13:11 UTC |" in text and "1.5 minutes" in text
-    assert text.count(report.NOT_RUN) == len(LAB.notebooks) - 1
-    assert "| python | 3.11.7 |" in text and "| numpy | 2.4 |" in text
-
-
-def test_the_list_of_figures_has_number_page_and_first_sentence(build):
-    *_, row = report.own_figures(LAB.notebooks, build / "pages").splitlines()
-    assert row == "| {numref}`%s <fig-claims>` | [](pages/claims) | One \\| two. |"
-    assert "numref" not in report.own_figures(["index"], build / "pages"), "a book of another page"
-
-
-def test_the_lists_are_what_pages_include(build):
-    report.write_lists(LAB, build, build / "pages")
-    book = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "book").glob("*.md"))
-    for name in report.LISTS:
-        assert book.count(f"{{include}} pages/{name}\n") == 1 and (build / "pages" / name).is_file()
-
-
 def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
     text = report.report(LAB, build)
-    for heading in ("Scope", "Method", "Results", "What was easy", "What was hard", "What is not tested"):
-        assert f"\n## {heading}\n" in text
     [row] = [line for line in text.splitlines() if "against min_k: -0.020 [-0.030, -0.010]" in line]
     assert row.endswith("| ±0.01 | -0.023 | not supported |"), "-0.020 minus the smallest printed lead, 0.003"
     assert "**not supported**" in row, "the claim's own verdict"
     assert "| dc_pdd_tables_2_3 | PPL, a\\|b, auc | 0.65 | 0.600 [0.500, 0.700] | -0.050 | inside |" in text
-    assert "1 claims are tested in 1 places" in text
 
 
-def test_a_report_of_no_build_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="holds no verdicts"):
-        report.report(LAB, tmp_path)
-
-
-def test_the_command_writes_the_report(build, tmp_path, monkeypatch):
+def test_the_command_writes_the_report_and_no_build_is_an_error(build, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "build_folder", lambda profile: build)
     run = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "r.md")])
     assert run.exit_code == 0 and (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Replication report")
-
-
-def test_every_verdict_is_counted():
-    judged = [report.Judged(None, "English", (), name) for name in VERDICTS]
-    assert report.count_verdicts(judged) == ", ".join(f"1 {name}" for name in VERDICTS)
+    with pytest.raises(ValueError, match="holds no verdicts"):
+        report.report(LAB, tmp_path / "none")

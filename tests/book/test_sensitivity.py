@@ -61,8 +61,6 @@ def inputs(tiny_model, tmp_path):
     return load_inputs(Target(**names, reference=smaller))
 
 
-# --- rules for the TPR ---
-
 # Ten non-members, the highest two tied: FPR 0, 0.2, ...; members above, at, and below these two.
 TIED = (np.array([9.0, 8.0, 8.0, 1.5]), np.array([8.0, 8.0, 7, 6, 5, 4, 3, 2, 1, 0]))
 
@@ -81,14 +79,7 @@ def test_rules_by_hand_where_scores_tie(rule, expected):
     assert rule(*sensitivity.roc_points(*TIED)) == pytest.approx(expected)
 
 
-def test_a_threshold_at_exactly_five_percent_counts_for_us_and_not_strictly():
-    members, non_members = np.array([19.5, 18.5, 0.5]), np.arange(20.0)
-    points = sensitivity.roc_points(members, non_members)
-    assert sensitivity.at_most(*points) == pytest.approx(2 / 3)
-    assert METHOD["strictly_below"](*points) == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_our_rule_and_its_roc_are_those_of_metrics(seed):
     rng = np.random.default_rng(seed)
     labels, scores = rng.permutation(np.repeat([0, 1], [60, 45])), rng.integers(0, 12, 105).astype(float)
@@ -98,9 +89,6 @@ def test_our_rule_and_its_roc_are_those_of_metrics(seed):
     points = sensitivity.roc_points(members, non_members)
     assert sensitivity.at_most(*points) == pytest.approx(tpr_at_fpr(labels, scores))
     assert METHOD["non_members_found"](*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
-
-
-# --- paired differences ---
 
 
 def noisy(seed=0, n=120):
@@ -114,17 +102,12 @@ def ends(interval):
     return interval.low, interval.estimate, interval.high
 
 
-def test_one_text_without_a_score_changes_a_difference_of_aucs_by_little():
-    """With a score for every text it is metrics', and without one it is computed here: the two ways must meet."""
+def test_a_difference_of_aucs_or_tprs_is_the_same_by_both_ways():
     labels, ours, other, _ = noisy(n=600)
     whole = sensitivity.compare_aucs(labels, other, ours)
     assert whole.estimate == pytest.approx(auc(labels, other) - auc(labels, ours))
     middle = np.where(np.arange(600) == np.argsort(other)[300], np.nan, other)
     assert ends(sensitivity.compare_aucs(labels, middle, ours)) == pytest.approx(ends(whole), abs=0.002)
-
-
-def test_our_rule_by_another_name_gives_the_same_difference_of_tprs():
-    """As itself it is left to metrics' bootstrap, as another rule to the one here, which draws other texts."""
     labels, ours, other, _ = noisy(n=600)
     as_itself = sensitivity.compare_tprs(labels, other, ours)
     renamed = sensitivity.compare_tprs(labels, other, ours, lambda *points: sensitivity.at_most(*points))
@@ -163,17 +146,10 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
     assert tpr.low <= tpr.estimate <= tpr.high
 
 
-# --- readings of detectors, by hand ---
-
-
-def test_k_percent_rounded_three_ways():
-    """The mean of the lowest m of 0 .. -(n - 1) is -(n - 1) + (m - 1) / 2."""
+def test_min_k_by_hand_rounded_three_ways_and_nan_of_an_empty_set():
     for n, k, *counts in [(10, 5, 0, 0, 1), (12, 5, 0, 1, 1), (20, 5, 1, 1, 1), (21, 5, 1, 1, 2), (100, 7, 7, 7, 7)]:
         found = [METHOD["min_k"](-np.arange(float(n)), k, way) for way in (np.floor, np.round, np.ceil)]
         np.testing.assert_allclose(found, [1 - n + (m - 1) / 2 if m else np.nan for m in counts])
-
-
-def test_min_k_of_an_empty_set_is_nan_and_otherwise_the_mean_of_the_lowest():
     rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (4, 5, 9, 11)]  # k = 20: 0, 1, 1, 2 tokens
     setup = made_setup(rows, [1, 0, 1, 0])
     texts, other = PAGE["min_k_of"](setup.whole, np.floor)
@@ -201,34 +177,23 @@ def test_rows_move_up_past_a_dropped_score():
     np.testing.assert_allclose(shuffled[order[:3]], [left[i] for i in order if i != 1])
 
 
-def test_small_refs_ratio_of_sums_is_its_ratio_of_means(inputs):
-    [found] = sensitivity.compare_reading(Setup(inputs), reading("Small Ref, Lowercase: Small Ref: ratio"))
-    assert (found.n_changed, found.auc.estimate) == (0, 0)
-
-
-def test_zlib_is_divided_by_characters_too(inputs):
+def test_zlib_and_the_literal_equations_by_hand(inputs):
     text, row = inputs.texts[3], inputs.stats[3]
     expected = row.log_prob.mean(dtype=np.float64) / len(zlib.compress(text.encode())) / len(text)
     assert scores_of("Zlib: divided", Setup(inputs))[3] == pytest.approx(expected)
-
-
-def test_the_literal_equations_are_of_perplexity(inputs):
-    """Small Ref's and Lowercase's rows order texts as minus the ratio of perplexities does."""
     whole = Setup(inputs)
     perplexity = {
         name: np.array([np.exp(-row.log_prob.mean()) for row in whole.whole.rows(name)]) for name in sensitivity.PASSES
     }
     for beginning, other in (("Small Ref: the literal", "reference"), ("Lowercase: the literal", "lowercase")):
-        found, literal = (
-            scores_of(f"Small Ref, Lowercase: {beginning}", whole),
-            -perplexity["stats"] / perplexity[other],
-        )
+        found = scores_of(f"Small Ref, Lowercase: {beginning}", whole)
+        literal = -perplexity["stats"] / perplexity[other]
         assert np.argsort(found).tolist() == np.argsort(literal).tolist()
     sizes = [len(zlib.compress(text.encode())) for text in inputs.texts]
     np.testing.assert_allclose(scores_of("Zlib: the literal", whole), -perplexity["stats"] / sizes)
 
 
-def test_another_base_is_another_bound_and_another_vocabulary_another_frequency(inputs):
+def test_another_base_padding_and_no_surprise_by_hand(inputs):
     frequency = inputs["frequency"]
     for base, beginning in ((2, "base 2"), (10, "base 10")):
         found = scores_of(f"DC-PDD, logarithm: {beginning}", Setup(inputs))
@@ -237,12 +202,13 @@ def test_another_base_is_another_bound_and_another_vocabulary_another_frequency(
     counts = np.array([8, 0, 1, 0])
     expected = np.log(np.array([9, 1, 2, 1]) / (9 + 2))
     np.testing.assert_allclose(METHOD["of_tokens_that_occur"](counts), expected)
-
-
-def test_padding_counts_as_a_token_of_all_texts_but_the_longest_of_a_batch():
     texts = [np.array([-1.0, -2.0]), np.array([-1.0, -2.0, -3.0]), np.array([-4.0])]
     found = METHOD["padding_counted"](texts, [-9.0, -9.0, -9.0], 50, batch=2)
     assert found.tolist() == [-9, -3, -4], "one of 3 tokens, one of 3 without padding, alone in its batch"
+    rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
+    setup = made_setup(rows, [1, 0, 1, 0])
+    assert scores_of("SURP, no surprising token", setup)[0] == -100
+    assert setup.whole.ours["surp"][0] == 0
 
 
 def test_the_padding_is_the_end_of_text_scored_after_each_text(inputs):
@@ -281,15 +247,7 @@ def of_rest(inputs, left):
     return rest.texts, rest.labels
 
 
-def test_raw_counts_weigh_common_tokens_most():
-    rows = [made_row(np.log([0.5, 0.25]), [1, 1]), made_row(np.log([0.5]), [1])]
-    inputs = made_inputs(rows, [1, 0]).given(frequency=TokenFrequency(np.array([3, 0, 0]), "made"))
-    found = scores_of("DC-PDD, frequency: raw", Setup(inputs))
-    # -p log(count + 1), at most 0.01: token 0 has a count of 3, token 1 of none.
-    np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
-
-
-def test_documents_count_a_token_once(inputs, tmp_path):
+def test_dc_pdd_of_raw_counts_and_of_documents_by_hand(inputs, tmp_path):
     corpus = tmp_path / "few.txt"
     corpus.write_text("mill mill mill mill\nthe mill\n")
     inputs = inputs.retarget(corpus=str(corpus))
@@ -299,6 +257,11 @@ def test_documents_count_a_token_once(inputs, tmp_path):
     assert counts.sum() < inputs["frequency"].counts.sum()
     expected = detect("dc_pdd", inputs.stats, frequency=TokenFrequency(counts, "documents"))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+    rows = [made_row(np.log([0.5, 0.25]), [1, 1]), made_row(np.log([0.5]), [1])]
+    inputs = made_inputs(rows, [1, 0]).given(frequency=TokenFrequency(np.array([3, 0, 0]), "made"))
+    found = scores_of("DC-PDD, frequency: raw", Setup(inputs))
+    # -p log(count + 1), at most 0.01: token 0 has a count of 3, token 1 of none.
+    np.testing.assert_allclose(found, [(-0.5 * np.log(4) + 0) / 2, -0.5 * np.log(4)])
 
 
 def test_only_dc_pdd_sees_another_length(inputs):
@@ -330,20 +293,17 @@ def test_without_a_start_token_the_first_token_is_not_scored(inputs):
     assert set(rest) == set(other) | {"lowercase"}
 
 
-def test_a_text_of_one_token_has_nothing_without_its_first():
+def test_what_a_text_lacks_has_no_score():
     inputs = made_inputs([made_row([-1.0], [1]), made_row([-1.0, -2.0], [1, 1])], [1, 0])
     with pytest.raises(NotApplicable, match="no start token"):
         scores_of("first token: start token", Setup(inputs))
     stats = TokenStats.from_rows(list(inputs.stats), provenance={"start_token_id": 0})
     with pytest.raises(NotApplicable, match="one token"):
         scores_of("first token: start token", Setup(inputs.given(stats=stats)))
-
-
-def test_surp_where_no_token_surprises():
-    rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
-    setup = made_setup(rows, [1, 0, 1, 0])
-    assert scores_of("SURP, no surprising token", setup)[0] == -100
-    assert setup.whole.ours["surp"][0] == 0
+    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
+    setup = as_short(made_setup(rows, [1, 1, 0, 0]))
+    [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
+    assert found.auc is None and "1 of 4" in found.why
 
 
 def test_surps_low_probability_three_ways():
@@ -359,8 +319,6 @@ def test_surps_low_probability_three_ways():
     found = PAGE["surp_of"](made_setup(rows, [1, 0, 1, 0]), METHOD["below_percentile"])[1]["surp"]
     np.testing.assert_allclose(found, detect("surp", made_inputs(rows, [1, 0, 1, 0]).stats))
 
-
-# --- other passes ---
 
 OTHER = {"unweighted": METHOD["plain_moments"], "bfloat16": METHOD["in_bfloat16"]}
 
@@ -412,30 +370,6 @@ def test_a_function_of_another_pass_reads_nothing_that_may_change_around_it(inpu
             other_statistics(inputs.target.model, inputs.texts, {"other": function})
 
 
-def test_the_other_pass_cuts_texts_to_the_context_and_says_so(caplog, tiny_model):
-    model = tiny_model("gpt_neox")
-    other = other_statistics(model, ["word " * 600], OTHER)["bfloat16"]
-    own = Scorer(model).score(["word " * 600])
-    assert other.n_cut.tolist() == own.n_cut.tolist() != [0]
-    assert "are longer than its context" in caplog.text
-
-
-def test_min_k_plus_plus_with_plain_moments_against_the_whole_softmax(inputs):
-    [target, text] = [inputs.target.model, inputs.texts[5]]
-    found = scores_of("Min-K%++ moments", Setup(inputs))[5]
-    ids = [inputs.stats.provenance["start_token_id"], *Scorer(target).token_ids([text])[0]]
-    with torch.no_grad():
-        log_p = (
-            AutoModelForCausalLM.from_pretrained(target)(torch.tensor([ids])).logits[0, :-1].double().log_softmax(-1)
-        )
-    own = log_p[range(len(ids) - 1), ids[1:]]
-    z = ((own - log_p.mean(-1)) / log_p.std(-1, correction=0)).sort().values
-    assert found == pytest.approx(float(z[: int(0.2 * len(z))].mean()), rel=1e-4)
-
-
-# --- the whole ledger ---
-
-
 def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(inputs, monkeypatch):
     monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
     setup = Setup(inputs, n_words=8, cut_words=6, unseen="apart", n_training=12)
@@ -459,49 +393,19 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
     assert {r.metric for r in sensitivity.as_results(found)} >= {"auc_difference", "tpr_at_5_fpr_difference"}
 
 
-def test_a_negation_too_many_turns_everything_round(inputs, monkeypatch):
-    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
-    found = sensitivity.compare_reading(Setup(inputs), reading("sign: negated"))
-    assert all(
-        f.aucs[1].estimate == pytest.approx(1 - f.aucs[0].estimate) and f.tau == pytest.approx(-1) for f in found
-    )
-
-
 def test_what_is_not_given_is_not_applicable_and_says_why():
     setup = made_setup(random_rows(0, [30, 40, 25, 33]), [1, 0, 1, 0], n_words=50)
     needing = [
         of for of in READINGS if of.choice not in ("Min-K%++ moments", "precision", "padding")
     ]  # a pass of a model
     whys = {str(f.reading): f.why for f in measure_all(setup, needing)}
-    assert "reference corpus" in whys["DC-PDD, frequency: raw counts: log(count + 1)"]
-    assert "smaller model" in whys[str(reading("Small Ref, Lowercase: Small Ref: the literal"))]
-    assert "unseen" in whys["probe, standardization: each split by its own statistics"]
-    assert "cannot be cut to 50" in whys["k% of n tokens: ⌈nk/100⌉ (short texts)"]
+    for beginning, lacking in (
+        ("DC-PDD, frequency: raw counts", "corpus"),
+        ("Small Ref, Lowercase: Small Ref: the literal", "model"),
+        ("probe, standardization", "unseen"),
+        ("k% of n tokens: ⌈nk/100⌉ (short", "50"),
+    ):
+        assert lacking in whys[str(reading(beginning))], beginning
     api = Setup(replace(setup.inputs, target=Target(model="api:some", benchmark="made")))
     [found] = sensitivity.compare_reading(api, reading("precision"))
     assert "API" in found.why and found.auc is None
-
-
-def test_scores_of_one_class_alone_are_no_auc():
-    rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (30, 4, 5, 6)]
-    setup = as_short(made_setup(rows, [1, 1, 0, 0]))
-    [found] = sensitivity.compare_reading(setup, reading("NaN: dropped, rows misalign (members first)"))
-    assert found.why == "1 of 4 scores are left, at the labels of one class alone"
-
-
-def test_the_table_and_figure_show_the_detector_that_is_moved_most(inputs, monkeypatch):
-    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
-    found = measure_all(Setup(inputs), [of for of in READINGS if of.choice in ("sign", "Zlib")])
-    [sign, _, _, of_zlib] = sensitivity.most_moved(found)
-    assert abs(sign.auc.estimate) == max(abs(f.auc.estimate) for f in found if f.reading == sign.reading)
-    table = PAGE["ledger_table"](found, "Every choice").data
-    assert table["choice"].tolist() == ["sign", "", "Zlib", ""] and table["detector"][0].endswith("(of 8)")
-    assert table["detector"][3] == "Zlib" and table["place"][3].endswith("of 8")
-    assert table["ours"].tolist() == ["high = member", "", "log-perplexity per compressed byte", ""]
-    panels = PAGE["panels_of"](found)
-    [panel] = panels.values()
-    assert panel["AUC"]["sign: negated once too often: 1 − AUC"] == sign.auc
-    axes = PAGE["differences_in_panels"](panels, xlabel="other − ours").axes[0]
-    assert axes.get_xscale() == "symlog" and axes.containers[0].lines[0].get_xdata()[0] == sign.auc.estimate
-    said = PAGE["summary"](found, margin=0.0).data
-    assert said.startswith("Of 4 readings") and of_zlib.reading.choice in said

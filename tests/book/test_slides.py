@@ -42,15 +42,12 @@ def page(tmp_path):
     return tmp_path / "made.ipynb"
 
 
-def test_a_pages_figures_come_with_caption_title_and_section(page):
+def test_a_pages_figures_become_slides_in_which_foreign_text_is_text(page):
     first, second = slides.figures_of(page)
     assert (first.page, first.section, first.name) == ("A page <b>", "", "fig-first")
     assert (second.section, second.caption) == ("The second of $\\alpha$", "A <script> & more.")
     assert [first.is_upright, second.is_upright] == [False, True]
     assert first.image == SVG.format(400, 300).encode()
-
-
-def test_slides_are_one_file_in_which_foreign_text_is_text(page):
     html = slides.slides(slides.figures_of(page), "All")
     assert html.count("<section") == 3 and html.count("<script>") == 1
     assert re.findall(r"<h1>(.*?)</h1>", html) == ["All", "A page &lt;b&gt;", "A page &lt;b&gt;"]
@@ -59,17 +56,11 @@ def test_slides_are_one_file_in_which_foreign_text_is_text(page):
     assert not re.search(r"(?:src|href)=.(?!data:)", html), "nothing comes from elsewhere"
 
 
-@pytest.mark.parametrize("lesson", [1, 2])
-def test_a_lesson_shows_pages_of_the_book_in_the_order_of_its_plan(lesson):
-    pages = slides.lesson_pages(lesson)
-    assert len(pages) == len(set(pages)) > 3 and set(pages) <= set(LAB.notebooks)
-
-
 def test_an_unknown_lesson_or_page_is_told(monkeypatch):
     monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    with pytest.raises(ValueError, match="no lesson 7; there are: 1, 2"):
+    with pytest.raises(ValueError, match=r"7.* 1, 2"):
         slides.lesson_pages(7)
-    for given, said in ((["nothing"], "no page 'nothing'"), (["claims", "--lesson", "1"], "not both")):
+    for given, said in ((["nothing"], "'nothing'"), (["claims", "--lesson", "1"], "not both")):
         assert said in str(CliRunner().invoke(app, ["slides", *given]).exception)
 
 

@@ -13,9 +13,7 @@ from mialib.benchmarks import Benchmark
 from mialib.detectors import detect, surp_grid
 from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.model_selection import HELD_OUT, stratified_split
-from mialib.shared.near_duplicates import NGRAM_WORDS
 from mialib.token_stats import TokenRow, TokenStats
-from replication.lab.dealing import overlaps
 from replication.results import load_results, needs_more
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
@@ -37,26 +35,6 @@ def inputs():
     """Sixty made texts of 1 to 60 tokens, every third a member, with a lowercase pass and none of a reference."""
     lengths = np.random.default_rng(1).permutation(np.arange(1, 61))
     return made_inputs(random_rows(2, lengths), np.tile([1, 0, 0], 20), lowercase=random_rows(3, lengths))
-
-
-# --- Figure 4: the grid ---
-
-
-def test_the_visible_grid_is_the_detector_cell_by_cell(inputs):
-    thresholds, ks = [0.01, *THRESHOLDS], [20, 100]
-    page = method_of("surp_figure_4", **figure_4(thresholds, ks), columns=[inputs])
-    [(score, n_surprising)], [aucs] = page["grids"].values(), page["aucs"].values()
-    library, counts = surp_grid(inputs.stats, thresholds, ks)
-    np.testing.assert_array_equal(n_surprising, counts)
-    for i, threshold in enumerate(thresholds):
-        for j, k in enumerate(ks):
-            expected = detect("surp", inputs.stats, entropy_threshold=threshold, k=k)
-            np.testing.assert_allclose(score[i, j], expected, atol=1e-12)
-            np.testing.assert_allclose(library[i, j], expected, atol=1e-12)
-            assert aucs[i, j] == pytest.approx(auc(inputs.labels, expected))
-            assert (n_surprising[i, j] == 0).sum() == (expected == 0).sum()
-    without = (n_surprising == 0).sum(axis=-1)
-    assert without[0, 0] > without[-1, -1] > 0
 
 
 def test_the_page_saves_the_auc_of_every_cell(tiny_model, tmp_path):
@@ -105,19 +83,6 @@ def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_o
         assert comparison.difference.estimate == pytest.approx(auc(labels, whole) - auc(labels, scores))
 
 
-def on_noise(compare, n=40):
-    """Differences of AUC by name where labels say nothing, (n,) of each."""
-    rows, rng = random_rows(6, [12] * 60), np.random.default_rng(0)
-    found = [compare(made_inputs(rows, rng.permutation(np.arange(60) % 2))) for _ in range(n)]
-    return {name: np.array([differences[name] for differences in found]) for name in found[0]}
-
-
-NOISE_GRID = [1.0, 2.0, 3.0, 4.0, 6.0], [20, 40, 60, 80, 100]
-
-
-# --- Figure 4: other readings ---
-
-
 @pytest.mark.parametrize(
     ("reading", "expected"),
     # The percentile of k = 50 is -3, the two lowest by rank are -4 and the first -3, half of the way is -2.5.
@@ -133,21 +98,11 @@ def readings_at(inputs, entropy_threshold, k):
     return {name: (score[0, 0], int((n[0, 0] == 0).sum())) for name, (score, n) in found.items()}
 
 
-@pytest.mark.parametrize(("entropy_threshold", "k"), [(2.5, 40), (0.5, 10), (np.inf, 100), (4, 1)])
-def test_our_reading_is_the_detector(inputs, entropy_threshold, k):
-    scores, n_without = readings_at(inputs, entropy_threshold, k)[OURS]
-    np.testing.assert_allclose(scores, detect("surp", inputs.stats, entropy_threshold=entropy_threshold, k=k))
-    assert n_without == (scores == 0).sum()
-
-
-def test_our_reading_is_the_detector_at_an_entropy_that_the_threshold_rounds_to():
+def test_the_readings_of_a_text_by_hand_and_at_a_rounded_entropy():
     inputs = made_inputs([([-5, -1], [0.7, 0.7]), ([-5, -1], [0.6, 0.7])], [1, 0])  # 0.7 is not a float32
     expected = detect("surp", inputs.stats, entropy_threshold=0.7, k=40)
     np.testing.assert_allclose(readings_at(inputs, 0.7, 40)[OURS][0], expected)
     np.testing.assert_allclose(surp_grid(inputs.stats, [0.7], [40])[0][0, 0], expected)
-
-
-def test_the_readings_of_one_text_by_hand():
     inputs = made_inputs([([-3, -4, -3, -1], [1, 9, 1, 1]), ([-2, -2], [1, 1])], [1, 0])
     found = readings_at(inputs, 2.5, 50)
     # Of the low ones only those of little entropy: none, the first -3, both -3. By rank the first -2 is low too.
@@ -180,19 +135,6 @@ def test_each_reading_is_compared_at_its_own_cell_by_hand():
         assert cell == {"entropy_threshold": 2.5, "k": 40} and change.difference.estimate == expected
 
 
-def test_on_noise_no_reading_is_better_than_another():
-    def compare(inputs):
-        found = compared_readings(inputs, *NOISE_GRID)
-        own = {name: row for (where, name), row in found.items() if where.startswith("own")}
-        changes = {f"{name} − ours": change.difference.estimate for name, (_, _, change, _) in own.items() if change}
-        return changes | {name: interval.estimate - 0.5 for name, (_, interval, _, _) in own.items()}
-
-    for name, differences in on_noise(compare).items():
-        assert abs(differences.mean()) < 0.03, name
-
-
-# --- Figure 2: tokens ---
-
 CLOUD = [([-1, -5, -2, -9], [0.5, 1.0, 3.0, 3.5]), ([-3, -4], [0.1, 0.2]), ([-6, -7, -8], [5, 1.5, 1.25])]
 
 
@@ -208,7 +150,7 @@ def points(inputs, n_tokens=None, *, surprising=False, seed=0):
     return list(zip(*(of.tolist() for of in page["token_cloud"](inputs, chosen, seed)), strict=True))
 
 
-def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
+def test_the_cloud_holds_every_token_and_a_sample_keeps_each_whole(inputs):
     assert sorted(points(made_inputs(CLOUD, [1, 0, 0]))) == [
         (pytest.approx(entropy), log_prob, is_seen)
         for entropy, log_prob, is_seen in sorted(
@@ -218,15 +160,6 @@ def test_the_cloud_holds_every_token_with_its_own_entropy_and_class():
             ]
         )
     ]
-
-
-def test_the_cloud_of_surprising_tokens_by_hand():
-    found = sorted(points(made_inputs(CLOUD, [1, 0, 0]), surprising=True))
-    # Below the 60th percentiles (-1.8, -3.4 and -6.8): -5, -2, -9; -4; -7, -8.
-    assert found == [(pytest.approx(0.2), -4, False), (1.0, -5, True), (1.25, -8, False), (1.5, -7, False)]
-
-
-def test_a_sample_of_the_cloud_keeps_each_token_whole(inputs):
     everything, sample = points(inputs), points(inputs, 50, seed=1)
     is_seen = np.array([seen for _, _, seen in sample])
     assert is_seen.sum() == (~is_seen).sum() == 50
@@ -236,13 +169,17 @@ def test_a_sample_of_the_cloud_keeps_each_token_whole(inputs):
     assert sorted(sample) != sorted(points(inputs, 50, seed=2))
 
 
-def test_the_mean_of_the_surprising_tokens_by_hand():
+def test_the_surprising_tokens_of_classes_by_hand():
     found = figure_2()["compare_classes"](made_inputs(CLOUD, [1, 0, 0]))
     assert found["seen"].estimate == -5
     assert found["unseen"].estimate == pytest.approx((-4 - 7 - 8) / 3), "of tokens, not of texts"
     assert found["seen − unseen"].estimate == pytest.approx(-5 + 19 / 3)
     assert (found["seen"].low, found["seen"].high) == (-5, -5), "one text, which is always drawn"
     assert (found["unseen"].low, found["unseen"].high) == (-7.5, -4), "both texts, or one of them twice"
+    rows = [made_row([-5, -1], [1, 1]), made_row([-5, -1], [9, 9])]
+    for labels in ([1, 0], [0, 1]):
+        found = figure_2(2.5, 40.0)["compare_classes"](made_inputs(rows, labels))
+        assert found == {"seen": None, "unseen": None, "seen − unseen": None}
 
 
 def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
@@ -255,17 +192,7 @@ def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
         np.testing.assert_allclose([again[name].low, again[name].high], [interval.low, interval.high])
 
 
-def test_a_class_without_surprising_tokens_has_no_mean():
-    rows = [made_row([-5, -1], [1, 1]), made_row([-5, -1], [9, 9])]
-    for labels in ([1, 0], [0, 1]):
-        found = figure_2(2.5, 40.0)["compare_classes"](made_inputs(rows, labels))
-        assert found == {"seen": None, "unseen": None, "seen − unseen": None}
-
-
-# --- Figure 3: low false positive rates ---
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_roc_from_sorted_scores_has_the_largest_tpr_at_each_fpr_ties_included(seed):
     rng, page = np.random.default_rng(seed), functions_of("surp_figure_3")
     members, non_members = np.round(rng.normal(0.5, 1, 30), 1), np.round(rng.normal(0, 1, 40), 1)
@@ -293,52 +220,19 @@ def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
             assert result.interval == tpr_at_fpr_interval(labels, scores[result.row], fprs[result.metric])
 
 
-# --- Table 2: places of a document ---
-
 ENGLISH = "One  two three,\nfour five six seven eight nine ten eleven"
-CHINESE = "本发明公开了一种用于处理图像的装置以及方法。"
 
 
-@pytest.mark.parametrize(("text", "language"), [(ENGLISH, "en"), (CHINESE, "zh")])
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("place", ["head", "middle", "tail"])
-def test_the_segments_of_a_place_are_the_librarys_snippets(text, language, n, place):
-    benchmark = Benchmark("made", (text, text + text), [1, 0], "r", language)
-    found = functions_of("surp_table_2")["segments_at"](benchmark, n, place)
-    snippets = benchmark.snippets(n, place)
-    assert found.texts == snippets.texts and found.labels.tolist() == snippets.labels.tolist()
-    assert found.language == language and found.n_words == n
-
-
-def test_only_a_tail_has_several_texts_of_a_document():
+def test_tails_overlaps_and_domains_are_kept_as_they_should(inputs):
     benchmark = Benchmark("made", tuple(f"{ENGLISH} {i}" for i in range(4)), [1, 0, 1, 0], "r")
     at = functions_of("surp_table_2")["segments_at"]
     assert at(benchmark, 3, "head").document is None and at(benchmark, 3, "middle").document is None
     assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-# --- Table 3: overlap and domains ---
-
-
-def test_the_overlap_is_the_share_of_seven_grams_that_were_seen():
-    page = functions_of("surp_table_3")
-    seen = ["a b c d e f g h i", "k l m n o p q r"]
-    texts = ["a b c d e f g h", "a b c d e f g x", "b c d e f g h k l m n o p q", "a b c", "x y z u v w s t"]
-    found = page["overlap_with"](seen, texts, "en")
-    assert found.tolist() == pytest.approx([1, 0.5, 2 / 8, 0, 0])
-    np.testing.assert_array_equal(found, overlaps(texts, seen, "en"))
-    assert {len(ngram) for ngram in page["ngrams"](texts[0], "en")} == {NGRAM_WORDS}
-
-
-def test_non_members_that_overlap_are_dropped_and_members_never(inputs):
     overlap = np.linspace(0, 1, 60)
     kept = functions_of("surp_table_3", max_overlap=overlap[31])["is_kept"](inputs.labels, overlap)
     assert inputs.labels[kept].sum() == 20
     assert np.flatnonzero(kept).tolist() == [i for i in range(60) if inputs.labels[i] or i <= 31]
     assert 0 < kept.sum() < 60
-
-
-def test_domains_are_kept_where_both_classes_have_enough_texts():
     split = functions_of("surp_table_3")["split_domains"]
     domains = ["a"] * 10 + ["b"] * 8 + ["c"] * 4
     labels = np.array([1, 0] * 5 + [1] * 6 + [0, 0] + [1, 0, 1, 0])
@@ -356,22 +250,7 @@ def test_texts_of_no_known_domain_are_one_and_nothing_is_filtered(tiny_model, tm
     [(name, tuned)] = page["tuned"].items()
     assert name == f"{wanted['models']}: {wanted['benchmarks']}"
     assert tuned.inputs.texts == page["columns"][0].texts
-    assert "nothing filtered" in page["notes"][0] and page["notes"][0].endswith("too few texts: none.")
-
-
-# --- a deduplicated training set ---
-
-
-def test_members_seen_equally_often_stand_against_all_non_members():
-    page = functions_of("surp_deduplicated")
-    labels, times = np.array([1, 0, 1, 1, 0, 1]), np.array([1, 0, 4, 1, 0, 4])
-    groups = page["groups_by_times"](labels, times)
-    assert {name: np.flatnonzero(texts).tolist() for name, texts in groups.items()} == {
-        "seen 1×": [0, 1, 3, 4],
-        "seen 4×": [1, 2, 4, 5],
-    }
-    scores = np.array([2.0, 1, 3, 1, 2, 0])
-    assert page["auc"](labels, scores) == oracles.auc([2, 3, 1, 0], [1, 2]) == auc(labels, scores)
+    assert "nothing filtered" in page["notes"][0]
 
 
 def test_the_page_measures_each_group_on_the_held_out_texts(tiny_model, tmp_path):

@@ -2,8 +2,6 @@
 
 import json
 import re
-from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,29 +22,23 @@ PAGE = """<html lang="en" data-content_root="./" data-theme="auto">
 </script><script>kernelName = 'python3'</script><p>Text</p></body></html>"""
 
 
-def test_a_page_keeps_what_it_uses_and_is_edited_once():
+def test_a_page_keeps_what_it_uses_and_is_mended_once():
     edited = theme.edited(PAGE)
     assert not re.search("thebe|fontawesome|kernelName|auto", edited, re.I)
     assert "doctools.js" in edited and "<p>Text</p>" in edited and '<html lang="en" data-content_root="./">' in edited
     assert theme.edited(edited) == edited
-
-
-TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></thead>
-<tbody><tr><th rowspan="2">x</th><th scope="row">y</th><td>1</td></tr></tbody></table>"""
-
-
-def test_headings_of_a_table_say_what_they_head():
     edited = theme.edited(TABLE)
     assert re.findall(r'<th scope="(\w+)"', edited) == ["colgroup", "col", "rowgroup", "row"]
     assert re.sub(' scope="\\w+"', "", edited) == TABLE.replace(' scope="row"', "")
     assert theme.edited(edited) == edited
-
-
-def test_a_fold_is_named_by_what_it_says_and_a_figures_number_ends_in_a_point():
     fold = '<summary aria-label="Toggle hidden content"><p class="collapsed">Code: the table</p></summary>'
     assert theme.edited(fold) == '<summary><p class="collapsed">Code: the table</p></summary>'
     number = '<span class="caption-number">This book\'s figure 2 </span>'
     assert theme.edited(theme.edited(number)) == '<span class="caption-number">This book\'s figure 2. </span>'
+
+
+TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></thead>
+<tbody><tr><th rowspan="2">x</th><th scope="row">y</th><td>1</td></tr></tbody></table>"""
 
 
 def test_a_downloaded_notebook_has_its_code_and_no_outputs():
@@ -98,17 +90,6 @@ def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(para
     assert theme.description(document) == expected
 
 
-def test_a_description_begins_after_a_label_in_bold():
-    document, paragraph = new_document("page"), nodes.paragraph()
-    paragraph += [
-        nodes.Text(""),  # as Markdown's parser leaves it
-        nodes.strong("", "What the paper shows."),
-        nodes.Text(" A detector that scores a text by its tokens."),
-    ]
-    document += paragraph
-    assert theme.description(document) == "A detector that scores a text by its tokens."
-
-
 def test_an_image_that_no_page_shows_is_removed(tmp_path):
     for name in ("shown.svg", "linked.svg", "é.svg", "earlier.svg"):
         (tmp_path / name).write_text("<svg/>")
@@ -121,23 +102,6 @@ def test_an_image_that_no_page_shows_is_removed(tmp_path):
     theme.remove_unshown(tmp_path, pages)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linked.svg", "shown.svg", "é.svg"]
     theme.remove_unshown(tmp_path / "none", pages)
-
-
-def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
-    theme.copy_mathjax(tmp_path / "mathjax")
-    for part in theme.MATHJAX:
-        assert (tmp_path / "mathjax" / f"{part}.js").is_file()
-    [whole] = find_spec("sphinx-mathjax-offline").submodule_search_locations
-    fonts = "output/chtml/fonts/woff-v2"
-    assert len(list((tmp_path / "mathjax" / fonts).iterdir())) == len(
-        list(Path(whole, "static/mathjax", fonts).iterdir())
-    )
-
-
-def test_pages_with_index_entries_are_written_each_time():
-    entries = {"glossary": [("single", "AUC", "", "", None)], "other": []}
-    env = SimpleNamespace(domains={"index": SimpleNamespace(data={"entries": entries})})
-    assert theme.pages_with_terms(None, env) == ["glossary"]
 
 
 def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
@@ -153,35 +117,7 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
     assert order == ["index", "pages/b", "pages/list"]
     for _ in range(2):  # a page that was numbered before is numbered anew
         theme.number_tables(pages, [tmp_path / f"{name}.html" for name in order])
-        assert (
-            f"""<caption id="table-3"><span class="caption-number">This book's table 3. </span>{by_hand}</caption>"""
-            in pages[second]
-        )
+        assert re.search(f'id="table-3">.* 3\\. .*{re.escape(by_hand)}</caption>', pages[second])
         assert pages[listing].count("<li ") == 3
         assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
         assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
-
-
-def test_a_table_that_most_pages_have_is_numbered_and_not_listed(tmp_path):
-    captions = ("What this page ran, with", "Each claim&#x27;s tests: verdict", "Paired comparisons")
-    of_page = "".join(f"<table><caption>{caption}</caption></table>" for caption in captions)
-    pages = {tmp_path / f"{i}.html": of_page for i in range(6)}
-    pages[listing := tmp_path / "list.html"] = f"{theme.TABLES}</ol>"
-    theme.number_tables(pages, list(pages))
-    assert 'id="table-18"' in pages[tmp_path / "5.html"]
-    assert pages[listing].count("<li ") == pages[listing].count("Paired comparisons</a>") == 6
-
-
-def test_finished_pages_have_numbered_tables(tmp_path, monkeypatch):
-    monkeypatch.setattr(theme, "copy_mathjax", lambda target: None)
-    page = "<html><h1>A</h1><table><caption>What</caption><thead><tr><th>x</th></tr></thead></table></html>"
-    (tmp_path / "index.html").write_text(page)
-    app = SimpleNamespace(
-        builder=SimpleNamespace(format="html"),
-        outdir=tmp_path,
-        env=SimpleNamespace(toctree_includes={}),
-        config=SimpleNamespace(root_doc="index"),
-    )
-    theme.finish(app, None)
-    found = (tmp_path / "index.html").read_text()
-    assert "This book's table 1. </span>What</caption>" in found and '<th scope="col"' in found

@@ -4,7 +4,6 @@ import re
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,8 +100,18 @@ def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
     assert shown.strips == [HIDDEN] and any("“[U+202E]”" in label for label in shown.labels)
 
 
-def test_a_nul_which_html_cannot_hold_is_shown_by_its_number():
+def test_characters_of_several_tokens_and_numbers_that_are_lacking(scored, tokenizer):
     assert str(token_view.show("a\0b")) == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
+    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
+    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
+    empty = [token for token in made.tokens if not token.text]
+    assert empty and all("goes on with “" in token.label for token in empty)
+    assert "mv-more" in token_view.fragment({"t": made})
+    unknown = np.full_like(scored.entropy, np.nan)
+    lacks = {"entropy": "none", "log_prob_var": "none"}
+    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
+    made = view(stats, 0, tokenizer)
+    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -116,14 +125,6 @@ def test_tokens_have_their_own_white_space_whether_or_not_offsets_are_trimmed(tr
     for token_id, part in zip(ids, parts, strict=True):
         alone = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
         assert part == alone or "\ufffd" in alone
-
-
-def test_a_character_of_several_tokens_stands_once_and_the_others_say_so(scored, tokenizer):
-    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
-    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
-    empty = [token for token in made.tokens if not token.text]
-    assert empty and all("goes on with “" in token.label for token in empty)
-    assert "mv-more" in token_view.fragment({"t": made})
 
 
 @pytest.mark.parametrize("options", [{}, {"k": 7}])
@@ -160,8 +161,8 @@ def test_shades_and_words_of_a_hand_computed_text(tokenizer):
     assert [token.level for token in of["surprise"].tokens] == [None] * (n - 1) + [4]
     assert [token.is_counted for token in of["surprise"].tokens] == [False] * (n - 1) + [True]
     last = of["surprise"].tokens[-1].label
-    assert "log p −8.00 nats, p 0.000335, entropy 1.00 nats, z −7.00; the model was sure" in last
-    assert last.endswith(": counted") and of["surprise"].tokens[0].label.endswith("not sure: not counted")
+    assert all(number in last for number in ("−8.00", "0.000335", "1.00", "−7.00"))
+    assert "not counted" not in last and "not counted" in of["surprise"].tokens[0].label
 
 
 def test_dc_pdd_shades_first_occurrences_by_their_share_of_the_bound(tokenizer, frequency):
@@ -199,90 +200,24 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     assert time.monotonic() - began < 5
 
 
-def test_numbers_show_on_hover_and_on_focus_by_style_alone(scored, tokenizer):
-    html = token_view.fragment({"t": view(scored, 0, tokenizer)})
-    assert ":is(:hover,:focus)::after{content:attr(aria-label)" in html
-    assert "<script" not in html and not re.search(r"\son\w+=|https?:", html)
-
-
-def test_a_token_stays_whole_on_a_line_unless_it_is_long():
-    def strip(n):
-        token = token_view.ViewedToken(" " * n, 0, False, "")
-        return token_view.fragment({"t": token_view.TokenView("log_prob", {"k": 20}, None, "", [token], "", 0.0)})
-
-    assert 'mv-0 mv-long"' in strip(token_view.LONG_TOKEN + 1) and 'mv-0 mv-long"' not in strip(4)
-
-
-def contrast(a, b):
-    """WCAG 2's contrast of two colours."""
-
-    def luminance(colour):
-        channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722]
-
-    high, low = sorted([luminance(a), luminance(b)], reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("by", token_view.WAYS)
-@pytest.mark.parametrize("theme", [":root", 'html[data-theme="dark"]', "html:not([data-theme])"], ids=repr)
-def test_every_shade_can_be_read_and_they_are_ordered_in_grey(theme, by, scored, tokenizer, frequency):
-    style = token_view.fragment({"t": view(scored, 0, tokenizer, by, frequency)}).partition("</style>")[0]
-    rules = [
-        rule.partition("{") for rule in style.split("}") if theme in rule and re.search(rf"\.mv(-{by})?\b[,){{]", rule)
-    ]
-    colour = {name: value for _, _, body in rules for name, value in re.findall(r"--mv-(\w+):(#\w{6})", body)}
-    contrasts = [contrast(colour[f"{level}"], colour["text"]) for level in range(5)]
-    assert min(contrasts) >= 4.5
-    assert all(a > 1.15 * b for a, b in pairwise(contrasts))
-    assert contrast(colour["text"], colour["ground"]) >= 7 and contrast(colour["focus"], colour["ground"]) >= 3
-
-
 def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
-    with pytest.raises(ValueError, match=r"coloured by 'loss'; known: log_prob, surprise, dc_pdd"):
-        view(scored, 0, tokenizer, "loss")
-    with pytest.raises(ValueError, match=r"by dc_pdd needs the token frequencies of a reference corpus"):
-        view(scored, 0, tokenizer, "dc_pdd")
-    with pytest.raises(ValueError, match=r"by surprise: no hyperparameter 'a'; known: entropy_threshold, k"):
-        view(scored, 0, tokenizer, "surprise", a=1)
-    with pytest.raises(ValueError, match=r"k is a percentage"):
-        view(scored, 0, tokenizer, k=0)
-    with pytest.raises(ValueError, match=r"not of this text's tokens under this tokenizer: 'the'"):
-        token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
-    with pytest.raises(ValueError, match="does not say where in a text its tokens stand"):
-        token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
     without = replace(scored, provenance=scored.provenance | {"lacks": {"entropy": "the API gives none"}})
-    with pytest.raises(ValueError, match=r"by surprise is not applicable: the API gives none"):
-        view(without, 0, tokenizer, "surprise")
-    other = replace(frequency, tokenizer="another")
-    with pytest.raises(ValueError, match=r"count tokens of tokenizer another"):
-        view(scored, 0, tokenizer, "dc_pdd", other)
-    with pytest.raises(ValueError, match="share a legend"):
+    for named, given, options in (
+        ("'loss'.*log_prob, surprise, dc_pdd", (scored, 0, tokenizer, "loss"), {}),
+        ("dc_pdd .*corpus", (scored, 0, tokenizer, "dc_pdd"), {}),
+        ("surprise: .*'a'.*entropy_threshold, k", (scored, 0, tokenizer, "surprise"), {"a": 1}),
+        ("^k is ", (scored, 0, tokenizer), {"k": 0}),
+        ("surprise .*the API gives none", (without, 0, tokenizer, "surprise"), {}),
+        ("tokenizer another", (scored, 0, tokenizer, "dc_pdd", replace(frequency, tokenizer="another")), {}),
+    ):
+        with pytest.raises(ValueError, match=named):
+            view(*given, **options)
+    with pytest.raises(ValueError, match="'the'"):
+        token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
+    with pytest.raises(ValueError, match="where"):
+        token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
+    with pytest.raises(ValueError, match="legend"):
         token_view.fragment({"a": view(scored, 0, tokenizer), "b": view(scored, 0, tokenizer, k=5)})
-
-
-def test_numbers_that_an_api_does_not_give_are_left_out(scored, tokenizer):
-    unknown = np.full_like(scored.entropy, np.nan)
-    lacks = {"entropy": "none", "log_prob_var": "none"}
-    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
-    made = view(stats, 0, tokenizer)
-    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
-
-
-def test_the_table_of_scores_has_ranks_and_counts(scored, tokenizer, frequency):
-    scores = detect("min_k", scored)
-    views = {"log_prob": {"one": view(scored, 2, tokenizer), "two": view(scored, 0, tokenizer)}}
-    table = example_texts.score_table(views, {"one": 2, "two": 0}, {"min_k": scores})
-    assert table.loc["one"].iloc[0] == f"{scores[2]:.4f} ({1 + int((scores > scores[2]).sum())})".replace("-", "−")
-    assert table.loc["two"].iloc[1] == f"{int(len(scored[0].log_prob) * 0.2)} of {len(scored[0].log_prob)}"
-
-
-def test_views_of_a_benchmark_are_of_its_own_texts(inputs, tokenizer):
-    made = token_view.view_inputs(inputs, {"a": 3, "b": 0}, tokenizer, "log_prob", k=50)
-    for name, i in (("a", 3), ("b", 0)):
-        assert "".join(token.text for token in made[name].tokens) == inputs.benchmark.texts[i]
-        assert made[name].options == {"k": 50}
 
 
 def test_shares_of_shades_are_means_over_texts():
@@ -298,9 +233,6 @@ def test_shares_of_shades_are_means_over_texts():
     unsure = {(r.row, r.column): r.ours for r in example_texts.shade_shares(inputs, "surprise")}
     assert unsure["the model was not sure", "members"] == 1
     assert unsure["the model was not sure", "non-members"] == pytest.approx(1 / 3)
-
-
-# --- the command ---
 
 
 @pytest.fixture

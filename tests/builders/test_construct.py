@@ -1,14 +1,11 @@
 """Fresh benchmarks, built through a real local server that speaks the four services' formats."""
 
-import gzip
 import json
 import re
 from collections import Counter
 from datetime import UTC, date, datetime
 from itertools import pairwise
-from urllib.parse import quote_plus
 
-import httpx
 import pytest
 import web
 from tenacity import wait_none
@@ -17,7 +14,7 @@ from typer.testing import CliRunner
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.store import home
 from mialib.text import split_into_snippets, words
-from replication.builders import construct, fetch, sources
+from replication.builders import construct, fetch
 from replication.builders.fetch import Fetcher
 from replication.builders.sources import (
     Dates,
@@ -67,9 +64,6 @@ def left_out(folder):
     return json.loads((folder / "left_out.json").read_text(encoding="utf-8"))
 
 
-# --- WikiMIA ----------------------------------------------------------------------------------------------------------
-
-
 def test_wikimia_holds_the_first_words_of_pages_by_creation_date(serve, tmp_path):
     wiki = web.wikipedia(n_members=12, n_non_members=11, words=300)
     for i in range(3):  # too short for 256 words: in the other files only
@@ -117,7 +111,7 @@ def test_wikimia_leaves_out_lists_redirects_short_and_malformed_pages_and_says_s
     del wiki.pages[len(wiki.pages)]["extract"]
     wiki.add("Category:2025 events", "Planned flood", "2024-01-01", text)
     server = serve("wikipedia", wiki)
-    with pytest.raises(ValueError, match="11 of each are asked for, and there are 10 members, 10 non-members"):
+    with pytest.raises(ValueError, match=r"11 .* 10 members, 10 non-members"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 11)
     assert not (tmp_path / "out").exists(), "nothing half-made"
     n_requests = len(server.requests)
@@ -166,23 +160,6 @@ def test_subcategories_are_followed_where_the_category_itself_holds_too_few(serv
         construct.wikimia(tmp_path / "more", fetcher(), DATES, 12)
 
 
-def test_no_more_categories_are_listed_than_needed(serve, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "CATEGORIES_AT_ONCE", 2)
-    wiki = web.wikipedia(n_members=4, n_non_members=0)
-    names = [f"Category:2025 {kind}" for kind in ("floods", "fires", "storms", "races", "fairs")]
-    for name in names:
-        wiki.add_subcategory("Category:2025 events", name)
-        for i in range(2):
-            wiki.add(name, f"{name[9:]}, {i}", "2025-05-05", web.prose(f"{name} {i}", 300))
-    server = serve("wikipedia", wiki)
-    construct.wikimia(tmp_path / "out", fetcher(), DATES, 4)
-    listed = [name for name in names if any(quote_plus(name) in address for address in server.addresses)]
-    assert len(listed) == 2
-    construct.wikimia(tmp_path / "out", fetcher(), DATES, 4)
-    with pytest.raises(ValueError, match="4 members, 10 non-members"):
-        construct.wikimia(tmp_path / "more", fetcher(), DATES, 11)
-
-
 def test_headings_and_end_matter_are_no_text(serve, tmp_path):
     wiki = web.wikipedia(n_members=0, n_non_members=1)
     text = f"One {web.prose('a', 40)}\n\n== Course ==\nTwo {web.prose('b', 40)}\n\n== See also ==\nThree"
@@ -197,14 +174,11 @@ def test_an_error_of_the_api_is_an_error_and_not_kept(serve, tmp_path):
     wiki, broken = web.wikipedia(10, 10), [True]
     error = json.dumps({"error": {"code": "internal_api_error", "info": "later"}})
     server = serve("wikipedia", lambda path, query: error if broken[0] else wiki(path, query))
-    with pytest.raises(ValueError, match=r"no categorymembers in the reply .*internal_api_error"):
+    with pytest.raises(ValueError, match=r"categorymembers .*internal_api_error"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
     assert len(server.requests) == retries.MAX_ATTEMPTS
     broken[0] = False
     construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
-
-
-# --- PatentMIA --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +206,7 @@ def test_patentmia_holds_a_random_snippet_of_512_words_a_page(serve, tmp_path, p
     numbers.write_text("\n".join([*patents, "CN306A", "", "CN100A"]))
     with pytest.raises(ValueError) as caught:
         construct.patentmia(tmp_path / "out", fetcher(), PATENT_DATES, 9, numbers)
-    assert "9 of each are asked for, and there are 8 members, 8 non-members" in str(caught.value)
+    assert "8 members, 8 non-members" in str(caught.value)
     for reason in (
         "1 neither published early nor of a late priority",
         "1 not in Chinese",
@@ -258,15 +232,12 @@ def test_patentmia_holds_a_random_snippet_of_512_words_a_page(serve, tmp_path, p
     assert len(starts) > 8, "the snippets begin anywhere"
 
 
-def test_a_patent_pages_own_dates_are_not_those_of_similar_documents():
+def test_patents_are_read_and_cleaned_by_hand():
     html = web.patent_page("装置", "2021-02-03", "2022-03-04", ["第一段的内容在这里。"])
     table = html[html.index("<table>") : html.index("</table>") + 8]
     for page in (html, html.replace("<article", f"{table}<article")):
         title, priority, published, _ = parse_patent(page)
         assert (title, priority, published) == ("装置", date(2021, 2, 3), date(2022, 3, 4))
-
-
-def test_cleaning_by_hand():
     lines = ["技术领域", " [0001]  本发明涉及　一种用于 测试的装置。", "图1"]
     lines += ["【0002】2024年本发明涉及一种装置。", "本发明涉及 一种用于 测试的装置。"]
     assert clean_chinese("\n".join(lines)) == "本发明涉及 一种用于 测试的装置。\n2024年本发明涉及一种装置。"
@@ -275,11 +246,8 @@ def test_cleaning_by_hand():
 def test_a_wrong_publication_number_is_an_error_that_names_the_line(tmp_path):
     path = tmp_path / "numbers.txt"
     path.write_text("CN112345678A\n\nUS1234567B2\n")
-    with pytest.raises(ValueError, match=r"numbers.txt, line 3: 'US1234567B2' is no Chinese publication number"):
+    with pytest.raises(ValueError, match=r"numbers\.txt, line 3: 'US1234567B2'"):
         read_publications(path)
-
-
-# --- ArxivMIA ---------------------------------------------------------------------------------------------------------
 
 
 def test_arxivmia_balances_each_category_over_days_of_many_pages(serve, tmp_path):
@@ -330,20 +298,14 @@ def test_a_feed_that_comes_up_short_is_asked_for_again(serve, tmp_path):
     assert all("<entry>" in json.loads(p.read_text())["text"] for p in kept_replies() if "<entry>" in p.read_text())
 
 
-def test_an_unknown_category_is_an_error_after_some_days(serve, tmp_path):
+def test_an_unknown_category_or_no_feed_is_an_error(serve, tmp_path):
     server = serve("arxiv", web.Arxiv())
-    with pytest.raises(ValueError, match="arXiv has nothing of 'sc' on 60 random days"):
+    with pytest.raises(ValueError, match=r"'sc' .*60 "):
         construct.arxivmia(tmp_path / "out", fetcher(), DATES, 10, ["sc"])
     assert len(server.requests) == 60
-
-
-def test_what_is_no_feed_is_an_error(serve, tmp_path):
     serve("arxiv", lambda path, query: "Rate exceeded.")
-    with pytest.raises(ValueError, match="not an Atom feed with opensearch:totalResults"):
+    with pytest.raises(ValueError, match="opensearch:totalResults"):
         construct.arxivmia(tmp_path / "out", fetcher(), DATES, 10, ["cs"])
-
-
-# --- Dolma-Book -------------------------------------------------------------------------------------------------------
 
 
 def gutenberg(n=10):
@@ -394,21 +356,22 @@ def test_dolmabook_holds_head_middle_and_tail_of_each_book(serve, tmp_path):
     assert rows[0]["title"] in [f"{side}, {i}" for side in ("Old", "New") for i in range(10)]
 
 
-def test_header_licence_and_credits_are_taken_off():
+def test_what_is_taken_off_and_a_stream_is_read_until_both_are_full():
     text = strip_gutenberg(web.book("a", words=50))
     assert text.split() == web.prose("a", 50).split()
     old = "*** START OF THIS PROJECT GUTENBERG EBOOK A\nLONG TITLE ***\nText.\nEnd of Project Gutenberg's A\n"
     assert strip_gutenberg(f"{old}\n*** END OF THIS PROJECT GUTENBERG EBOOK A ***").split() == ["Text."]
-
-
-# --- what all share ---------------------------------------------------------------------------------------------------
+    stream = iter([page(web.prose(str(i), 40), int(i < 3), source=str(i)) for i in range(6)])
+    pages, dropped = construct.collect([([(1, ""), (0, "")], stream)], 2)
+    assert [p.source for p in pages] == ["0", "1", "3", "4"]
+    assert dropped == {"more than the 2 members asked for": {"2": None}} and next(stream).source == "5"
 
 
 def page(text, label=1, source=None):
     return Page("A title", date(2010, 1, 1), source or text[:20], label, {"all": (text,)})
 
 
-def test_the_same_and_nearly_the_same_text_is_left_out_and_counted():
+def test_near_copies_and_equal_beginnings_are_left_out_and_counted():
     first, other = web.prose("first", 100), web.prose("other", 100)
     # 94 7-grams; the first 24 words hold 18 of them, the first 25 hold 19, which is over a fifth
     below, above = (f"{' '.join(first.split()[:n])} {web.prose(f'rest{n}', 100 - n)}" for n in (24, 25))
@@ -426,9 +389,6 @@ def test_the_same_and_nearly_the_same_text_is_left_out_and_counted():
         "a near-duplicate of earlier pages": ["c"],
         "no reason": ["e"],
     }
-
-
-def test_pages_that_begin_alike_are_left_out_though_they_go_on_otherwise():
     # A file of short texts would hold one text with two labels, which `load_benchmark` refuses.
     begin = web.prose("begin", 8)
     texts = [{"8": (begin,), "200": (f"{begin} {web.prose(str(i), 192)}",)} for i in range(2)]
@@ -437,14 +397,7 @@ def test_pages_that_begin_alike_are_left_out_though_they_go_on_otherwise():
     assert [p.source for p in kept] == ["0", "2"] and list(dropped) == ["the same text as an earlier page's"]
 
 
-def test_a_stream_of_both_sides_is_read_until_both_are_full():
-    stream = iter([page(web.prose(str(i), 40), int(i < 3), source=str(i)) for i in range(6)])
-    pages, dropped = construct.collect([([(1, ""), (0, "")], stream)], 2)
-    assert [p.source for p in pages] == ["0", "1", "3", "4"]
-    assert dropped == {"more than the 2 members asked for": {"2": None}} and next(stream).source == "5"
-
-
-def test_one_seed_gives_one_benchmark_and_a_rerun_fetches_nothing(serve, tmp_path):
+def test_one_seed_gives_one_benchmark_in_any_order_and_a_rerun_fetches_nothing(serve, tmp_path, monkeypatch):
     wiki = web.wikipedia(20, 20)
     server = serve("wikipedia", wiki)
     first = contents(construct.wikimia(tmp_path / "a", fetcher(), DATES, 10, seed=1))
@@ -454,8 +407,6 @@ def test_one_seed_gives_one_benchmark_and_a_rerun_fetches_nothing(serve, tmp_pat
     other = contents(construct.wikimia(tmp_path / "c", fetcher(), DATES, 10, seed=2))
     assert other["64.jsonl"] != first["64.jsonl"]
 
-
-def test_pages_in_another_order_give_the_same_benchmark(serve, tmp_path, monkeypatch):
     def built(folder, reverse):
         monkeypatch.setenv("MIALIB_HOME", str(tmp_path / f"home of {folder}"))
         wiki = web.wikipedia(20, 20)
@@ -471,7 +422,7 @@ def test_a_run_after_the_server_died_fetches_only_what_is_missing(serve, tmp_pat
     wiki = web.wikipedia(10, 10)
     server = serve("wikipedia", wiki)
     server.dies_after = 15
-    with pytest.raises(ConnectionError, match=r"RemoteProtocolError.*what was fetched is kept"):
+    with pytest.raises(ConnectionError, match=r"RemoteProtocolError.*kept"):
         construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
     assert len(server.requests) == 15 and not (tmp_path / "out").exists()
     server.stop()
@@ -496,15 +447,12 @@ def test_the_card_says_what_is_in_it_and_how_well_no_model_tells_it_apart(serve,
     assert float(found[1][1]) > 0.9, "the vocabulary differs"
 
 
-def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_of_few_is_not_measured():
+def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_judges_tails_as_one():
     pages = [page(web.prose(f"text {i}", 60), i % 2, source=str(i)) for i in range(200)]
     recipe = construct.Recipe("made", "", "wikipedia", DATES, 100, 0)
     interval = construct.blind_interval(pages, "all", recipe)
     assert interval.low < 0.5 < interval.high and interval.high - interval.low > 0.15
     assert construct.blind_interval(pages[:18], "all", recipe) is None
-
-
-def test_a_books_two_tails_are_judged_as_one_text():
     # Both tails of a book share its own words: apart, one in each half would give the other's label away.
     own = [" ".join(f"book{i}word{j}" for j in range(30)) for i in range(60)]
     tails = [tuple(f"{words_of} {web.prose(f'{i} {end}', 30)}" for end in "ab") for i, words_of in enumerate(own)]
@@ -542,9 +490,6 @@ def test_dates_that_make_no_sense_are_errors(before, after, message):
         Dates(before, after)
 
 
-# --- manners ----------------------------------------------------------------------------------------------------------
-
-
 def gaps(server):
     """Seconds from each reply to the next request."""
     times = server.requests
@@ -561,34 +506,20 @@ def test_requests_are_apart_and_say_who_asks(serve):
     }
 
 
-def test_by_default_a_service_is_left_alone_for_a_second_or_three(serve, monkeypatch):
-    server = serve("wikipedia", lambda path, query: query["n"])
-    client = Fetcher("tests@example.org")
-    for n in (1, 2):
-        client.get("wikipedia", params={"n": n})
-    assert 1 <= gaps(server)[0] < 2
+def test_by_default_a_service_is_left_alone_for_a_second_or_three():
     assert fetch.SERVICES["arxiv"].gap_seconds == 3 and min(s.gap_seconds for s in fetch.SERVICES.values()) == 1
 
 
 def test_a_page_without_end_is_asked_for_once_and_told(serve, monkeypatch):
     monkeypatch.setattr(retries, "REPLY_BYTES", 1000)
     server = serve("gutenberg", lambda path, query: "x" * (2000 if path == "/long" else 900))
-    with pytest.raises(ConnectionError, match=r"/long sends more than .* MiB in one reply; what was fetched is kept"):
+    with pytest.raises(ConnectionError, match=r"/long .* MiB .*kept"):
         fetcher().get("gutenberg", "/long")
     assert len(server.requests) == 1
     assert len(fetcher().get("gutenberg", "/short")) == 900
 
 
-def test_a_compressed_reply_counts_as_it_is_decompressed(monkeypatch):
-    monkeypatch.setattr(retries, "REPLY_BYTES", 10**6)
-    bomb = gzip.compress(b"0" * 10**7)
-    assert len(bomb) < 20_000
-    reply = httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(bomb))
-    with pytest.raises(retries.EndlessError, match="a host sends more than"):
-        list(map(retries.counter("a host"), reply.iter_bytes()))
-
-
-def test_a_service_that_asks_for_too_long_a_wait_or_refuses_is_left_alone(serve):
+def test_refusals_long_waits_and_missing_pages(serve):
     server = serve("gutenberg", lambda path, query: (429, {"Retry-After": "3600"}, "slow down"))
     with pytest.raises(ConnectionError, match=r"answered 429 and asks to wait 3600 s \('slow down'\)"):
         fetcher().get("gutenberg", "/book")
@@ -596,9 +527,6 @@ def test_a_service_that_asks_for_too_long_a_wait_or_refuses_is_left_alone(serve)
     with pytest.raises(ConnectionError, match="answered 403"):
         fetcher().get("gutenberg", "/book")
     assert len(server.requests) == 2 and not kept_replies()
-
-
-def test_that_a_page_does_not_exist_is_kept_too(serve):
     server = serve("gutenberg", lambda path, query: 404)
     for _ in range(2):
         with pytest.raises(FileNotFoundError, match=r"/book does not exist \(answer 404\)"):
@@ -609,8 +537,6 @@ def test_that_a_page_does_not_exist_is_kept_too(serve):
 def kept_replies():
     return sorted(home().glob("cache/fetched/*.json"))
 
-
-# --- the command line -------------------------------------------------------------------------------------------------
 
 BY_DATE = ["--members-before", "2017-01-01", "--non-members-after", "2025-01-01", "--texts", "10", "--gap-seconds", "0"]
 
@@ -659,6 +585,6 @@ def test_without_a_contact_address_nothing_is_fetched(serve, tmp_path):
     server = serve("wikipedia", web.wikipedia(10, 10))
     found = CliRunner().invoke(app, ["construct", "wikimia", str(tmp_path / "w"), *BY_DATE])
     assert found.exit_code == 2 and "--contact" in found.output and "MIALIB_CONTACT" in found.output
-    with pytest.raises(ValueError, match="the services ask who fetches"):
+    with pytest.raises(ValueError, match="who"):
         Fetcher(" ")
     assert not server.requests

@@ -85,9 +85,6 @@ def assert_scores_agree(ours, locally, names, given, given_locally):
         np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0, err_msg=name)
 
 
-# --- scores ---
-
-
 def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_tokenizer, model_folder, tiny_model):
     corpus = mialib.store.home() / "corpus.txt"
     corpus.parent.mkdir(parents=True)
@@ -111,9 +108,7 @@ def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_t
 
 @pytest.mark.parametrize("least_tokens", [0, 1])
 @pytest.mark.parametrize("adds_start_token", [False, True])
-def test_without_a_tokenizer_the_first_token_is_not_scored(
-    server, model_folder, reference_folder, least_tokens, adds_start_token
-):
+def test_without_a_tokenizer_no_first_token(server, model_folder, reference_folder, least_tokens, adds_start_token):
     server.least_tokens, server.adds_start_token = least_tokens, adds_start_token
     ours = score_or_load("api:tiny", TEXTS)
     locally = local(model_folder, TEXTS, start_token="auto" if adds_start_token else None)
@@ -162,9 +157,6 @@ def test_cut_texts_are_asked_for_where_they_are_no_prefix(server, with_tokenizer
     assert n_reused_by_api == n_reused
     monkeypatch.delenv("MIALIB_API_TOKENIZER")
     assert score_cut_texts("api:tiny", score_or_load("api:tiny", whole), cut)[1] == 0
-
-
-# --- what an API does not give ---
 
 
 def test_a_detector_whose_columns_an_api_lacks_is_not_applicable(server, model_folder, corpus_file, monkeypatch):
@@ -233,9 +225,7 @@ def test_a_detector_reads_no_column_that_it_does_not_name(name):
 
 
 @pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_a_table_has_dashes_where_a_detector_is_not_applicable(
-    server, model_folder, benchmark_file, corpus_file, monkeypatch, has_tokenizer
-):
+def test_a_tables_dashes(server, model_folder, benchmark_file, corpus_file, monkeypatch, has_tokenizer):
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     reference = model_folder if has_tokenizer else None
@@ -250,9 +240,6 @@ def test_a_table_has_dashes_where_a_detector_is_not_applicable(
     with pytest.raises(ValueError, match="not applicable"):
         check_known(["entropy"], inputs.stats.lacks, "a table of entropies")
     assert what_ran([inputs]).loc["api:tiny", "weights"] == f"tiny-1 at {server.url}"
-
-
-# --- the cache, and going on ---
 
 
 def replies_files():
@@ -275,16 +262,11 @@ def test_equal_texts_are_asked_for_once(server):
     stats = score_or_load("api:tiny", texts)
     assert len(server.asked) == 2
     np.testing.assert_array_equal(stats[0].log_prob, stats[2].log_prob)
-
-
-def test_no_texts_ask_for_nothing(server):
-    assert len(score_or_load("api:tiny", [])) == 0 and not server.asked
+    assert len(score_or_load("api:tiny", [])) == 0 and len(server.asked) == 2
 
 
 @pytest.mark.parametrize("differs", ["model", "endpoint", "text", "start token", "tokenizer"])
-def test_another_model_endpoint_text_start_token_or_tokenizer_misses_the_cache(
-    server, with_tokenizer, impatient, monkeypatch, differs
-):
+def test_what_misses_the_cache(server, with_tokenizer, impatient, monkeypatch, differs):
     score_or_load("api:tiny", TEXTS, start_token=None)
     server.before = lambda handler, body: handler.refuse(401, "asked")
     if differs == "endpoint":
@@ -302,9 +284,7 @@ def test_another_model_endpoint_text_start_token_or_tokenizer_misses_the_cache(
 
 
 @pytest.mark.parametrize("has_tokenizer", [False, True])
-def test_a_run_that_breaks_off_goes_on_with_what_is_missing(
-    server, model_folder, monkeypatch, impatient, has_tokenizer
-):
+def test_a_run_that_breaks_off_goes_on(server, model_folder, monkeypatch, impatient, has_tokenizer):
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.before = stop_after(3)
@@ -344,9 +324,7 @@ def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
     assert not path.exists()
 
 
-def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
-    server, model_folder, monkeypatch, impatient, caplog
-):
+def test_replies_of_another_tokenizer_are_not_taken(server, model_folder, monkeypatch, impatient, caplog):
     server.before = stop_after(3)
     with pytest.raises(Unavailable):
         score_or_load("api:tiny", TEXTS)
@@ -363,9 +341,6 @@ def test_replies_of_another_tokenizer_in_the_files_place_are_asked_for_again(
     assert len(server.asked) == len(TEXTS)
     assert f"{replies}: 3 replies of another" in caplog.text
     np.testing.assert_allclose(stats.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
-
-
-# --- speed, limits and costs ---
 
 
 def test_requests_run_side_by_side(server, impatient):
@@ -413,9 +388,7 @@ def costs(caplog):
     ]
 
 
-def test_costs_are_said_before_the_run_and_of_what_is_missing_alone(
-    server, model_folder, monkeypatch, caplog, impatient
-):
+def test_costs_are_of_what_is_missing(server, model_folder, monkeypatch, caplog, impatient):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     monkeypatch.setenv("MIALIB_API_PRICE", "2000")
@@ -444,9 +417,6 @@ def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server,
     with pytest.raises(ValueError, match=f"{variable}: .*'{value}'"):
         score_or_load("api:tiny", SENTENCES)
     assert not server.asked
-
-
-# --- errors ---
 
 
 def drop_one(of):
@@ -495,9 +465,7 @@ def choices(*indices):
     ],
 )
 @pytest.mark.parametrize("has_tokenizer", [False, True])
-def test_a_reply_that_is_none_is_an_error_that_names_the_text(
-    server, model_folder, monkeypatch, change, wrong, has_tokenizer
-):
+def test_a_wrong_reply_names_the_text(server, model_folder, monkeypatch, change, wrong, has_tokenizer):
     if has_tokenizer:
         monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     server.change = change
@@ -664,7 +632,7 @@ def test_white_space_around_the_key_is_no_part_of_it(server, monkeypatch, caplog
 @pytest.mark.parametrize("key", [f"\u201c{KEY}\u201d", f"{KEY} {KEY}", f"{KEY}\x7f", f"{KEY[:9]}\n{KEY[9:]}"])
 def test_a_key_that_no_header_can_carry_is_one_sentence_without_it(server, monkeypatch, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ValueError, match=r"OPENAI_API_KEY: its character \d+ of \d+ is none that a key has") as caught:
+    with pytest.raises(ValueError, match=r"OPENAI_API_KEY: .*\d+ of \d+ ") as caught:
         score_or_load("api:tiny", SENTENCES)
     assert KEY not in "".join(traceback.format_exception(caught.value)) and not server.asked
 
@@ -739,9 +707,6 @@ def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
     assert not server.asked
 
 
-# --- how servers write tokens ---
-
-
 @pytest.mark.parametrize(
     ("tokens", "text", "expected"),
     [
@@ -749,29 +714,15 @@ def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
         (["The", "mill"], "The mill", True),  # spaces stripped
         (["▁The", "▁mill"], "The mill", True),
         (["The", " mill"], "The mills", False),
-        (["The", " mill"], "the mill", False),
         (["caf", "\ufffd", "\ufffd"], "café", True),
-        (["caf", "", "é"], "café", True),
         (["caf", "bytes:\\xc3", "bytes:\\xa9", " bar"], "café bar", True),
         (["caf", "\ufffd", "\ufffd", "!"], "café", False),
         (["bytes:", " a"], "bytes: a", True),
         (["这条", "河"], "这条河", True),
-        (["这条", "路"], "这条河", False),
     ],
 )
 def test_tokens_spell_a_text(tokens, text, expected):
     assert api.spell(tokens, text) is expected
-
-
-def test_openais_bytes_do_not_disturb(server):
-    def escape(of):
-        of["tokens"] = [t.replace("\ufffd", "bytes:\\xe2") if t == "\ufffd" else t for t in of["tokens"]]
-
-    server.change = of_logprobs(escape)
-    assert len(score_or_load("api:tiny", ["Naïve café 🙂"])) == 1
-
-
-# --- as a user would ---
 
 
 MIALIB = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.commands import main; main()"
@@ -820,16 +771,17 @@ def test_a_signal_ends_a_run_that_waits_for_replies(server, tmp_path, number):
     may_answer = threading.Event()
     server.before = lambda handler, body: len(server.asked) > 1 and not may_answer.wait(60)
     command = [sys.executable, "-c", MIALIB, "detect", str(tmp_path / "texts.txt"), "--model", "api:tiny"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while len(server.asked) < 3 and process.poll() is None:  # the first alone, the others side by side
             time.sleep(0.05)
         process.send_signal(number)
         began = time.monotonic()
-        _, said = process.communicate(timeout=30)
+        printed, said = process.communicate(timeout=30)
         waited = time.monotonic() - began
     may_answer.set()
     assert process.returncode == 128 + number and waited < 10
-    assert said.splitlines()[-1].startswith("mialib: stopped"), said
+    assert said.splitlines()[-1].startswith("mialib: stopped") and "Traceback" not in said and not printed, said
+    assert not [path for path in mialib.store.home().rglob(".*") if path.suffix != ".lock"], "nothing is left half"
     assert len(read_lines(next(tmp_path.rglob("*.replies.jsonl")))) == 1, "what was answered is kept"
 
 
@@ -844,7 +796,7 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
     expected = mialib.detect("min_k", local(model_folder, SENTENCES[:3], start_token=None))
     np.testing.assert_allclose([row["min_k"] for row in rows], expected, atol=1e-4)
     assert f"api:tiny at {server.url}: 3 requests, about " in done.stderr and "HTTP Request" not in done.stderr
-    assert "min_k++, surp: not applicable, since the API of api:tiny gives no entropy; the API of" in done.stderr
+    assert "min_k++, surp: not applicable" in done.stderr and "entropy" in done.stderr
 
     receipt = tmp_path / "receipt.json"
     scored = run_mialib("score", "api:tiny", benchmark_file, "--receipt", str(receipt))
@@ -852,7 +804,7 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
     server.asked.clear()
     refused = run_mialib("detect", str(texts), "--model", "api:tiny", "--detector", "surp")
     assert refused.returncode == 1 and not server.asked
-    assert refused.stderr == "mialib: detector surp is not applicable: the API of api:tiny gives no entropy\n"
+    assert refused.stderr.count("\n") == 1 and "surp" in refused.stderr and "entropy" in refused.stderr
     server.before = lambda handler, body: handler.refuse(401, KEY)
     wrong = run_mialib("detect", str(texts), "--model", "api:tiny-2")
     assert wrong.returncode == 1 and "check OPENAI_API_KEY" in wrong.stderr.splitlines()[-1]

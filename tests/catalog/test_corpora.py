@@ -6,7 +6,6 @@ import pytest
 
 from mialib.catalog import corpora
 from mialib.passes.inputs import Target, load_inputs
-from mialib.text import chinese_share
 
 CORPUS = ["The river runs behind the mill", "The old engine stands near the market in spring"]
 CHINESE = ["一种装置，包括河流和磨坊", "所述方法的步骤"]
@@ -31,21 +30,12 @@ def inputs(model_folder, benchmark_file, corpus_file):
     return load_inputs(Target(model=model_folder, benchmark=benchmark_file, corpus=corpus_file))
 
 
-def test_a_prefix_is_the_first_characters_of_any_corpus(corpus_file):
+def test_prefixes_and_licences(corpus_file):
     assert list(corpora.reference_texts(corpus_file)) == CORPUS
     n = len(CORPUS[0])
     assert list(corpora.reference_texts(f"{corpus_file}:{n}")) == CORPUS[:1]
     assert list(corpora.reference_texts(f"{corpus_file}:{n + 3}")) == [CORPUS[0], "The"]
     assert corpora.PREFIX.fullmatch("lab/en:2M").groups() == ("lab/en", "2", "M")
-
-
-@pytest.mark.parametrize(("size", "message"), [("1k", r"corpus\.txt has 77 characters, 1,000 were asked"), ("0", "0 ")])
-def test_a_prefix_that_the_corpus_does_not_have_is_an_error(corpus_file, size, message):
-    with pytest.raises(ValueError, match=message):
-        list(corpora.reference_texts(f"{corpus_file}:{size}"))
-
-
-def test_licences_are_distinct_paragraphs_in_a_seeded_order():
     texts = list(corpora.reference_texts(corpora.LICENCES))
     assert texts == corpora.read_licences() and len(set(texts)) == len(texts)
     assert min(len(text.split()) for text in texts) >= 20
@@ -54,29 +44,16 @@ def test_licences_are_distinct_paragraphs_in_a_seeded_order():
     assert corpora.read_licences(seed=1) != texts and sorted(corpora.read_licences(seed=1)) == sorted(texts)
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"), [(["river"], 0), (["河流"], 1), (["河流 ab"], 0.5), (["123 ."], 0), ([], 0)]
-)
-def test_chinese_share_is_of_letters(texts, expected):
-    assert chinese_share(texts) == expected
+@pytest.mark.parametrize(("size", "message"), [("1k", r"corpus\.txt has 77 characters, 1,000 were asked"), ("0", "0 ")])
+def test_a_prefix_that_the_corpus_does_not_have_is_an_error(corpus_file, size, message):
+    with pytest.raises(ValueError, match=message):
+        list(corpora.reference_texts(f"{corpus_file}:{size}"))
 
 
-def test_a_reference_corpus_in_another_language_is_warned_of(inputs, chinese_file):
-    with pytest.warns(
-        UserWarning, match=r"chinese\.txt is in another language than .*: 100% of its letters are Chinese"
-    ):
+def test_a_corpus_in_another_language_is_warned_of_and_in_the_same_not(inputs, chinese_file, corpus_file):
+    with pytest.warns(UserWarning, match=r"chinese\.txt .*: 100% "):
         inputs.retarget(corpus=chinese_file)
-
-
-def test_a_reference_corpus_in_the_same_language_is_not(inputs, corpus_file, chinese_file):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         inputs.retarget(corpus=corpus_file)
         corpora.warn_of_other_language(chinese_file, CHINESE, "Chinese texts")
-
-
-def test_another_corpus_changes_the_frequencies_alone(inputs, corpus_file):
-    stats, frequency = inputs.stats, inputs["frequency"]
-    other = inputs.retarget(corpus=f"{corpus_file}:30")
-    assert other.stats is stats and other.target.corpus == f"{corpus_file}:30"
-    assert other["frequency"].n_tokens < frequency.n_tokens

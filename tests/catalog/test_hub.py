@@ -18,23 +18,16 @@ from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
 
 import mialib
-from mialib import frequency
 from mialib.catalog import hub, models
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.hub import Unavailable, find_revision, read_revisions
 from mialib.catalog.registry import known_models
-from mialib.passes.cache import count_or_load, score_or_load
+from mialib.passes.cache import score_or_load
 from mialib.store import DATA
 
-PYTHIA, ROBERTA, WIKIMIA, ARXIV, MIMIR, C4 = (
-    "EleutherAI/pythia-70m",
-    "FacebookAI/roberta-base",
-    "swj0419/WikiMIA",
-    "zhliu/ArxivMIA",
-    "iamgroot42/mimir",
-    "allenai/c4",
-)
+PYTHIA, ROBERTA, C4 = "EleutherAI/pythia-70m", "FacebookAI/roberta-base", "allenai/c4"
+WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
 A, B = "a" * 40, "b" * 40
 PAPER = DATA / "profiles" / "paper.yml"
 
@@ -78,9 +71,6 @@ def texts_file(tmp_path):
     return path
 
 
-# --- no hub, and its cache alone --------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_without_the_hub_each_command_ends_in_one_sentence(tmp_path, model_folder, texts_file):
     endpoint = nowhere()
@@ -118,7 +108,7 @@ def test_a_hub_that_does_not_answer_is_given_up_in_seconds(tmp_path, texts_file)
         deaf.listen()
         endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         [told] = run_mialib(endpoint, tmp_path / "home", ["score", PYTHIA, texts_file])
-    assert "the hub can't be reached" in told.sentence and "timed out" in told.sentence and told.seconds < 10
+    assert "timed out" in told.sentence and told.seconds < 10
 
 
 @pytest.mark.slow
@@ -164,12 +154,9 @@ def test_a_recorded_commit_does_not_make_an_absent_hub_wait(tmp_path, monkeypatc
     start = time.perf_counter()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache"):
         for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
-            with refused(r"at commit [ab]{40} .*the hub can't be reached"):
+            with refused(r"at commit [ab]{40} .*reached"):
                 load(name)
     assert time.perf_counter() - start < 10
-
-
-# --- which commit -----------------------------------------------------------------------------------------------------
 
 
 def test_the_commit_of_the_first_use_is_kept_until_one_is_pinned(at_hub, tmp_path, model_folder, mialib_home):
@@ -198,13 +185,6 @@ def test_the_first_of_two_processes_says_which_commit(tmp_path, mialib_home):
     assert read_revisions(mialib_home / "revisions.yml") == {"model": {"o/m": A}}
 
 
-def test_a_tagged_model_is_scored(at_hub, model_folder):
-    with at_hub(models={"o/m": model_folder}, revisions={"o/m": ["step9"]}) as served:
-        stats = score_or_load("o/m@step9", TEXTS[:2])
-        assert stats.provenance["revision"] == f"o/m@{served.commit('o/m')}"
-    assert_agree(stats, naive_statistics(model_folder, TEXTS[:2], start_token_id=0))
-
-
 def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
     folder = shutil.copytree(model_folder, tmp_path / "model")
     commits = []
@@ -215,7 +195,7 @@ def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, mo
             models.load_config("o/m")
         (mialib_home / "revisions.yml").unlink()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache", offline=True):
-        with refused(r"holds 2 commits, .* pin one of them in data/revisions.yml") as error:
+        with refused(r"2 commits, .*revisions.yml") as error:
             find_revision("o/m", "model")
         assert all(commit in str(error.value) for commit in commits)
         assert [find_revision(f"o/m@{commit}", "model") for commit in commits] == commits
@@ -240,12 +220,8 @@ def test_a_wrong_file_of_commits_is_one_sentence(tmp_path, content, wrong):
     with refused(r"a commit is 40 hex digits in quotes", ValueError) as error:
         read_revisions(path)
     assert str(path) in str(error.value) and wrong in str(error.value)
-
-
-def test_pins_may_all_be_commented_out(tmp_path):
-    assert read_revisions(tmp_path / "none.yml") == {}
-    (tmp_path / "pins.yml").write_text("# model:\n#   owner/m: ...\n")
-    assert read_revisions(tmp_path / "pins.yml") == {}
+    path.write_text("# model:\n#   owner/m: ...\n")
+    assert read_revisions(tmp_path / "none.yml") == read_revisions(path) == {}, "pins may all be commented out"
 
 
 @pytest.mark.slow
@@ -264,10 +240,7 @@ def test_lock_pins_what_can_be_reached_and_lists_the_rest(tmp_path, model_folder
     lines = told.err.splitlines()
     assert all(line.startswith("not pinned: ") for line in lines) and len(lines) == len(known_models()) - 2 + 9
     assert any("facebook/opt-350m" in line for line in lines) and "CASIA-LM/ChineseWebText" in told.err
-    assert f"5 commits in {home / 'revisions.yml'}; {len(lines)} names could not be had" in told.out
-
-
-# --- what goes wrong on the hub ---------------------------------------------------------------------------------------
+    assert f"5 commits in {home / 'revisions.yml'}; {len(lines)} names " in told.out
 
 
 def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
@@ -275,7 +248,7 @@ def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypat
         for token in (None, "hf_of_another"):
             if token:
                 monkeypatch.setenv("HF_TOKEN", token)
-            with refused(r"model o/m is gated: ask for access at .*/o/m, then set HF_TOKEN"):
+            with refused(r"model o/m .*gated.*/o/m.*HF_TOKEN"):
                 models.load_model("o/m")
             assert not half_written(tmp_path / "cache", mialib_home)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -286,7 +259,7 @@ def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypat
 def test_a_gated_data_set_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, name):
     data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), MIMIR: published_data.mimir(tmp_path / "m")}
     with at_hub(datasets=data, gated=list(data)):
-        with refused(r"data set .* is gated: ask for access at .*/datasets/.* set HF_TOKEN"):
+        with refused(r"data set .* gated.*/datasets/.*HF_TOKEN"):
             load_benchmark(name)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert len(load_benchmark(name)) == 8
@@ -296,50 +269,51 @@ def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):
     data = {WIKIMIA: published_data.wikimia(tmp_path / "w")}
     with at_hub(models={"o/m": model_folder}, datasets=data):
         for name in ("o/none", "none", "o/n/m", "o/no model"):
-            with refused(f"model '{name}' is neither a folder here nor on the Hugging"):
+            with refused(f"model '{name}' "):
                 models.load_model(name)
-        with refused(r"model o/m@step7 has no such revision on the hub; mend the name"):
+        with refused(r"model o/m@step7 .*revision"):
             models.load_model("o/m@step7")
         hub.write_revisions(hub.PINS, {"model": {"o/m": A}, "dataset": {WIKIMIA: A}}, "")
         for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
-            with refused(r"no such revision on the hub; .* data/revisions.yml"):
+            with refused(r"revision .*revisions.yml"):
                 load(name)
 
 
 def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
     changed = published_data.wikimia(tmp_path / "w")
-    published_data.write_parquet(
-        changed / "data" / "WikiMIA_length32-00000-of-00001.parquet", [{"input": "x", "member": 1, "source": "y"}]
-    )
-    published_data.write_parquet(
-        changed / "data" / "WikiMIA_length64-00000-of-00001.parquet", [{"input": "x", "member": 1, "source": "y"}]
-    )
+    for path in changed.rglob("*.parquet"):
+        published_data.write_parquet(path, [{"input": "x", "member": 1, "source": "y"}])
     fewer = published_data.arxiv_mia(tmp_path / "a")
     for part in ("dev", "test"):
         write_jsonl(fewer / f"arxiv_mia_{part}.jsonl", published_data.rows("stone"))
     with at_hub(datasets={WIKIMIA: changed, ARXIV: fewer}) as served:
-        with refused("here is no 'label' but input, member, source; if the data set was", ValueError) as error:
+        with refused("'label' but input, member, source", ValueError) as error:
             load_benchmark("wikimia-32")
         assert f"{WIKIMIA}@{served.commit(WIKIMIA)}, row 1" in str(error.value)
-        with refused("here is no 'field' but text, label; if", ValueError):
+        with refused("'field' but text, label", ValueError):
             load_benchmark("arxiv_mia")
 
 
-def test_a_data_set_whose_splits_changed_is_one_sentence(at_hub, tmp_path):
+def test_what_is_no_causal_model_or_has_other_splits_is_one_sentence(at_hub, tmp_path, model_folder):
     folder = published_data.wikimia(tmp_path / "w")
     readme = (folder / "README.md").read_text()
     (folder / "README.md").write_text(readme.replace("split: WikiMIA_length32", "split: short"))
     with at_hub(datasets={WIKIMIA: folder}), refused(r'Unknown split "WikiMIA_length32".*pin an older commit'):
         load_benchmark("wikimia-32")
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
+    with at_hub(models={"o/t5": folder}), refused(r"model o/t5 .*T5Config"):
+        models.load_model("o/t5")
+    with refused(r"is a folder .*save_pretrained", OSError):
+        models.load_model(str(folder))
 
 
 @pytest.mark.slow  # the hub's library tries six times
 @pytest.mark.parametrize("limit", [20_000, 1_000], ids=["weights", "tokenizer"])
-def test_a_broken_download_of_a_model_leaves_nothing_half_and_goes_on(
-    at_hub, tmp_path, model_folder, mialib_home, limit
-):
+def test_a_broken_download_of_a_model_goes_on(at_hub, tmp_path, model_folder, mialib_home, limit):
     with at_hub(models={"o/m": model_folder}, truncate={"o/m": limit}) as served:
-        with refused(r"model o/m could not be loaded from .*RemoteProtocolError: .* run again"):
+        with refused(r"model o/m .*RemoteProtocolError: "):
             score_or_load("o/m", TEXTS[:1])
         assert not half_written(tmp_path / "cache", mialib_home)
         assert not list(mialib_home.rglob("*.parquet")) and read_revisions(mialib_home / "revisions.yml")
@@ -377,21 +351,9 @@ def test_a_hub_in_trouble_is_not_blamed_on_the_name(at_hub, tmp_path, monkeypatc
     with at_hub(models={"o/m": model_folder}) as served:
         find_revision("o/m", "model")
         served.close()
-        with refused(r"could not be loaded from .*\(.*Connect.*\); run again"):
+        with refused(r"o/m .*\(.*Connect.*\)"):
             models.load_model("o/m")
 
-
-def test_what_is_no_causal_model_is_one_sentence(at_hub, tmp_path, model_folder):
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
-    with at_hub(models={"o/t5": folder}), refused(r"model o/t5 .*T5Config"):
-        models.load_model("o/t5")
-    with refused(r"is a folder .*, but not one that save_pretrained wrote for a causal", OSError):
-        models.load_model(str(folder))
-
-
-# --- models that bring their own code ---------------------------------------------------------------------------------
 
 CONFIGURATION = """
 from transformers import LlamaConfig
@@ -429,7 +391,7 @@ def own_code(tmp_path, tiny_model, monkeypatch):
 def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, own_code, tiny_model, name):
     start = {"owner/own": 0, "baichuan-inc/Baichuan-7B": 1}[name]  # <s>, or the </s> of the paper
     with at_hub(models={name: own_code}) as served:
-        with refused(f"model {name} is Python code .* runs that code here, with all") as error:
+        with refused(f"model {name} is Python code ") as error:
             models.load_model(name)
         assert f"set MIALIB_REMOTE_CODE={name}" in str(error.value) and not os.environ["OWN_CODE_RAN"]
         assert served.asked(".py") == served.asked(".safetensors", "HEAD") == []
@@ -454,9 +416,6 @@ def test_a_folder_with_code_is_refused_and_allowed_likewise(monkeypatch, own_cod
     assert models.load_model(name).revision == before
     (own_code / "modeling_own.py").write_text(MODELING + "\n# changed\n")
     assert models.model_revision(name) != before  # other code may give other numbers
-
-
-# --- models that do not fit -------------------------------------------------------------------------------------------
 
 
 def test_a_model_too_large_is_refused_before_its_weights_are_fetched(at_hub, monkeypatch, own_code, tiny_model):
@@ -485,8 +444,6 @@ def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
     with refused("unknown dtype 'int8'; known: auto, float32", ValueError):
         models.pick_dtype("int8", cpu, "owner/unknown")
 
-
-# --- copies of the hub's ----------------------------------------------------------------------------------------------
 
 FAMILY_OF = {
     "EleutherAI/pythia-70m": "gpt_neox",
@@ -519,13 +476,10 @@ def test_each_family_is_loaded_by_its_hub_name_and_scored_with_its_start_token(n
         assert scorer.loaded.model.config.word_embed_proj_dim == 16 < scorer.loaded.model.config.hidden_size
 
 
-def test_no_family_of_the_registry_is_forgotten():
+def test_each_familys_masked_model_is_known(at_hub, tmp_path, monkeypatch, masked_folder):
     makers = {name.split("/")[0] for name, known in known_models().items() if known.access != "api"}
     tested = {name.split("/")[0] for name in (*FAMILY_OF, ROBERTA, "baichuan-inc/any", "JackFram/a-llama")}
     assert makers == tested
-
-
-def test_the_masked_model_is_loaded_by_its_hub_name(at_hub, tmp_path, monkeypatch, masked_folder):
     with at_hub(models={ROBERTA: masked_folder}):
         _, tokenizer = models.load_masked_model(ROBERTA)
         assert tokenizer.mask_token == "<mask>"
@@ -548,9 +502,6 @@ def test_a_copy_of_a_model_wins_over_the_hub_and_goes_by_its_content(at_hub, tmp
     assert models.model_revision("o/m") != loaded.revision
 
 
-# --- reference corpora ------------------------------------------------------------------------------------------------
-
-
 def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
     folder = published_data.c4(tmp_path / "c4", n_files=3, n_texts=4)  # 37 characters a text
     with at_hub(datasets={C4: folder}) as served:
@@ -561,35 +512,13 @@ def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
         assert (len(texts), texts[-1]) == (5, "Fi") and served.asked("c4-train.00001", "HEAD")
         assert not served.asked("c4-train.00002", "HEAD")
         assert corpus_identity("c4:1k") == f"c4:1k of {C4}@{served.commit(C4)}"
-        with refused("c4 is larger than anyone counts; say how much of it, in characters: c4:1G", ValueError):
+        with refused("c4 .* c4:1G", ValueError):
             list(reference_texts("c4"))
-        with refused("c4 is larger than anyone counts", ValueError):
+        with refused("^c4 ", ValueError):
             corpus_identity("c4")
         # This hub has three of its files, 444 characters.
         with refused(f"data set {C4} could not be loaded .*c4-train.00003-of-01024"):
             list(reference_texts("c4:1k"))
-
-
-def test_counting_a_corpus_holds_no_more_than_a_batch(at_hub, tmp_path, monkeypatch, model_folder):
-    folder = published_data.c4(tmp_path / "c4", n_files=3, n_texts=8)
-    monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 4)
-    tokenizer, seen = models.load_tokenizer(model_folder), []
-
-    with at_hub(datasets={C4: folder}) as served:
-
-        def tokenize(batch, **options):
-            files = {r.path.rsplit("/", 1)[1] for r in served.asked("c4-train", "HEAD")}
-            seen.append((len(batch), len(files)))
-            return tokenizer(batch, **options)
-
-        counted = frequency.count_tokens(reference_texts("c4:700"), tokenize, 320, name="c4:700")
-        kept = count_or_load("c4:700", model_folder)
-    # Two batches a file: the next file is fetched when the one before it is counted.
-    assert seen == [(4, 1), (4, 1), (4, 2), (4, 2), (3, 3)]
-    texts = [f"File {n}, text {i}: the river runs south." for n in range(3) for i in range(8)]
-    cut = "".join(texts)[:700]
-    ids = [token for i in range(0, 700, 37) for token in tokenizer(cut[i : i + 37])["input_ids"]]
-    assert counted.counts.tolist() == torch.bincount(torch.tensor(ids), minlength=320).tolist() == kept.counts.tolist()
 
 
 def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch):
@@ -597,33 +526,8 @@ def test_a_copy_of_a_corpus_is_read_and_goes_by_its_files(tmp_path, monkeypatch)
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
     assert sum(map(len, reference_texts("c4:200"))) == 200
     before = corpus_identity("c4:200")
-    with refused(r"is a copy of allenai/c4 without en/c4-train.00001-of-01024.json.gz"):
+    with refused(r"allenai/c4 .*en/c4-train\.00001-of-01024"):
         list(reference_texts("c4:1k"))
     [path] = folder.rglob("*.gz")
     write_jsonl(path, [{"text": "Another text altogether"}] * 20)
     assert corpus_identity("c4:200") != before
-
-
-@pytest.mark.parametrize("break_", [lambda data: data[:-20], lambda data: b"{" + data, lambda _: b""])
-def test_a_broken_file_of_a_corpus_is_named(tmp_path, monkeypatch, break_):
-    folder = published_data.c4(tmp_path / C4, n_files=1)
-    [path] = folder.rglob("*.gz")
-    path.write_bytes(break_(path.read_bytes()))
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    with refused(r"c4-train.0000", (ValueError, Unavailable)):
-        list(reference_texts("c4:1k"))
-
-
-def test_a_row_without_a_text_is_named(tmp_path, monkeypatch):
-    write_jsonl(tmp_path / C4 / "en" / "c4-train.00000-of-01024.json.gz", [{"text": "The river"}, {"content": "x"}])
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path))
-    with refused(r"c4-train.00000-of-01024.json.gz, line 2: .*KeyError: 'text'", ValueError):
-        list(reference_texts("c4:1k"))
-
-
-def test_the_chinese_corpus_is_plain_jsonl(at_hub, tmp_path):
-    name = "CASIA-LM/ChineseWebText"
-    path = tmp_path / "zh" / "cleaner_subset" / "2021-43" / "part-0000.jsonl"
-    write_jsonl(path, [{"title": "t", "score": 0.95, "text": "这条河发源于北方的山地，流经三个村庄。"}] * 3)
-    with at_hub(datasets={name: tmp_path / "zh"}):
-        assert "".join(reference_texts("chinese_web_text:25")) == "这条河发源于北方的山地，流经三个村庄。这条河发源于"

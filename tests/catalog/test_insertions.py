@@ -21,24 +21,25 @@ def write(path, rows):
     return str(path)
 
 
-def test_a_text_is_a_member_where_it_was_inserted(tmp_path):
+def test_a_text_is_a_member_where_it_was_inserted_and_a_page_reads_how_often(tmp_path, model_folder):
     bench = mialib.load_benchmark(write(tmp_path / "b.jsonl", [{"text": t, "duplicates": n} for t, n in ROWS]))
     assert bench.labels.tolist() == [0, 1, 1, 0] and bench.times == (0, 1, 64, 0)
     assert bench.take([2, 0], "some").times == (64, 0) and bench.cut(1).times == bench.times
     assert bench.snippets(1).times == (0, 0, 1, 1, 64, 64, 0, 0)
+    rows = [{"text": "a", "label": 1, "duplicates": 2}, {"text": "b", "label": 0, "duplicates": 1}]
+    with pytest.raises(ValueError, match=r"row 2: label 0, .* 1$"):
+        mialib.load_benchmark(write(tmp_path / "b.jsonl", rows))
+    path = write(tmp_path / "b.jsonl", [{"text": t, "duplicates": n} for t, n in ROWS])
+    inputs = load_inputs(Target(model=model_folder, benchmark=path))
+    np.testing.assert_array_equal(times_inserted(inputs), [0, 1, 64, 0])
+    np.testing.assert_array_equal(times_inserted(inputs, "2,4"), [0, 2, 4, 0])
 
 
 @pytest.mark.parametrize("times", [-1, "a", None, True, 1.5])
 def test_a_number_of_times_that_is_none_is_named(times, tmp_path):
     path = write(tmp_path / "b.jsonl", [{"text": "a b", "duplicates": 0}, {"text": "b c", "duplicates": times}])
-    with pytest.raises(ValueError, match=r"b\.jsonl, row 2: duplicates .* is no number of times"):
+    with pytest.raises(ValueError, match=r"b\.jsonl, row 2: duplicates "):
         mialib.load_benchmark(path)
-
-
-def test_labels_and_times_that_disagree_are_an_error(tmp_path):
-    rows = [{"text": "a", "label": 1, "duplicates": 2}, {"text": "b", "label": 0, "duplicates": 1}]
-    with pytest.raises(ValueError, match="row 2: label 0, and duplicates says 1"):
-        mialib.load_benchmark(write(tmp_path / "b.jsonl", rows))
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -67,10 +68,3 @@ def test_copyright_traps_are_chosen_by_length_and_times(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     for name, split in (("copyright_traps", splits[0]), ("copyright_traps/25/10", splits[1])):
         assert mialib.load_benchmark(name).texts == (f"{split} in", f"{split} out")
-
-
-def test_a_page_reads_how_often_each_text_was_inserted(tmp_path, model_folder):
-    path = write(tmp_path / "b.jsonl", [{"text": t, "duplicates": n} for t, n in ROWS])
-    inputs = load_inputs(Target(model=model_folder, benchmark=path))
-    np.testing.assert_array_equal(times_inserted(inputs), [0, 1, 64, 0])
-    np.testing.assert_array_equal(times_inserted(inputs, "2,4"), [0, 2, 4, 0])

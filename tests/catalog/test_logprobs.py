@@ -52,13 +52,16 @@ def test_scores_are_those_of_the_model_that_computed_them(form, rows, written, m
         np.testing.assert_allclose(mialib.detect(detector, ours), mialib.detect(detector, theirs))
     with pytest.raises(ValueError, match=r"'min_k\+\+' is not applicable: the file .*computed\.jsonl gives no entropy"):
         mialib.detect("min_k++", ours)
-    with pytest.raises(ValueError, match="is a file of log-probs and this needs the model's weights; a file serves"):
+    with pytest.raises(ValueError, match="weights"):
         mialib.Scorer(name)
 
 
-def test_a_first_token_with_a_log_prob_is_scored_too(written):
+def test_a_first_token_is_scored_and_a_changed_file_read_anew(written, rows):
     name = written([{"text": "a b", "token_ids": [0, 3, 4], "log_probs": [-3, -1, -2.5]}])
     assert score_or_load(name, ["a b"]).log_prob.tolist() == [-3, -1, -2.5]
+    before = score_or_load(written(rows), TEXTS).log_prob
+    rows[0]["log_probs"][-1] = -9.0
+    assert (score_or_load(written(rows), TEXTS).log_prob != before).sum() == 1
 
 
 def test_with_a_tokenizer_token_ids_are_held_against_its_own(rows, written, model_folder, corpus_file, monkeypatch):
@@ -80,7 +83,7 @@ def test_with_a_tokenizer_token_ids_are_held_against_its_own(rows, written, mode
     assert with_start.n_tokens.tolist() == [len(row["token_ids"]) - 1 for row in rows]
     assert (with_start[1].log_prob[0], with_start[1].token_ids[0]) == (-1, rows[1]["token_ids"][1])
     rows[2]["token_ids"][-1] += 1
-    with pytest.raises(ValueError, match=r"computed\.jsonl, row 3: its token ids are not those of"):
+    with pytest.raises(ValueError, match=r"computed\.jsonl, row 3: .*token ids"):
         score_or_load(written(rows), TEXTS)
 
 
@@ -135,9 +138,3 @@ def test_what_the_file_lacks_is_named(rows, written, tmp_path):
         score_or_load(f"logprobs:{tmp_path / 'none.jsonl'}", ["a"])
     with pytest.raises(ValueError, match="leave --start-token out"):
         score_or_load(written(rows), TEXTS, start_token=None)
-
-
-def test_a_changed_file_is_read_anew(rows, written):
-    before = score_or_load(written(rows), TEXTS).log_prob
-    rows[0]["log_probs"][-1] = -9.0
-    assert (score_or_load(written(rows), TEXTS).log_prob != before).sum() == 1

@@ -24,14 +24,12 @@ def copies(tmp_path, monkeypatch):
     return tmp_path / "copies"
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "length", "full"),
     [
         ("wikimia-64", None, "wikimia-64"),
         ("wikimia", 32, "wikimia-32"),
+        ("wikimia-64", 64, "wikimia-64"),
         ("bookmia", None, "bookmia"),
         ("mimir", None, "mimir/wikipedia_(en)/ngram_7_0.2"),
         ("mimir/github", None, "mimir/github/ngram_7_0.2"),
@@ -46,31 +44,31 @@ def test_a_name_is_filled_in_with_the_defaults(name, length, full):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "length", "named"),
     [
-        ("mimir/books", r"mimir has no domain 'books'; it has: wikipedia_\(en\), github"),
-        ("mimir/github/ngram_9_0.2", "mimir has no overlap 'ngram_9_0.2'"),
-        ("mimir/github/ngram_7_0.2/x", "mimir is chosen from by domain and overlap; .* names more"),
-        ("bookmia/x", "bookmia is chosen from by nothing"),
-        ("dolma_book/head", "dolma_book comes at lengths 512, 1024; name one, such as dolma_book/head-512"),
-        ("wikimia-48", "wikimia comes at lengths 32, 64, 128, 256, not 48"),
-        ("arxiv_mia-64", "unknown benchmark 'arxiv_mia-64': arxiv_mia comes at no lengths; to cut it, give length=64"),
+        ("mimir/books", None, r"mimir .*'books'.* wikipedia_\(en\), github"),
+        ("mimir/github/ngram_9_0.2", None, "mimir .*'ngram_9_0.2'"),
+        ("mimir/github/ngram_7_0.2/x", None, "mimir .*domain and overlap"),
+        ("bookmia/x", None, "bookmia "),
+        ("dolma_book/head", None, "dolma_book .*512, 1024.* dolma_book/head-512"),
+        ("wikimia-48", None, "wikimia .*32, 64, 128, 256.* 48"),
+        ("wikimia", None, "wikimia .*32, 64, 128, 256.* wikimia-32"),
+        ("wikimia", 33, "wikimia .*32, 64, 128, 256.* 33"),
+        ("wikimia-64", 32, "wikimia-64 .*64.* 32"),
+        ("dolma_book/tail-1024", 512, "dolma_book/tail-1024 .*1024.* 512"),
+        ("arxiv_mia-64", None, "'arxiv_mia-64'.*length=64"),
+        ("wikimai", None, r"'wikimai'.* wikimia, .*arxiv_mia, .*\.jsonl"),
+        ("notes.docx", None, r"'notes.docx'.* wikimia, .*\.jsonl"),
     ],
 )
-def test_what_a_benchmark_does_not_come_in_is_an_error(name, message):
-    with pytest.raises(ValueError, match=message):
-        load_benchmark(name)
+def test_what_a_benchmark_does_not_come_in_is_an_error(name, length, named):
+    with pytest.raises(ValueError, match=named):
+        load_benchmark(name, length)
 
 
 @pytest.mark.parametrize("name", ["wiki-64", "wikimia64", "mimirs/github", "texts.jsonl"])
 def test_other_names_are_no_published_benchmarks(name):
     assert not is_published(name)
-
-
-@pytest.mark.parametrize("name", ["wikimai", "notes.docx"])
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
-    with pytest.raises(ValueError, match=rf"unknown benchmark '{name}'; known: wikimia, .*arxiv_mia, .*\.jsonl"):
-        load_benchmark(name)
 
 
 def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
@@ -81,9 +79,6 @@ def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
     chinese = [{"text": text, "label": 1}, {"text": text[1:], "label": 0}]
     write_jsonl(path, chinese)
     assert load_benchmark(path, length=2, language="zh").texts == ("我来到", "来到北京")
-
-
-# --- the hub's layouts ------------------------------------------------------------------------------------------------
 
 
 def test_each_layout_of_the_hub_is_read(at_hub, tmp_path):
@@ -97,9 +92,7 @@ def test_each_layout_of_the_hub_is_read(at_hub, tmp_path):
         revisions = [served.commit(name) for name in data]
         wanted = {r.path.rsplit("/", 1)[1] for r in served.asked(MIMIR, "HEAD")}
     assert [bench.revision for bench in (wikimia, arxiv, mimir)] == revisions
-    assert (
-        wikimia.texts[0] == "The river 64 number 0 stands near the old Mill" and wikimia.labels.tolist() == [0, 1] * 4
-    )
+    assert wikimia.texts[0].startswith("The river 64 number 0") and wikimia.labels.tolist() == [0, 1] * 4
     # ArxivMIA's development set is what hyperparameters are chosen on.
     assert arxiv.validation == (0, 1, 2, 3) and arxiv.texts[3].startswith("The dev") and arxiv.domains == ("cs",) * 12
     assert arxiv.texts[4].startswith("The test") and arxiv.labels.tolist() == [0, 1] * 6
@@ -128,9 +121,6 @@ def test_offline_another_prepared_commit_is_not_taken_for_the_wanted_one(at_hub,
                 assert word in load_benchmark("wikimia-32").texts[0]
             except Unavailable as error:
                 assert "holds commit" in str(error) and commit in str(error) and commit == commits[0]
-
-
-# --- copies -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_copy_in_the_hubs_layout_is_read_without_the_hub(copies):
@@ -175,16 +165,11 @@ def test_every_benchmark_with_local_files_is_read_from_them(copies):
         assert len(bench.validation) == (8 if name == "arxiv_mia" else 0)
 
 
-def test_one_of_two_local_files_is_not_taken_for_the_whole(copies):
+def test_what_is_not_here_says_where_it_goes(copies):
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
     with pytest.raises(Unavailable, match=ARXIV):
         load_benchmark("arxiv_mia")
-
-
-def test_a_benchmark_on_no_hub_says_where_its_file_goes(copies):
-    with pytest.raises(
-        Unavailable, match=r"PatentMIA is on no hub; put it at patentmia/patentmia.jsonl under"
-    ) as error:
+    with pytest.raises(Unavailable, match=r" patentmia/patentmia\.jsonl ") as error:
         load_benchmark("patentmia")
     assert "github.com/zhang-wei-chao/DC-PDD" in str(error.value) and "\n" not in str(error.value)
 
@@ -193,56 +178,30 @@ def test_a_copy_that_is_something_else_is_named(copies):
     copy = copies / WIKIMIA
     copy.mkdir(parents=True)
     (copy / "notes.txt").write_text("not a data set")
-    with pytest.raises(ValueError, match=f"{copy}: not the data set that the hub has") as error:
+    with pytest.raises(ValueError, match=f"{copy}: ") as error:
         load_benchmark("wikimia-32")
     assert "\n" not in str(error.value)
     shutil.rmtree(copy)
     published_data.mimir(copies / MIMIR)
     [path] = (copies / MIMIR).rglob("train/github*")
     path.write_text('"a text"\n{"text": \n')
-    with pytest.raises(ValueError, match=f"{copies / MIMIR}: not the data set .*JSONDecodeError"):
+    with pytest.raises(ValueError, match=f"{copies / MIMIR}: .*JSONDecodeError"):
         load_benchmark("mimir/github")
     path.unlink()
     with pytest.raises(ValueError, match=r"FileNotFoundError: .*train/github_ngram_7_0.2.jsonl"):
         load_benchmark("mimir/github")
 
 
-def test_a_local_copy_with_other_columns_names_them(copies):
-    write_jsonl(copies / "wikimia" / "32.jsonl", rows("stone"))
-    with pytest.raises(
-        ValueError, match="row 1: WikiMIA has the columns input, label, and here is no 'input' but text,"
-    ):
-        load_benchmark("wikimia-32")
-
-
-def test_a_length_cuts_a_benchmark_that_comes_at_one(copies):
-    write_jsonl(copies / "patentmia" / "patentmia.jsonl", rows("专利"))
-    assert load_benchmark("patentmia", length=3).n_words == 3
-
-
-def test_a_length_other_than_the_names_is_an_error():
-    assert find_part("wikimia-64", 64).length == 64
-    with pytest.raises(ValueError, match="wikimia-64 is of 64 words, and 32 are asked for"):
-        load_benchmark("wikimia-64", 32)
-    with pytest.raises(ValueError, match="dolma_book/tail-1024 is of 1024 words, and 512 are asked for"):
-        load_benchmark("dolma_book/tail-1024", 512)
-
-
 def test_unseen_texts_come_with_arxiv_mia(copies):
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_test.jsonl", rows("test", field="cs"))
     like = load_benchmark("arxiv_mia")
-    with pytest.raises(
-        Unavailable, match="set MIALIB_BENCHMARKS to a folder that holds arxiv_mia/arxiv_mia_train_real"
-    ):
+    with pytest.raises(Unavailable, match=r"MIALIB_BENCHMARKS .* arxiv_mia/arxiv_mia_train_real"):
         load_unseen("arxiv_mia", like, 2)
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_train_real.jsonl", [{"text": f"new text {i}"} for i in range(4)])
     assert len(load_unseen("arxiv_mia", like, 4)) == 4
     with pytest.raises(Unavailable, match="unseen texts of bookmia: it comes with none"):
         load_unseen("bookmia", like, 2)
-
-
-# --- the copies that people have --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("length", "n_texts"), [(32, 776), (64, 542), (128, 250), (256, 82)])
@@ -262,21 +221,3 @@ def test_arxiv_mia_loads_and_can_be_cut(published_copy):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert max(map(count_words, load_benchmark("arxiv_mia", length=64).texts)) == 64
-
-
-@pytest.mark.parametrize("length", [None, 33])
-def test_a_length_that_is_not_published_is_an_error_that_lists_them(length):
-    asked = "; name one, such as" if length is None else f", not {length}; such as"
-    with pytest.raises(ValueError, match=f"wikimia comes at lengths 32, 64, 128, 256{asked} wikimia-32"):
-        load_benchmark("wikimia", length=length)
-
-
-def test_a_local_copy_is_read_without_the_hub(copies):
-    lines = rows("river", text="input")
-    write_jsonl(copies / "wikimia" / "64.jsonl", lines)
-    assert load_benchmark("wikimia", length=64).texts == tuple(row["input"] for row in lines)
-
-
-def test_without_hub_and_copy_the_error_says_where_a_copy_goes(copies):
-    with pytest.raises(Unavailable, match=r"swj0419/WikiMIA' .* folder swj0419/WikiMIA under \$MIALIB_BENCHMARKS"):
-        load_benchmark("wikimia", length=32)

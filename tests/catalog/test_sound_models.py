@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from mialib.catalog import models as catalog_models
 from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
-from mialib.commands import main
 from mialib.passes import cache
 from mialib.scoring import Scorer as CoreScorer
 
@@ -76,7 +75,7 @@ def test_a_masked_model_that_lacks_weights_is_refused(masked_folder, tmp_path):
     model, tokenizer = load_masked_model(masked_folder)
     model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
     edit_weights(tmp_path, lambda weights: weights.pop("lm_head.dense.weight"))
-    with pytest.raises(ValueError, match=r" 1 are not in its files.*lm_head\.dense\.weight"):
+    with pytest.raises(ValueError, match=r" 1 .*lm_head\.dense\.weight"):
         load_masked_model(str(tmp_path))
 
 
@@ -97,13 +96,15 @@ def test_a_context_below_one_token_is_refused(folder, context):
         load_scorer(str(folder))
 
 
-def test_the_tokenizer_of_a_larger_model_is_refused(folder):
+def test_a_larger_tokenizer_or_none_is_refused(folder):
     smaller = load_scorer(str(folder)).loaded.model
     smaller.resize_token_embeddings(100, mean_resizing=False)
     smaller.save_pretrained(folder)
-    with pytest.raises(
-        ValueError, match=r"has a token number \d+ \(.*\) and the model embeddings of 100; it is another"
-    ):
+    with pytest.raises(ValueError, match=r"token number \d+ .* 100;"):
+        load_scorer(str(folder))
+    for file in folder.glob("*token*"):
+        file.unlink()
+    with pytest.raises((ValueError, OSError), match="tokenizer"):
         load_scorer(str(folder))
 
 
@@ -117,13 +118,6 @@ def test_a_token_that_was_added_and_never_trained_counts_where_a_text_holds_it(f
         scorer.score([TEXTS[0], "an unheard word"], progress=False)
 
 
-def test_a_model_without_its_tokenizer_is_refused(folder):
-    for file in folder.glob("*token*"):
-        file.unlink()
-    with pytest.raises((ValueError, OSError), match="tokenizer"):
-        load_scorer(str(folder))
-
-
 def test_a_loaded_model_is_checked_as_one_by_name(tiny_model):
     loaded = load_scorer(tiny_model("gpt_neox")).loaded
     assert isinstance(Scorer(loaded), CoreScorer)
@@ -131,16 +125,6 @@ def test_a_loaded_model_is_checked_as_one_by_name(tiny_model):
     weights.data.fill_(0.5)
     with pytest.raises(ValueError, match="the same probability"):
         Scorer(loaded)
-
-
-def test_the_command_says_it_in_one_line(folder, tmp_path, monkeypatch, capsys):
-    edit_weights(folder, lambda weights: weights.pop("embed_out.weight"))
-    (tmp_path / "texts.txt").write_text("A text.\n")
-    monkeypatch.setattr("sys.argv", ["mialib", "detect", str(tmp_path / "texts.txt"), "--model", str(folder)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr().err
-    assert ended.value.code == 1 and HEAD in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize("where", [".", "parts"])
@@ -164,18 +148,15 @@ def test_an_index_that_names_no_files_is_an_error(folder, said):
         model_revision(str(folder))
 
 
-def test_another_vocabulary_of_any_kind_is_another_model(folder):
+def test_another_vocabulary_is_another_model_and_an_adapter_an_error(folder):
     before = model_revision(str(folder))
     for name in ("qwen.tiktoken", "merges.codes", "spiece.spm"):
         (folder / name).write_text("a")
         assert model_revision(str(folder)) != before
         (folder / name).unlink()
     assert model_revision(str(folder)) == before
-
-
-def test_an_adapter_that_would_not_be_read_is_an_error(folder):
     (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"adapter_config\.json says that an adapter lies beside the weights"):
+    with pytest.raises(ValueError, match=r"adapter_config\.json"):
         load_scorer(str(folder))
 
 
@@ -187,7 +168,7 @@ def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folde
         return load(*args, **options)
 
     monkeypatch.setattr(catalog_models, "load_scorer", load_others)
-    with pytest.raises(ValueError, match="its files changed after it was asked for"):
+    with pytest.raises(ValueError, match="its files changed"):
         cache.score_or_load(str(folder), TEXTS)
 
 
@@ -221,7 +202,7 @@ def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, mo
     with monkeypatch.context() as patch:
         patch.setattr(AutoModelForCausalLM, "from_pretrained", load_replaced)
         patch.setattr("mialib.batches.SECONDS_A_PART", 0)
-        with pytest.raises(ValueError, match="its files changed after it was asked for"):
+        with pytest.raises(ValueError, match="its files changed"):
             cache.score_or_load(str(folder), texts)
     file.write_bytes(original)
     unload()
@@ -260,21 +241,28 @@ def test_weights_that_can_not_be_meant_are_refused(broken, folder):
         load_scorer(str(folder))
 
 
-def test_a_path_and_a_loaded_model_are_taken(folder):
+def test_what_a_scorer_takes_and_what_not(folder):
     expected = Scorer(str(folder)).score(TEXTS, progress=False)
     loaded = AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
     for scorer in (Scorer(folder), Scorer(*loaded)):
         np.testing.assert_array_equal(scorer.score(TEXTS, progress=False).log_prob, expected.log_prob)
     for wrong in ((loaded[0],), (loaded[1],), (str(folder), loaded[1]), (None,)):
-        with pytest.raises(ValueError, match=r"a model's name or folder, or a loaded model and its tokenizer"):
+        with pytest.raises(ValueError, match=r"a model's name or folder"):
             Scorer(*wrong)
+    scorer = Scorer(folder)
+    for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
+        with pytest.raises(ValueError, match="is loaded"):
+            Scorer(scorer.loaded, **given)
+    np.testing.assert_array_equal(
+        copy.deepcopy(scorer).score(TEXTS, progress=False).log_prob, scorer.score(TEXTS, progress=False).log_prob
+    )
 
 
 @pytest.mark.parametrize("device", ["xyz", "cuda", "cuda:77", ""])
 def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(ValueError, match=f"device '{device}' can't be used here"):
+    with pytest.raises(ValueError, match=f"device '{device}' "):
         Scorer(folder, device=device)
 
 
@@ -308,13 +296,3 @@ def test_a_model_whose_tokenizer_reads_no_ordinary_text_is_taken(start_token, tm
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=tokenizer)
     assert len(Scorer(folder, start_token=start_token).score(["ACGA", "GATC"], progress=False)) == 2
-
-
-def test_options_that_a_loaded_model_does_not_take_are_refused(folder):
-    scorer = Scorer(folder)
-    for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
-        with pytest.raises(ValueError, match="is loaded"):
-            Scorer(scorer.loaded, **given)
-    np.testing.assert_array_equal(
-        copy.deepcopy(scorer).score(TEXTS, progress=False).log_prob, scorer.score(TEXTS, progress=False).log_prob
-    )

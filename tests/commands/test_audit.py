@@ -88,7 +88,7 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, a
     called = sum(row["min_k++"]["is_called"] for row in report["scores"])
     assert called == report["detectors"]["min_k++"]["n_called"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "What this does not prove" in page and report["verdict"]["said"][0] in page.replace("&#39;", "'")
+    assert report["verdict"]["said"][0] in page.replace("&#39;", "'")
 
 
 @cheap
@@ -102,7 +102,7 @@ def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(f
     assert not {"scores", "detectors", "set", "power"} & set(report) and "evidence" not in said
     assert not (tmp_path / "out" / "scores.csv").exists(), "of the earlier audit"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "What this does not prove" in page and "Each text" not in page
+    assert "Each text" not in page
 
 
 @cheap
@@ -135,7 +135,7 @@ def test_known_members_that_differ_from_the_non_members_show_no_auc(files, audit
     members = write(tmp_path / "seen.jsonl", sentences(30, 2, more=" in 2031"))
     said, report = audit(files[0], "--members", members)
     assert report["members"]["blind"]["told_apart_by"] and "auc" not in report["detectors"]["min_k"]
-    assert "AUC on the known members is not shown" in said
+    assert re.search("AUC .* not shown", said)
 
 
 @cheap
@@ -169,9 +169,6 @@ def test_near_copies_by_hand():
     far_longer = " ".join([*(f"before{i}" for i in range(500)), text, *(f"after{i}" for i in range(500))])
     assert auditing.near_copies([far_longer, text]) == auditing.near_copies([text, far_longer]) == {1: 0}
     assert auditing.near_copies([text, "one two three four five six seven eight then other words follow here"]) == {}
-
-
-def test_what_all_texts_begin_with_makes_no_copies():
     header = " ".join(f"licence{i}" for i in range(30))
     texts = [f"{header} {text}" for text in sentences(150, 3)]
     found = auditing.near_copies(texts)
@@ -199,7 +196,7 @@ def test_an_answer_that_hangs_on_the_start_token_is_told():
     }
     said = " ".join(auditing._conclusion(base)["said"])
     assert "none it is p = 0.4: the answer hangs on" in said
-    assert "1 of 30 texts " in said and "2.6%" in said and "0.8 of 30" in said and "0.60 could have been missed" in said
+    assert all(number in said for number in ("1 of 30 ", "2.6%", "0.8 of 30", "0.60"))
     same = base | {"start_token": {"start_token": "none", "p": 0.01}}
     assert "hangs on" not in " ".join(auditing._conclusion(same)["said"])
 
@@ -229,10 +226,6 @@ def test_the_report_holds_its_settings(files, audit, tmp_path):
     assert report["settings"]["start_token"] == "auto" and len(report["texts"]["hash"]) == 16
     assert (report["fpr"], report["set_level"], report["decider_is_default"]) == (0.1, 0.05, False)
     assert str(corpus) in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_too_few_texts_to_compare_the_files_are_told(audit, tmp_path):
-    assert not audit(write(tmp_path / "few.jsonl", sentences(4, 4)))[1]["blind"]["is_known"]
 
 
 @cheap
@@ -295,18 +288,14 @@ def test_hyperparameters_and_a_choice_of_detectors(files, audit):
     assert report["decider"] == "zlib" and list(report["detectors"]) == ["zlib", "min_k", "min_k++"]
 
 
-def test_a_text_in_two_files_is_refused(audit, tmp_path):
+def test_a_text_in_two_files_is_refused_and_too_few_are_told(audit, tmp_path):
     both = write(tmp_path / "both.jsonl", [*sentences(30, 7), *sentences(60, 1)[3:28]])
     said = audit(both, exit_code=1)
     assert re.search(r"unseen\.jsonl .*both\.jsonl .*25", said)
     assert said.count("'") == 40 and said.endswith("5 more"), "twenty are named"
     near = write(tmp_path / "near.jsonl", [*sentences(30, 7), sentences(60, 1)[3] + " and one word more"])
     assert re.search(r"near\.jsonl .*: 1\.", audit(near, exit_code=1))
-
-
-def test_an_output_that_is_a_file_is_refused(files, audit, tmp_path):
-    (tmp_path / "out").write_text("")
-    assert "this is a file" in audit(files[0], *MIN_K, exit_code=1)
+    assert not audit(write(tmp_path / "few.jsonl", sentences(4, 4)))[1]["blind"]["is_known"]
 
 
 @cheap

@@ -37,9 +37,6 @@ def benchmark(texts, labels, **fields):
     return Benchmark(name="b", texts=tuple(texts), labels=np.array(labels), revision="r", **fields)
 
 
-# --- files ---
-
-
 def test_the_revision_is_of_texts_and_labels_whatever_the_form_of_the_file(tmp_path):
     def revision(rows, suffix=".jsonl"):
         return read_benchmark(write(tmp_path / f"b{suffix}", rows)).revision
@@ -97,9 +94,6 @@ def test_a_column_without_a_name_or_with_a_line_end_in_it_is_in_no_texts_way(con
     assert load_texts(tmp_path / "b.csv") == ["Hello"]
 
 
-# --- documents ---
-
-
 def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
     books = [("b", 1), ("b", 1), ("a", 1), ("d", 0), ("c", 0), ("c", 0)]
     rows = [{"text": f"piece {i} of a book", "label": n, "source": book} for i, (book, n) in enumerate(books)]
@@ -119,10 +113,7 @@ def test_a_collection_of_both_classes_or_of_a_whole_class_is_no_document(sources
     assert bench.document is None
 
 
-# --- snippets of documents ---
-
-
-def test_snippets_carry_the_label_of_their_document():
+def test_snippets_carry_label_and_validation_of_their_document():
     books = benchmark(("a b c d e", "f g", "a b x y", "z z z"), [1, 0, 0, 1])
     snippets = books.snippets(2)
     assert snippets.texts == ("a b", "c d", "f g", "a b", "x y", "z z")  # what two documents share stays in both
@@ -131,17 +122,9 @@ def test_snippets_carry_the_label_of_their_document():
     assert snippets.n_words == 2 and snippets.name == "b, snippets of 2 words"
     with pytest.raises(ValueError, match=r"2 words .*3: 'f g'"):
         books.snippets(3)
-
-
-def test_the_snippets_to_choose_on_are_those_of_the_documents_to_choose_on():
     books = benchmark(("a b c d e", "f g", "a b x y"), [1, 0, 0], validation=(1, 2))
     assert books.snippets(2).validation == (2, 3, 4)
     assert dataclasses.replace(books, validation=()).snippets(2).validation == ()
-
-
-def test_chinese_snippets_are_of_jiebas_words():
-    books = benchmark((CHINESE, CHINESE[1:]), [1, 0], language="zh")
-    assert books.snippets(2).texts[:2] == ("我来到", "北京清华大学")
 
 
 OF_1_2_3_AND_8 = benchmark(
@@ -166,9 +149,6 @@ def test_snippets_at_a_place_by_hand(part, expected):
     assert found.labels.tolist() == whole.labels[list(expected)].tolist()
     of = np.repeat([0, 1, 2, 3], [1, 2, 3, 8])[list(expected)].tolist()
     assert found.document is None if len(set(of)) == len(of) else found.document.tolist() == of
-
-
-# --- labels and texts ---
 
 
 @pytest.mark.parametrize(
@@ -212,16 +192,6 @@ def test_copies_in_a_file_are_counted_in_a_warning(tmp_path):
         read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, copies[0]]))
 
 
-def test_a_benchmark_does_not_change_with_the_arrays_it_was_made_of():
-    labels = np.array([1, 0], np.int8)
-    bench = Benchmark(name="b", texts=("x", "y"), labels=labels, revision="r")
-    labels[:] = 0
-    assert bench.labels.tolist() == [1, 0]
-
-
-# --- domains and parts ---
-
-
 @pytest.mark.parametrize("column", ["domain", "field"])
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 def test_a_files_domain_column_is_read(column, suffix, tmp_path):
@@ -240,7 +210,7 @@ def test_domains_are_text_and_known_of_all_texts_or_of_none(missing, tmp_path):
     assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ()
 
 
-def test_taken_texts_keep_their_order_labels_and_domains():
+def test_taken_texts_keep_all_that_is_known_of_them(tmp_path):
     bench = benchmark(["a", "b", "c", "d"], [1, 0, 1, 0], domains=("p", "q", "p", "r"), language="zh", n_words=3)
     taken = bench.take(np.array([3, 0, 2]), "three")
     assert (taken.texts, taken.labels.tolist(), taken.domains) == (("d", "a", "c"), [0, 1, 1], ("r", "p", "p"))
@@ -248,21 +218,24 @@ def test_taken_texts_keep_their_order_labels_and_domains():
     assert benchmark(["a", "b"], [1, 0]).take([1, 0], "none known").domains == ()
     with pytest.raises(ValueError, match="members: all 2 texts are members"):
         bench.take([0, 2], "members")
+    rows = [{"text": f"text {i}", "label": i % 2, "split": "dev" if i in (1, 4) else "test"} for i in range(6)]
+    bench = read_benchmark(write(tmp_path / "b.jsonl", rows))
+    assert bench.validation == (1, 4) == bench.cut(1).validation
+    taken = bench.take([4, 3, 2, 1], "some")
+    assert [taken.texts[i] for i in taken.validation] == ["text 4", "text 1"]
+    labels = np.array([1, 0], np.int8)
+    bench = Benchmark(name="b", texts=("x", "y"), labels=labels, revision="r")
+    labels[:] = 0
+    assert bench.labels.tolist() == [1, 0]
 
 
-# --- cutting to length ---
-
-
-def test_shorter_texts_are_counted_in_a_warning():
+def test_texts_too_short_to_cut_are_counted_in_a_warning():
     bench = benchmark(["one two three", "one", "one two", "a b c d"], [1, 0, 1, 0])
     with pytest.warns(UserWarning, match="2 of 4 texts are shorter than 3 words"):
         cut = bench.cut(3)
     assert cut.texts == ("one two three", "one", "one two", "a b c")
     assert cut.labels.tolist() == bench.labels.tolist()
     assert "3 words" in cut.name
-
-
-def test_texts_that_are_long_enough_give_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         benchmark(["one two three", "three four  "], [1, 0]).cut(2)
@@ -270,14 +243,6 @@ def test_texts_that_are_long_enough_give_no_warning():
         text = "提体侭理伙"
         assert (words(text, "zh")[:2], words(text[:2], "zh")) == (["提", "体"], ["提体"])
         benchmark([text, CHINESE], [1, 0], language="zh").cut(2)
-
-
-def test_validation_texts_keep_their_place_when_others_are_taken(tmp_path):
-    rows = [{"text": f"text {i}", "label": i % 2, "split": "dev" if i in (1, 4) else "test"} for i in range(6)]
-    bench = read_benchmark(write(tmp_path / "b.jsonl", rows))
-    assert bench.validation == (1, 4) == bench.cut(1).validation
-    taken = bench.take([4, 3, 2, 1], "some")
-    assert [taken.texts[i] for i in taken.validation] == ["text 4", "text 1"]
 
 
 @pytest.mark.parametrize(

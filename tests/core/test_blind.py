@@ -79,11 +79,8 @@ def test_how_a_file_was_written_is_found_where_its_words_are_the_same(rewrite, a
     assert (words != same_words).nnz == 0
 
 
-def test_a_shape_is_a_text_without_its_words():
+def test_what_a_baseline_looks_at_by_hand():
     assert blind._shape("In 1999, École\n\n“it’s”  漢字_x") == "^Aa 0, Aa\n\n“a’a”  a_a$"
-
-
-def test_the_latest_year_of_a_text_counts_and_other_numbers_do_not():
     texts = ["in 1999 and 2021, not 20225 or 12020", "1592", "no year, 3000 people", "（2024年）"]
     assert BLIND["year"].features(texts, "en")[:, 0].tolist() == [2021, 1592, 0, 2024]
 
@@ -105,11 +102,16 @@ def test_the_scores_are_those_of_a_pipeline_that_sees_the_other_folds_alone():
     np.testing.assert_allclose(blind_scores(texts, labels), expected, rtol=1e-6)
 
 
-def test_no_text_is_scored_by_a_classifier_that_saw_it_or_its_copy():
+def test_no_copy_is_in_both_a_fold_and_its_complement():
     # Each text twice, with random labels: a fold that held one copy would remember the other's label.
     rng = np.random.default_rng(0)
     texts, labels = random_texts(100, rng) * 2, np.tile(rng.permutation(np.repeat([0, 1], 50)), 2)
     assert 0.35 < auc(labels, blind_scores(texts, labels)) < 0.65
+    rng = np.random.default_rng(0)
+    texts, labels = random_texts(60, rng) * 3, np.tile(rng.permutation(np.repeat([0, 1], 30)), 3)
+    judged, scores = blind.held_out_scores(texts, labels)
+    assert 0.3 < auc(labels[judged], scores) < 0.7
+    assert not {texts[i] for i in judged} & {texts[i] for i in set(range(180)) - set(judged.tolist())}
 
 
 def test_snippets_of_one_document_share_a_fold():
@@ -168,11 +170,15 @@ def test_unequal_documents_are_at_chance_where_length_says_nothing(n_snippets):
     assert abs(np.mean(found) - 0.5) < 2.5 * np.std(found) / len(found) ** 0.5
 
 
-def test_equal_numbers_are_all_alike_whatever_the_classes_sizes():
+def test_equal_numbers_are_alike_and_chinese_is_read_by_characters():
     for sizes in ((64, 61), (37, 90), (50, 50)):
         labels = np.repeat([1, 0], sizes)
         for kind in ("year", "length"):
             assert not blind_scores(["no year at all"] * len(labels), labels, kind, groups=np.arange(len(labels))).any()
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list(kind), 40)) for kind in ["甲乙丙丁戊己庚辛"] * 30 + ["庚辛壬癸子丑寅卯"] * 30]
+    labels = np.repeat([1, 0], 30)
+    assert auc(labels, blind_scores(texts, labels, language="zh")) > 0.95
 
 
 def test_errors_name_the_kind_and_the_sizes():
@@ -188,26 +194,11 @@ def test_errors_name_the_kind_and_the_sizes():
         blind_scores(["a", "b", "c"], [0, 1])
 
 
-def test_a_text_and_its_copies_are_in_one_half():
-    rng = np.random.default_rng(0)
-    texts, labels = random_texts(60, rng) * 3, np.tile(rng.permutation(np.repeat([0, 1], 30)), 3)
-    judged, scores = blind.held_out_scores(texts, labels)
-    assert 0.3 < auc(labels[judged], scores) < 0.7
-    assert not {texts[i] for i in judged} & {texts[i] for i in set(range(180)) - set(judged.tolist())}
-
-
 @pytest.mark.parametrize("text", ["a{}b{}c", "。。。{}"])
 def test_texts_that_share_no_words_are_all_alike_and_no_error(text):
     texts = [text.format(i, i) for i in range(40)]
     assert set(blind_scores(texts, np.repeat([1, 0], 20))) == {0.0}
     assert set(blind_scores(["!?"] * 20 + ["..."] * 20, np.tile([1, 0], 20), n_folds=2)) == {0.0}
-
-
-def test_chinese_is_read_by_characters():
-    rng = np.random.default_rng(0)
-    texts = ["".join(rng.choice(list(kind), 40)) for kind in ["甲乙丙丁戊己庚辛"] * 30 + ["庚辛壬癸子丑寅卯"] * 30]
-    labels = np.repeat([1, 0], 30)
-    assert auc(labels, blind_scores(texts, labels, language="zh")) > 0.95
 
 
 @pytest.fixture(scope="module")
@@ -220,14 +211,11 @@ def of_chance():
     return found
 
 
-def test_an_interval_of_out_of_fold_scores_is_as_wide_as_their_scatter(of_chance):
+def test_out_of_fold_scores_are_at_chance_and_their_interval_as_wide_as_their_scatter(of_chance):
     # The AUCs of many draws of the same kind of texts scatter more than DeLong's interval says, and not more than ours.
     scatter = np.std([interval.estimate for interval in of_chance])
     plain = np.mean([interval.high - interval.estimate for interval in of_chance]) / 1.96
     assert plain < scatter < plain * np.sqrt(1 + 10 / 9) * 1.25
-
-
-def test_chance_is_at_one_half_though_each_fold_learns_a_direction_of_its_own(of_chance):
     # Pooled as they are, out-of-fold scores of a number that says nothing lie below 0.5.
     found = [interval.estimate for interval in of_chance]
     assert abs(np.mean(found) - 0.5) < 2 * np.std(found) / len(found) ** 0.5

@@ -9,16 +9,10 @@ from scipy.stats import beta, chi2, mannwhitneyu, norm
 
 from mialib import calibration as d
 
-# --- p-values ---
 
-
-def test_p_values_by_hand():
+def test_p_values_by_hand_and_uniform():
     known = [1.0, 2.0, 2.0, 4.0]
     np.testing.assert_allclose(d.p_values([5.0, 4.0, 2.0, 1.5, 0.0], known), [1 / 5, 2 / 5, 4 / 5, 4 / 5, 1])
-
-
-def test_p_values_of_non_members_are_uniform_over_the_values_that_they_can_have():
-    """Over many samples of known non-members: each of 1/20 .. 20/20 is equally likely."""
     rng = np.random.default_rng(0)
     p = np.concatenate([d.p_values(rng.normal(size=3), rng.normal(size=19)) for _ in range(4000)])
     found = np.bincount(np.round(20 * p).astype(int), minlength=21)
@@ -26,9 +20,6 @@ def test_p_values_of_non_members_are_uniform_over_the_values_that_they_can_have(
     # Ties only make them larger.
     tied = np.concatenate([d.p_values(rng.integers(0, 5, 3), rng.integers(0, 5, 19)) for _ in range(2000)])
     assert all((tied <= i / 20).mean() <= i / 20 + 0.01 for i in range(1, 20))
-
-
-# --- a threshold and its FPR ---
 
 
 @pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
@@ -68,7 +59,7 @@ def test_a_confident_threshold_by_hand(level, confidence):
     with pytest.raises(ValueError, match=f"0.05 .*{confidence} .*{needed} .*{needed - 1}"):
         d.decide(scores[: needed - 1], 0.05, is_confident=True, level=level)
     assert d.decide(scores[:needed], 0.05, is_confident=True, level=level).n_allowed == 0
-    with pytest.raises(ValueError, match=r"an FPR of 0\.05 needs 19 known non-members, and there are 9"):
+    with pytest.raises(ValueError, match=r"0\.05 .* 19 .* 9$"):
         d.decide(scores[:9], 0.05)
 
 
@@ -77,13 +68,12 @@ def test_the_interval_covers_the_true_fpr_though_the_same_scores_chose_the_thres
     """Normal scores, whose true FPR is known: below the upper end in 97.5% of samples, and on average below `fpr`."""
     rng = np.random.default_rng(n)
     true, below, covered = [], 0, 0
-    for _ in range(4000):
+    for _ in range(2000):
         decision = d.decide(rng.normal(size=n), fpr)
         true.append(norm.sf(decision.threshold))
         below += true[-1] <= decision.fpr.high
         covered += decision.fpr.low <= true[-1] <= decision.fpr.high
-    assert below / 4000 == pytest.approx(0.975, abs=0.008)
-    assert covered / 4000 >= 0.945
+    assert below / 2000 == pytest.approx(0.975, abs=0.008) and covered / 2000 >= 0.945
     k = d.may_lie_above(n, fpr)
     assert np.mean(true) == pytest.approx((k + 1) / (n + 1), rel=0.06) and (k + 1) / (n + 1) <= fpr
 
@@ -143,19 +133,6 @@ def test_wrong_input_is_an_error_that_names_it():
     assert d.p_values([], [1.0]).shape == (0,)
 
 
-# --- a set of texts ---
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_a_set_of_one_text_has_that_texts_p_value(ties):
-    rng = np.random.default_rng(5)
-    known, scores = rng.normal(size=30), rng.normal(size=20)
-    if ties:
-        known, scores = known.round(0), scores.round(0)
-    found = [d.set_p_value([score], known) for score in scores]
-    np.testing.assert_allclose(found, d.p_values(scores, known))
-
-
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_a_sets_p_value_is_its_share_of_all_divisions_of_the_texts(m):
     """Every way to call m of 9 texts the set: how many have as large a rank sum."""
@@ -174,7 +151,7 @@ def test_without_ties_it_is_scipys_test(m, n):
     assert d.set_p_value(scores, known) == pytest.approx(mannwhitneyu(scores, known, alternative="greater").pvalue)
 
 
-def test_scores_that_tie_share_their_mean_rank():
+def test_ties_share_their_mean_rank_and_cost_little_power():
     assert d.set_p_value([1.0, 1.0], [1.0, 1.0, 1.0]) == 1.0
     assert d.set_p_value([2.0, 2.0], [1.0, 1.0, 1.0]) == pytest.approx(1 / 10)
     # Ranks 4.5 and 2 against 2, 2 and 4.5.
@@ -182,9 +159,6 @@ def test_scores_that_tie_share_their_mean_rank():
     as_high = [ranks[a] + ranks[b] >= 6.5 for a, b in combinations(range(5), 2)]
     assert d.set_p_value([2.0, 1.0], [1.0, 1.0, 2.0]) == pytest.approx(np.mean(as_high))
     assert d.set_p_value(np.ones(20), np.ones(30)) == 1.0, "no score says anything"
-
-
-def test_ties_cost_no_more_power_than_the_rounding_does():
     rng = np.random.default_rng(1)
     sets = [(rng.normal(0.5, size=40).round(0), rng.normal(size=200).round(0)) for _ in range(200)]
     assert np.mean([d.set_p_value(*of) <= 0.05 for of in sets]) > 0.75
@@ -196,7 +170,7 @@ def test_ties_cost_no_more_power_than_the_rounding_does():
 def test_where_most_scores_tie_a_set_without_a_member_is_called_no_more_often(m, n):
     """Nine in ten of the scores are 0."""
     rng = np.random.default_rng(m)
-    drawn = np.where(rng.random((300, m + n)) < 0.9, 0, rng.normal(size=(300, m + n)).round(1) + 5)
+    drawn = np.where(rng.random((150, m + n)) < 0.9, 0, rng.normal(size=(150, m + n)).round(1) + 5)
     found = np.array([d.set_p_value(scores[:m], scores[m:]) for scores in drawn])
     assert (found <= 0.05).mean() < 0.08 and found.min() >= 1 / (d.DIVISIONS + 1)
     assert d.set_p_value(drawn[0][:m], drawn[0][m:]) == found[0], "always the same divisions"
@@ -212,30 +186,14 @@ def test_divisions_that_are_drawn_give_what_all_of_them_give(monkeypatch):
             assert d.set_p_value(scores[:8], scores[8:]) == pytest.approx(counted, abs=0.015)
 
 
-def test_the_opposite_claim_is_tested_by_the_opposite_scores():
+def test_the_opposite_claim_and_groups():
     rng = np.random.default_rng(2)
     members, unused = rng.normal(1, size=50), rng.normal(size=20)
     assert d.non_use_p_value(unused, members) == d.set_p_value(-unused, -members) < 0.01
     assert d.non_use_p_value(members[:20], members[20:]) > 0.05
     with pytest.raises(ValueError, match="known members: number 0 is nan"):
         d.non_use_p_value([1.0], [np.nan])
-
-
-def test_groups_count_once_each_by_their_mean():
     means = d.group_means([1, 5, 3, 2, 4], ["b", "a", "b", "c", "c"])
     assert means.tolist() == [2, 5, 3]
-    with pytest.raises(ValueError, match="2 scores and the groups of 1 texts"):
+    with pytest.raises(ValueError, match=r"2 scores .* 1 "):
         d.group_means([1, 2], ["a"])
-
-
-def test_texts_that_are_alike_are_called_too_often_alone_and_rightly_by_group():
-    rng = np.random.default_rng(3)
-    alone, by_group = [], []
-    for _ in range(400):
-        groups = np.repeat(np.arange(41), 20)
-        scores = 0.3 * rng.normal(size=41)[groups] + rng.normal(size=820)
-        own = groups == 0
-        alone.append(d.set_p_value(scores[own], scores[~own]) <= 0.05)
-        known = d.group_means(scores[~own], groups[~own].tolist())
-        by_group.append(d.set_p_value(d.group_means(scores[own], groups[own].tolist()), known) <= 0.05)
-    assert np.mean(alone) > 0.12 and 0.02 < np.mean(by_group) < 0.08

@@ -83,9 +83,6 @@ SEEDS = [0, 1, 2]
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
 
 
-# --- against the oracles ---
-
-
 KS = [1, 10, 20, 33, 50, 99, 100]
 # A detector, the values of its options, and the oracle's score of a text's four columns. SURP's paper leaves open what
 # a text without a surprising token scores: it is the least surprising a text can be, which is 0 nats.
@@ -179,10 +176,7 @@ def test_every_registered_detector_has_its_equation_and_source_and_is_short():
         assert len(known.equation) > 30, f"{name} has no equation in its docstring"
 
 
-# --- worked by hand ---
-
-
-def test_gap_k_by_hand():
+def test_gap_k_and_max_renyi_by_hand():
     # lp - m = -1, 0, -3, -2 and sigma = 1, 1, 2, 2: z = -1, 0, -1.5, -1; windows of three: -2.5/3 and -2.5/3.
     given = {"variance": [1, 1, 4, 4], "top": [-1, -1, -1, -1]}
     assert detect("gap_k", table([-2, -1, -4, -3], **given))[0] == pytest.approx(-2.5 / 3)
@@ -190,9 +184,6 @@ def test_gap_k_by_hand():
     assert detect("gap_k", table([-2, -1, -4, -3, -1], **given), k=34)[0] == pytest.approx(-2.5 / 3)
     assert detect("gap_k", table([-2, -4], variance=[1, 4], top=[-1, -1]), k=50)[0] == -1.5, "two are not smoothed"
     assert detect("gap_k", table([-2], variance=[0], top=[-1]))[0] == pytest.approx(-1e4), "a variance of 0 is 1e-8"
-
-
-def test_max_renyi_by_hand():
     given = {"entropy": [1, 4, 2, 3], "top": [-0.2, -0.5, -0.1, -0.4]}
     assert detect("max_renyi", table([-1] * 4, **given), k=50)[0] == pytest.approx(-(0.5 + 0.4) / 2)
     assert detect("max_renyi", table([-1] * 4, **given), order=1, k=50)[0] == -(4 + 3) / 2
@@ -214,15 +205,12 @@ def test_acmia_and_renyi_of_order_one_half_by_hand():
     assert detect("acmia_norm", stats)[0] == pytest.approx((math.log(0.9) + 0.3251) / math.sqrt(0.4345))
 
 
-def test_wbc_by_hand():
+def test_wbc_and_ez_mia_by_hand():
     # lp - lp_ref = 1, -2, 3: windows of two -1, 1; of three and more, which are the text, 2. (1/2 + 9) / 10.
     stats, other = table([-1, -4, -1]), table([-2, -2, -4])
     assert detect("wbc", stats, reference=other)[0] == pytest.approx((0.5 + 9) / 10)
     with pytest.raises(ValueError, match="other tokens"):
         detect("wbc", stats, reference=table([-2, -2, -4], token_ids=[0, 1, 3]))
-
-
-def test_ez_mia_by_hand():
     # The second token is the likeliest. The others' differences are 1, -2 and 3: (1 + 3) / 2.
     stats, other = table([-1, -0.5, -4, -1], top=[-0.5] * 4), table([-2, -9, -2, -4])
     assert detect("ez_mia", stats, reference=other)[0] == 2
@@ -230,13 +218,21 @@ def test_ez_mia_by_hand():
     assert detect("ez_mia", table([-1, -2], top=[-1, -0.5]), reference=table([-2, -1]))[0] == 0, "one error alone"
 
 
-def test_recall_and_con_recall_by_hand():
+def test_recall_and_camias_signals_by_hand():
     # Mean log p -2 alone, -3 after non-members and -1.5 after members, of the first two tokens.
     stats, known = table([-1, -3, -9]), {"after_non_members": table([-2, -4])}
     assert detect("recall", stats, **known)[0] == 1.5
     known["after_members"] = table([-1, -2, -5])
     assert detect("con_recall", stats, **known)[0] == (-3 + 1.5) / -2
     assert detect("con_recall", stats, **known, gamma=0.5)[0] == (-3 + 0.75) / -2
+    stats = table([-3, -1, -2, -0.5])
+    assert detect("camia_above", stats)[0] == 0.5 and detect("camia_above", stats, cutoff=-2)[0] == 0.75
+    assert detect("camia_rising", stats)[0] == 2 / 3  # -1 > -3, -2 = -2, -0.5 > -2
+    assert detect("camia_slope", stats)[0] == pytest.approx((1.5 * 3 + 0.5 * 1 - 0.5 * 2 - 1.5 * 0.5) / 5)
+    # Three bins: low, high, high, high -> the phrases low, high, high high.
+    assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
+    of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
+    assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
 
 def test_another_pass_that_does_not_fit_is_an_error(model_folder):
@@ -252,17 +248,6 @@ def test_another_pass_that_does_not_fit_is_an_error(model_folder):
             scored = mialib.Scorer(model_folder).score(TEXTS[:2], temperature=temperature, progress=False)
             with pytest.raises(ValueError, match=f"temperature 2.*{temperature}"):
                 detect(name, mialib.Scorer(model_folder).score(TEXTS[:2], progress=False), tempered=scored)
-
-
-def test_camias_signals_by_hand():
-    stats = table([-3, -1, -2, -0.5])
-    assert detect("camia_above", stats)[0] == 0.5 and detect("camia_above", stats, cutoff=-2)[0] == 0.75
-    assert detect("camia_rising", stats)[0] == 2 / 3  # -1 > -3, -2 = -2, -0.5 > -2
-    assert detect("camia_slope", stats)[0] == pytest.approx((1.5 * 3 + 0.5 * 1 - 0.5 * 2 - 1.5 * 0.5) / 5)
-    # Three bins: low, high, high, high -> the phrases low, high, high high.
-    assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
-    of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
-    assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
 
 # p = 1/2, 1/4, 4/5, 1/10 of the tokens 5, 7, 5, 9
@@ -294,13 +279,18 @@ def test_scores_by_hand(name, log_prob, given, expected):
     assert detect(name, table(log_prob), **given)[0] == pytest.approx(expected, abs=1e-6)
 
 
-def test_min_k_plus_plus_by_hand():
+def test_min_k_plus_plus_by_hand_and_without_doubt():
     # z = (log p + H) / sqrt(Var) = (-1+1)/1, (-2+1)/2, (-3+2)/1, (-4+1)/2 = 0, -0.5, -1, -1.5
     stats = table([-1, -2, -3, -4], entropy=[1, 1, 2, 1], variance=[1, 4, 1, 4])
     assert detect("min_k++", stats, k=50)[0] == pytest.approx((-1.5 - 1) / 2)
     assert detect("min_k++", stats, k=75)[0] == pytest.approx((-1.5 - 1 - 0.5) / 3)
     # Min-K% takes the tokens of the lowest log p instead, here -4 and -3.
     assert detect("min_k", stats, k=50)[0] == pytest.approx(-3.5)
+    # All mass on one token: no variance, and the rounding of log p must not blow up.
+    stats = table([0.0, -1.2e-7, -30.0], entropy=[0, 1.2e-7, 1e-11], variance=[0, 0, 0])
+    assert np.isfinite(detect("min_k++", stats, k=100)).all()
+    sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
+    assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
 
 
 @pytest.mark.parametrize(
@@ -355,9 +345,6 @@ def test_surp_of_a_text_whose_lowest_log_probs_tie_has_no_surprising_token():
     assert detect("surp", stats, k=75)[0] == -3
 
 
-# --- the grid ---
-
-
 def test_surp_grid_equals_surp_cell_by_cell():
     stats = random_table(4)
     # Entropies and thresholds that float32 cannot hold: both forms must compare them in the same precision.
@@ -378,50 +365,6 @@ def test_surp_grid_equals_surp_cell_by_cell():
                 assert counts[e, j, i] == n
     assert (counts == 0).any()
     assert (scores[counts == 0] == 0).all()
-
-
-# --- short texts, sure models ---
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_min_k_of_a_short_text_is_its_lowest_token(n):
-    # 20% of fewer than five tokens is no token; one is taken, where int(n * k) would average an empty set.
-    log_prob = [-1.0, -4.0, -2.0, -3.0][:n]
-    assert detect("min_k", table(log_prob), k=20)[0] == min(log_prob)
-    assert detect("min_k++", table(log_prob), k=20)[0] == pytest.approx(min(log_prob) + 1)
-
-
-def test_min_k_plus_plus_of_a_model_without_doubt_is_finite():
-    # All mass on one token: no variance, and the rounding of log p must not blow up.
-    stats = table([0.0, -1.2e-7, -30.0], entropy=[0, 1.2e-7, 1e-11], variance=[0, 0, 0])
-    assert np.isfinite(detect("min_k++", stats, k=100)).all()
-    sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
-    assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_text_of_one_token_has_a_finite_score(name, model_folder, tokenizer):
-    scorer = mialib.Scorer(model_folder)
-    texts = ["e", TEXTS[0]]
-    stats = scorer.score(texts, progress=False)
-    assert stats.n_tokens[0] == 1
-    inputs = {
-        "texts": texts,
-        "lowercase": replace(stats, provenance={}),
-        "reference": replace(stats, provenance={}),
-        "frequency": mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences"),
-        "neighbors": random_neighbors(2),
-        "tempered": scorer.score(texts, temperature=2, progress=False),
-        "after_non_members": scorer.score(texts, after=SENTENCES[0], progress=False),
-        "after_members": scorer.score(texts, after=SENTENCES[1], progress=False),
-    }
-    scores = detect(name, stats, **{need: inputs[need] for need in DETECTORS[name].needs})
-    assert scores.shape == (2,)
-    assert scores.dtype == np.float64
-    assert np.isfinite(scores).all()
-
-
-# --- sign ---
 
 
 # Those that do not see how high all log-probs of a text are, or that read two passes of the same model.
@@ -447,9 +390,6 @@ def test_a_member_like_text_scores_higher(name):
     inputs |= {need: replace(other, log_prob=lower) for need in ("after_non_members",) if need in inputs}
     member, non_member = detect(name, member_and_not, **inputs)
     assert member > non_member
-
-
-# --- errors ---
 
 
 NAN = float("nan")
@@ -480,15 +420,6 @@ def test_a_detector_or_an_option_that_is_none_is_an_error_that_names_it(name, op
             score_grid(name, table([-1, -2]), {"k": [20, options["k"]]})
 
 
-def test_the_grid_and_the_lowest_refuse_the_same_options():
-    for thresholds, ks, said in (([2.5], [20, 101], "k .*101"), ([NAN], [20], "entropy_threshold .*nan")):
-        with pytest.raises(ValueError, match=said):
-            surp_grid(table([-1, -2]), thresholds, ks)
-    for k in (0, -5, 100.5, NAN):
-        with pytest.raises(ValueError, match=f"got {k}"):
-            lowest_indices(np.array([-1.0, -2.0]), k)
-
-
 def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
     values = np.random.default_rng(0).normal(size=5000).astype(np.float32)
     for k in (0.01, 1, 20, 63.7, 100):
@@ -513,15 +444,12 @@ def test_inputs_of_another_number_of_texts_are_an_error_with_both_numbers(name):
         detect(name, random_table(0), **{need: other})
 
 
-def test_frequencies_of_another_tokenizer_are_an_error_that_names_both():
+def test_frequencies_of_another_tokenizer_or_a_smaller_vocabulary_are_errors():
     frequency = TokenFrequency(counts=np.ones(10, int), name="C4", tokenizer="pythia's")
     with pytest.raises(ValueError, match=r"pythia's.*llama's"):
         detect("dc_pdd", table([-1], tokenizer="llama's", model="a model"), frequency=frequency)
     same = table([-1], tokenizer="pythia's", model="a model")
     assert np.isfinite(detect("dc_pdd", same, frequency=frequency)).all()
-
-
-def test_a_token_outside_the_counted_vocabulary_is_an_error_that_names_it():
     frequency = TokenFrequency(counts=np.ones(10, int), name="C4")
     with pytest.raises(ValueError, match=r"token id 10 .*C4"):
         detect("dc_pdd", table([-1, -2], token_ids=[3, 10]), frequency=frequency)
@@ -567,9 +495,6 @@ def test_a_reference_without_surprise_names_the_text():
         detect("ref", table([-1, -2]), reference=table([0.0, 0.0]))
 
 
-# --- the registry ---
-
-
 def test_defaults_and_grids_are_the_papers():
     defaults = {name: known.hyperparameters for name, known in DETECTORS.items()}
     assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
@@ -603,9 +528,6 @@ def test_a_hyperparameter_says_what_it_means():
             return 0.0
 
 
-# --- grids ---
-
-
 @pytest.mark.parametrize(
     ("detector", "grid"),
     [
@@ -625,9 +547,6 @@ def test_any_grid_is_the_detector_point_by_point_in_the_order_of_its_options(det
     assert found.scores.shape == (len(found.options), 12)
     for options, scores in zip(found.options, found.scores, strict=True):
         np.testing.assert_allclose(scores, detect(detector, stats, **options), atol=1e-12)
-
-
-# --- of the same texts ---
 
 
 @pytest.fixture(scope="module")
@@ -664,12 +583,9 @@ def test_what_is_given_is_of_the_texts_that_the_statistics_are_of(name, need, pa
     np.testing.assert_allclose(detect(name, taken, **{need: passes[need]}), scores, atol=1e-5)
 
 
-def test_a_pass_over_the_texts_as_they_are_is_no_lowercase_pass(passes):
+def test_a_pass_of_the_same_texts_or_model_is_none_of_another(passes, model_folder, tmp_path):
     with pytest.raises(ValueError, match=r"lowercase .*other texts"):
         detect("lowercase", passes["stats"], lowercase=passes["stats"])
-
-
-def test_a_reference_that_is_the_model_itself_is_refused(passes, model_folder, tmp_path):
     shutil.copytree(model_folder, tmp_path / "by another path")
     copy = mialib.Scorer(tmp_path / "by another path")
     loaded = mialib.Scorer(copy.loaded.model, copy.loaded.tokenizer)

@@ -12,7 +12,7 @@ from mialib import TokenFrequency, TokenStats, count_tokens, frequency
 from mialib.models import tokenizer_hash
 
 
-def test_repeated_tokens_count_each_time(tokenizer):
+def test_each_token_counts_each_time_or_is_an_error_outside_the_vocabulary(tokenizer):
     # `counts[ids] += 1` would count a token once a text.
     texts = [*SENTENCES, "week week week week", SENTENCES[0]]
     expected = Counter(token for text in texts for token in tokenizer(text)["input_ids"])
@@ -20,16 +20,16 @@ def test_repeated_tokens_count_each_time(tokenizer):
     assert {token: n for token, n in enumerate(counted.counts.tolist()) if n} == dict(expected)
     assert max(expected.values()) > len(texts)
     assert counted.n_tokens == expected.total()
+    largest = max(tokenizer(SENTENCES[0])["input_ids"])
+    with pytest.raises(ValueError, match=f"C4: .*{largest} .*{largest}"):
+        count_tokens(["", SENTENCES[0]], tokenizer, largest, name="C4")
 
 
-def test_laplace_smoothing_by_hand():
+def test_laplace_smoothing_by_hand_over_the_models_vocabulary(tokenizer):
     # Counts 5, 0, 1, 0: N' = 6 and |V| = 4, so p = 6/10, 1/10, 2/10, 1/10 (Eq. 5), which sum to one.
     log_probability = TokenFrequency(counts=np.array([5, 0, 1, 0]), name="four tokens").log_probability
     np.testing.assert_allclose(np.exp(log_probability), [0.6, 0.1, 0.2, 0.1], rtol=1e-12)
     assert log_probability[1] == pytest.approx(math.log(0.1))
-
-
-def test_the_models_vocabulary_counts_and_not_the_tokenizers(tokenizer):
     # |V| of Eq. 5 is the model's; its spare rows have the probability of an unseen token.
     larger = count_tokens(SENTENCES, tokenizer, len(tokenizer) + 64, name="sentences")
     assert larger.counts.shape == larger.log_probability.shape == (len(tokenizer) + 64,)
@@ -99,12 +99,6 @@ def test_no_start_or_end_tokens_are_counted():
 def test_an_empty_corpus_is_an_error_that_names_it(texts, tokenizer):
     with pytest.raises(ValueError, match="nothing here: "):
         count_tokens(texts, tokenizer, len(tokenizer), name="nothing here")
-
-
-def test_a_token_outside_the_vocabulary_is_an_error_with_both_numbers(tokenizer):
-    largest = max(tokenizer(SENTENCES[0])["input_ids"])
-    with pytest.raises(ValueError, match=f"C4: .*{largest} .*{largest}"):
-        count_tokens(["", SENTENCES[0]], tokenizer, largest, name="C4")
 
 
 def test_saving_and_loading_keeps_everything(tokenizer, tmp_path):

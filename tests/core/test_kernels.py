@@ -89,9 +89,6 @@ def test_the_kernel_compiles_to_wide_loads_and_waits_at_the_end_only(capability,
     assert loop.count("max.NaN.f32") == kernels.DEEP * lanes // (32 * kernels.WARPS)
 
 
-# --- agreement with float64 ---
-
-
 @runs_here
 @pytest.mark.parametrize("case", ROWS)
 def test_the_kernel_agrees_with_sums_over_the_vocabulary_in_float64(case):
@@ -103,11 +100,6 @@ def test_the_kernel_agrees_with_sums_over_the_vocabulary_in_float64(case):
 @pytest.mark.parametrize("n_vocab", [1, 2, 31, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 50_257])
 def test_any_vocabulary(n_vocab):
     check(random_logits(3, n_vocab), [0, n_vocab // 2, n_vocab - 1])
-
-
-@runs_here
-def test_no_rows():
-    assert [column.shape for column in statistics(torch.empty(0, 7), [])] == [(0,)] * 4
 
 
 @runs_here
@@ -168,7 +160,8 @@ def test_a_row_that_is_not_finite_is_nan_and_its_neighbors_are_not(value, spoile
 
 
 @runs_here
-def test_a_row_without_any_token_is_nan():
+def test_a_row_without_any_token_is_nan_and_no_rows_are_none():
+    assert [column.shape for column in statistics(torch.empty(0, 7), [])] == [(0,)] * 4
     columns = statistics(torch.full((1, BLOCK + 1), -INF), [3])
     assert all(column.isnan().all() for column in columns)
 
@@ -182,9 +175,6 @@ def test_a_masked_target_has_no_probability_and_one_outside_the_vocabulary_is_na
     assert entropy.tolist() == pytest.approx([0.6931472] * 3)
     assert largest.tolist() == pytest.approx([-0.6931472] * 3)
     assert variance.tolist() == pytest.approx([0] * 3, abs=1e-7)
-
-
-# --- where the numbers lie ---
 
 
 @runs_here
@@ -211,7 +201,7 @@ def test_another_layout_is_an_error():
     with pytest.raises(ValueError, match=r"strides \(1, 2\) of the logits"):
         statistics(torch.zeros(4, 2).T, [0, 0])
     targets = torch.zeros(4, dtype=torch.long, device=DEVICE)[::2]
-    with pytest.raises(ValueError, match=r"\(2,\) of the targets must end in 1"):
+    with pytest.raises(ValueError, match=r"\(2,\) .*targets"):
         one_pass_statistics(torch.zeros(2, 4, device=DEVICE), targets)
 
 
@@ -229,9 +219,6 @@ def test_a_scorer_with_the_kernel_agrees_with_one_text_at_a_time_in_float64(mode
     stats = scorer.score(TEXTS, progress=False)
     assert sum(calls) == stats.n_tokens.sum()
     assert_agree(stats, naive_statistics(model_folder, TEXTS, start_token_id=0))
-
-
-# --- on a GPU ---
 
 
 @on_gpu

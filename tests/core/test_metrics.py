@@ -16,7 +16,6 @@ from mialib.metrics import (
     compare_tpr_at_fpr_over_seeds,
     compared,
     non_members_needed,
-    threshold_at_fpr,
 )
 
 SEEDS = [0, 1, 2, 3]
@@ -35,9 +34,6 @@ def split(labels, scores):
     return scores[labels == 1], scores[labels == 0]
 
 
-# --- AUC ---
-
-
 @pytest.mark.parametrize("ties", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_auc_agrees_with_scikit_learn_and_with_counting_pairs(seed, ties):
@@ -47,12 +43,18 @@ def test_auc_agrees_with_scikit_learn_and_with_counting_pairs(seed, ties):
     assert auc(labels, scores) == pytest.approx(oracles.auc(*split(labels, scores)), abs=1e-12)
 
 
-def test_auc_by_hand():
+def test_aucs_and_placements_of_several_are_those_of_each():
     # Members 3 and 1 against non-members 2, 1 and 0: 3 beats all three; 1 loses, ties and wins. (3 + 1.5) / 6
     assert auc([1, 0, 1, 0, 0], [3, 2, 1, 1, 0]) == pytest.approx(4.5 / 6)
     assert auc([1, 0], [1, 0]) == 1
     assert auc([1, 0], [0, 1]) == 0
     assert auc([1, 0, 1], [5, 5, 5]) == 0.5
+    rng = np.random.default_rng(5)
+    members, non_members = rng.integers(0, 6, size=(3, 2, 7)), rng.integers(0, 6, size=(3, 2, 9))
+    at_once = metrics.placements(members, non_members)
+    for i in np.ndindex(3, 2):
+        for of_all, of_one in zip(at_once, metrics.placements(members[i], non_members[i]), strict=True):
+            np.testing.assert_array_equal(of_all[i], of_one)
 
 
 @pytest.mark.parametrize("ties", [True, False])
@@ -143,14 +145,6 @@ def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, t
     assert n_inside / n_draws >= 0.92  # 0.95 or more, and twice the error of 200 draws
 
 
-def test_worse_scores_never_get_a_surer_interval_than_separated_ones():
-    labels = np.repeat([1, 0], [71, 500])
-    separated = np.concatenate([np.linspace(2, 3, 71), np.linspace(0, 1, 500)])
-    one_swapped = separated.copy()
-    one_swapped[[0, -1]] = 1, 2
-    assert auc_interval(labels, one_swapped).low <= auc_interval(labels, separated).low
-
-
 @pytest.mark.parametrize("level", [0.95, 0.8])
 @pytest.mark.parametrize(("n_members", "n_non_members"), [(3, 6), (6, 3)])
 def test_where_every_text_agrees_a_difference_has_an_interval_by_hand(n_members, n_non_members, level):
@@ -223,7 +217,7 @@ def test_a_broken_score_in_a_fold_is_an_error_that_names_the_text(value, message
         compare_auc_over_seeds(labels, [scores], [np.zeros((2, 10))])
 
 
-def test_separated_classes_get_an_interval_and_not_a_certainty():
+def test_separated_classes_and_single_texts_are_no_certainty():
     # With ten of each (1 - low)^2 = t^2 low (1 - low) (1 + 9 low / (1 + low) + 9 (1 - low) / (2 - low)) / 100.
     labels, scores = np.repeat([1, 0], 10), np.repeat([1.0, 0.0], 10)
     interval = auc_interval(labels, scores)
@@ -236,13 +230,15 @@ def test_separated_classes_get_an_interval_and_not_a_certainty():
     # Where members are wholly above with chance c and else like the non-members, all ten are with c^10, and AUC is
     # (1 + c) / 2: the interval holds it unless that is less than 0.025.
     assert low < (1 + 0.025**0.1) / 2
-
-
-def test_a_single_text_of_a_class_or_equal_scores_say_little():
     interval = auc_interval([1, 0, 0, 0], [1.5, 2, 1, 0])
     assert (interval.low, interval.estimate, interval.high) == (0, pytest.approx(2 / 3), 1)
     interval = auc_interval([1] * 50 + [0] * 50, np.zeros(100))
     assert interval.low < 0.48 and interval.high == pytest.approx(1 - interval.low)
+    labels = np.repeat([1, 0], [71, 500])
+    separated = np.concatenate([np.linspace(2, 3, 71), np.linspace(0, 1, 500)])
+    one_swapped = separated.copy()
+    one_swapped[[0, -1]] = 1, 2
+    assert auc_interval(labels, one_swapped).low <= auc_interval(labels, separated).low
 
 
 @pytest.mark.parametrize(
@@ -261,9 +257,6 @@ def test_a_single_text_of_a_class_or_equal_scores_say_little():
 )
 def test_an_interval_prints_in_as_many_digits_as_keep_its_ends_from_0_and_1(interval, printed):
     assert str(interval) == printed
-
-
-# --- two detectors on the same texts ---
 
 
 def two_detectors(seed, n=400):
@@ -299,16 +292,13 @@ def test_the_paired_comparison_agrees_with_a_paired_bootstrap(seed):
     assert result.difference.high - result.difference.low < unpaired / 2
 
 
-def test_the_p_value_is_that_of_the_intervals_end():
+def test_a_detector_against_itself_and_the_p_value_at_the_intervals_end():
     # At the level where an end of the interval touches 0, p = 1 - level.
     labels, a, b = two_detectors(0)
     p_value = compare_auc(labels, a, b).p_value
     assert 0 < p_value < 1
     touching = compare_auc(labels, a, b, level=1 - p_value).difference
     assert min(abs(touching.low), abs(touching.high)) == pytest.approx(0, abs=1e-9)
-
-
-def test_a_detector_does_not_differ_from_itself_or_from_a_monotone_transform():
     labels, scores = random_scores(0)
     for other in (scores, np.exp(scores)):
         result = compare_auc(labels, scores, other)
@@ -316,21 +306,7 @@ def test_a_detector_does_not_differ_from_itself_or_from_a_monotone_transform():
         assert result.p_value == 1
 
 
-def test_equal_detectors_are_found_different_in_5_of_100_comparisons():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([1, 0], 100)
-    n_draws, n_different = 300, 0
-    for _ in range(n_draws):
-        common = rng.normal(size=200) + 0.5 * labels
-        a, b = (common + 0.7 * rng.normal(size=200) for _ in range(2))
-        n_different += compare_auc(labels, a, b).p_value < 0.05
-    assert 0.02 <= n_different / n_draws <= 0.08
-
-
-# --- TPR at an FPR ---
-
-
-def test_50_of_1000_non_members_count_as_5_percent():
+def test_50_of_1000_non_members_are_5_percent_and_ties_go_together():
     # 1000 non-members at 0 .. 999 and members at 949.5, 950.5, ...: the 50 highest non-members are 950 .. 999, so a
     # threshold just above 949 accepts exactly 50 of them and every member; asking for strictly less than 5% accepts 49
     # and loses the member at 949.5.
@@ -339,17 +315,6 @@ def test_50_of_1000_non_members_count_as_5_percent():
     assert tpr_at_fpr(labels, scores, fpr=0.05) == 1.0
     assert tpr_at_fpr(labels, scores, fpr=0.0499) == 19 / 20
     assert tpr_at_fpr(labels, scores, fpr=0.05) == tpr_at_fpr(labels, scores)
-
-
-def test_every_percent_of_100_non_members_is_exact_in_spite_of_rounding():
-    assert 0.29 * 100 < 29
-    labels, scores = np.repeat([0, 1], 100), np.tile(np.arange(100.0), 2)
-    # Members at the same places: the n highest non-members are accepted with the n highest members.
-    for percent in range(101):
-        assert tpr_at_fpr(labels, scores, fpr=percent / 100) == percent / 100
-
-
-def test_ties_are_accepted_together_or_not_at_all():
     # Three of ten non-members tie at 5: a threshold of 5 accepts 30%, the next one, 6, none.
     non_members, members = [5, 5, 5, 1, 1, 1, 1, 0, 0, 0], [6, 5, 5, 1]
     labels, scores = [0] * 10 + [1] * 4, non_members + members
@@ -357,12 +322,6 @@ def test_ties_are_accepted_together_or_not_at_all():
     assert tpr_at_fpr(labels, scores, fpr=0.3) == 3 / 4
     assert tpr_at_fpr(labels, scores, fpr=0.69) == 3 / 4
     assert tpr_at_fpr(labels, scores, fpr=0.7) == 1
-
-
-def test_at_0_all_members_above_every_non_member_count_and_at_1_all():
-    labels, scores = [0, 0, 1, 1, 1], [1, 2, 0, 2, 3]
-    assert tpr_at_fpr(labels, scores, fpr=0) == 1 / 3
-    assert tpr_at_fpr(labels, scores, fpr=1) == 1
 
 
 @pytest.mark.parametrize("ties", [True, False])
@@ -378,7 +337,7 @@ def test_tpr_at_fpr_agrees_with_trying_every_threshold(seed, ties):
         assert tpr_at_fpr(labels, scores, fpr=min(1, (n_accepted + 0.5) / n)) >= expected
 
 
-def test_the_tpr_interval_by_hand():
+def test_the_tpr_interval_by_hand_and_resamples():
     # Non-members 0 .. 99, so the threshold for 5% is 94; a binomial number of 100 at 5% lies in 1 .. 10 95 times in
     # 100, so the true one lies between 89 and 99. Of 20 members 12 are above 94, 6 above 99 and 15 above 89.
     assert binom.ppf([0.025, 0.975], 100, 0.05).tolist() == [1, 10]
@@ -388,6 +347,10 @@ def test_the_tpr_interval_by_hand():
     assert interval.estimate == 0.6
     assert interval.low == pytest.approx(0.6 - np.hypot(0.6 - drawn.low, 0.6 - 0.3))
     assert interval.high == pytest.approx(0.6 + np.hypot(drawn.high - 0.6, 0.75 - 0.6))
+    labels, a, b = two_detectors(1)
+    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) == compare_tpr_at_fpr_over_seeds(labels, [a], [b], 0.1, 7)
+    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) != compare_tpr_at_fpr(labels, a, b, 0.1, 70)
+    assert compare_tpr_at_fpr(labels, a, b, 1.0, 7).difference.estimate == 0, "all texts lie above"
 
 
 @pytest.mark.parametrize(("fpr", "level"), [(0.2, 0.9), (0.1, 0.6)])
@@ -406,13 +369,6 @@ def test_the_tpr_interval_agrees_with_counting(seed, fpr, level):
     assert (found.estimate, found.level) == (estimate, level)
     assert found.low == pytest.approx(max(0, estimate - np.hypot(estimate - drawn.low, estimate - lowest)))
     assert found.high == pytest.approx(min(1, estimate + np.hypot(drawn.high - estimate, highest - estimate)))
-
-
-def test_a_comparison_of_tprs_takes_as_many_resamples_as_it_is_told():
-    labels, a, b = two_detectors(1)
-    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) == compare_tpr_at_fpr_over_seeds(labels, [a], [b], 0.1, 7)
-    assert compare_tpr_at_fpr(labels, a, b, 0.1, 7) != compare_tpr_at_fpr(labels, a, b, 0.1, 70)
-    assert compare_tpr_at_fpr(labels, a, b, 1.0, 7).difference.estimate == 0, "all texts lie above"
 
 
 def test_few_non_members_leave_the_lower_end_at_0_and_too_few_are_an_error():
@@ -444,9 +400,6 @@ def test_tpr_intervals_hold_the_true_tpr_95_times_in_100(n_members, n_non_member
     assert n_inside / n_draws >= 0.93
 
 
-# --- the curve ---
-
-
 def test_the_roc_curve_runs_from_corner_to_corner_and_holds_the_auc():
     labels, scores = random_scores(1)
     fpr, tpr, threshold = roc(labels, scores)
@@ -459,8 +412,6 @@ def test_the_roc_curve_runs_from_corner_to_corner_and_holds_the_auc():
         assert tpr[at] == pytest.approx((members >= threshold[at]).mean())
     assert tpr_at_fpr(labels, scores, fpr=0.2) == pytest.approx(tpr[fpr <= 0.2].max())
 
-
-# --- errors ---
 
 METRICS = {
     "auc": auc,
@@ -501,32 +452,14 @@ def test_scores_of_another_shape_and_a_row_that_is_not_finite_are_named():
         aucs([0, 1, 1], [[1, 2, 3], [1, 2, 3], [1, 2, -np.inf]])
     with pytest.raises(ValueError, match=r"shape \(2, 2\)"):
         auc([[0, 1], [1, 0]], [[1, 2], [3, 4]])
+    with pytest.raises(ValueError, match="2 and 1 seeds"):
+        compare_auc_over_seeds([0, 1], [[1, 2]] * 2, [[1, 2]])
 
 
 @pytest.mark.parametrize("fpr", [-0.01, 1.01, 5, np.nan])
 def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
     with pytest.raises(ValueError, match=f"FPR .*{fpr}"):
         tpr_at_fpr([0, 1], [1, 2], fpr=fpr)
-
-
-def test_a_tpr_of_0_or_1_is_no_certainty():
-    labels = np.repeat([1, 0], [40, 400])
-    apart = tpr_at_fpr_interval(labels, labels.astype(float))
-    assert (apart.estimate, apart.high) == (1, 1) and apart.low == pytest.approx(0.025 ** (1 / 40))
-    below = tpr_at_fpr_interval(labels, -labels.astype(float))
-    assert (below.estimate, below.low) == (0, 0) and below.high == pytest.approx(1 - 0.025 ** (1 / 40))
-
-
-# --- thresholds and paired rates ---
-
-
-def test_the_threshold_is_the_one_that_the_tpr_is_taken_at():
-    rng = np.random.default_rng(0)
-    labels, scores = np.repeat([1, 0], [40, 60]), np.round(rng.normal(size=100), 1)
-    for fpr in (0, 0.05, 0.2, 1):
-        threshold = threshold_at_fpr(scores[labels == 0], fpr)
-        assert (scores[labels == 0] > threshold).mean() <= fpr
-        assert (scores[labels == 1] > threshold).mean() == tpr_at_fpr(labels, scores, fpr)
 
 
 def test_the_paired_difference_of_tprs():
@@ -540,18 +473,6 @@ def test_the_paired_difference_of_tprs():
     assert reverse.difference.high == pytest.approx(-found.difference.low) and reverse.p_value == found.p_value
     same = compare_tpr_at_fpr(labels, a, a)
     assert same.difference == Interval(0, 0, 0) and same.p_value == 1
-
-
-def test_placements_of_several_detectors_are_those_of_each():
-    rng = np.random.default_rng(5)
-    members, non_members = rng.integers(0, 6, size=(3, 2, 7)), rng.integers(0, 6, size=(3, 2, 9))
-    at_once = metrics.placements(members, non_members)
-    for i in np.ndindex(3, 2):
-        for of_all, of_one in zip(at_once, metrics.placements(members[i], non_members[i]), strict=True):
-            np.testing.assert_array_equal(of_all[i], of_one)
-
-
-# --- over seeds ---
 
 
 def by_seed(rng, labels, shift, n_seeds=3, spread=0.5, of_seed=0.0):
@@ -596,12 +517,17 @@ def test_a_folds_own_texts_count_in_none_of_its_tprs():
         compare_tpr_at_fpr_over_seeds(labels, [scores], [scores])
 
 
-def test_two_certain_tprs_are_not_certainly_equal():
+def test_two_certain_tprs_are_not_certainly_equal_and_a_certain_one_has_an_interval():
     labels = np.repeat([1, 0], [30, 100])
     a, b = labels * 1.0, labels * 2.0 + np.linspace(0, 0.1, 130)
     found = compare_tpr_at_fpr_over_seeds(labels, [a], [b])
     assert found.difference.high == -found.difference.low == pytest.approx(1 - 0.025 ** (1 / 30)) and found.p_value == 1
     assert compare_tpr_at_fpr_over_seeds(labels, [a], [a]).difference == Interval(0, 0, 0)
+    labels = np.repeat([1, 0], [40, 400])
+    apart = tpr_at_fpr_interval(labels, labels.astype(float))
+    assert (apart.estimate, apart.high) == (1, 1) and apart.low == pytest.approx(0.025 ** (1 / 40))
+    below = tpr_at_fpr_interval(labels, -labels.astype(float))
+    assert (below.estimate, below.low) == (0, 0) and below.high == pytest.approx(1 - 0.025 ** (1 / 40))
 
 
 @pytest.mark.parametrize("of_seed", [0.0, 0.3])

@@ -14,9 +14,6 @@ def candidates_of(*scores):
     return Candidates(tuple({"k": float(10 * i)} for i in range(1, 1 + len(scores))), np.array(scores, float))
 
 
-# --- dealing out ---
-
-
 @pytest.mark.parametrize(
     ("share", "n_members", "n_non_members"),
     [(0.2, 3, 2), (0.5, 8, 4), (0.01, 1, 1), (0.9, 14, 7)],  # of 15 and 7
@@ -29,30 +26,20 @@ def test_dealing_out_gives_each_class_its_share_rounded_up_and_loses_no_text(sha
     assert (np.diff(first) > 0).all() and (np.diff(second) > 0).all()
 
 
-def test_a_whole_share_stays_whole_in_spite_of_rounding():
+def test_dealing_out_is_seeded_and_exact():
     first, _ = stratified_split(np.repeat([1, 0], [100, 50]), 0.14)  # in floating point a little over 14 and over 7
     assert 0.14 * 50 > 7 and len(first) == 14 + 7
-
-
-def test_dealing_out_is_seeded():
     assert [part.tolist() for part in stratified_split(MANY, 0.2, 1)] == [
         part.tolist() for part in stratified_split(MANY.tolist(), 0.2, 1)
     ]
     drawn = {tuple(stratified_split(MANY, 0.2, seed)[0]) for seed in range(5)}
     assert len(drawn) == 5
-    often = (
-        np.bincount(np.concatenate([stratified_split(MANY, 0.2, seed)[0] for seed in range(500)]), minlength=120) / 500
-    )
+    drawn = np.concatenate([stratified_split(MANY, 0.2, seed)[0] for seed in range(500)])
+    often = np.bincount(drawn, minlength=120) / 500
     assert often.min() > 0.12 and often.max() < 0.28, "each text has the same chance"
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])
-def test_a_share_that_leaves_one_side_empty_is_an_error(share):
-    with pytest.raises(ValueError, match=r"lies in \(0, 1\)"):
-        stratified_split(LABELS, share)
-
-
-# --- the best of several ---
+    for share in (0, 1, -0.1, 1.5):
+        with pytest.raises(ValueError, match=r"\(0, 1\)"):
+            stratified_split(LABELS, share)
 
 
 def test_the_best_is_chosen_on_the_given_texts_alone():
@@ -67,19 +54,12 @@ def test_the_best_is_chosen_on_the_given_texts_alone():
     assert candidates.take(val_idx).options == candidates.options
 
 
-# --- folds ---
-
-
-def test_five_folds_choose_on_each_text_once():
+def test_five_folds_choose_on_each_text_once_and_each_for_itself():
     found = model_selection.folds(MANY)
     assert sorted(np.concatenate([val_idx for val_idx, _ in found])) == list(range(120))
     for val_idx, test_idx in found:
         assert sorted([*val_idx, *test_idx]) == list(range(120))
         assert MANY[val_idx].mean() == pytest.approx(MANY.mean(), abs=0.05)
-
-
-def test_each_fifth_chooses_for_itself():
-    """A candidate for each fifth, which is perfect there and wrong elsewhere."""
     found = [val_idx for val_idx, _ in model_selection.folds(MANY)]
     scores = [np.where(np.isin(np.arange(120), val_idx), MANY, -MANY) for val_idx in found]
     candidates = candidates_of(*scores)

@@ -37,9 +37,6 @@ def reference(model_folder):
     return naive_statistics(model_folder, TEXTS, start_token_id=0)
 
 
-# --- agreement with the naive float64 reference ---
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_agree_with_one_text_at_a_time_in_float64(family, tiny_model):
     scorer = mialib.Scorer(tiny_model(family))
@@ -113,13 +110,8 @@ def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, 
         np.testing.assert_allclose(scorer._statistics(ids, is_wanted, targets, temperature), by_columns, atol=1e-5)
 
 
-# --- batching ---
-
-
 @pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 1), (150, 2), (150, 4), (100_000, 100)])
-def test_scores_do_not_depend_on_batches_or_on_the_order_of_the_texts(
-    n_tokens, n_texts, model_folder, reference, monkeypatch
-):
+def test_scores_do_not_depend_on_batches_or_order(n_tokens, n_texts, model_folder, reference, monkeypatch):
     batch_budget(monkeypatch, n_tokens)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
     order = [*np.random.default_rng(0).permutation(len(TEXTS)), 0]  # one of them twice
@@ -245,51 +237,6 @@ def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch
     assert scoring.fitting_tokens(loaded) == 1
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("family", ["gpt_neox", "opt"])
-def test_scores_do_not_depend_on_the_tokenizers_padding_side(side, family, tiny_model, tmp_path):
-    folder = tiny_model(family)
-    tokenizer = make_tokenizer(bos_token="<s>", eos_token="</s>", pad_token="<pad>", padding_side=side)
-    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    scorer = mialib.Scorer(str(tmp_path))
-    assert scorer.loaded.tokenizer.padding_side == side
-    assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=0))
-
-
-def shift_the_mask(inputs, is_real):
-    """Which positions are real, off by one to the right: each short row loses its first and gains a padded one."""
-    return inputs, is_real.roll(1, dims=1)
-
-
-def pad_on_the_left(inputs, is_real):
-    """Left padding without a mask: the padded positions come first, and real ones attend to them."""
-    left, real = torch.zeros_like(inputs), is_real.flip(1)
-    for row, (ids, n) in enumerate(zip(inputs, is_real.sum(1), strict=True)):
-        left[row, len(ids) - n :] = ids[:n]
-    return left, real
-
-
-def lose_the_start_token(inputs, is_real):
-    """One token of padding where the start token belongs; id 2 is <pad>."""
-    inputs = inputs.clone()
-    inputs[:, 0] = 2
-    return inputs, is_real
-
-
-@pytest.mark.parametrize("family", ["gpt_neox", "opt"])
-@pytest.mark.parametrize("broken", [shift_the_mask, pad_on_the_left, lose_the_start_token])
-def test_the_agreement_check_fails_when_padding_leaks(broken, family, tiny_model, monkeypatch):
-    reference = naive_statistics(tiny_model(family), TEXTS, start_token_id=0)
-    whole = scoring.Scorer._statistics
-    assert_agree(score(mialib.Scorer(tiny_model(family))), reference)  # it passes while nothing is broken
-    monkeypatch.setattr(
-        scoring.Scorer, "_statistics", lambda self, inputs, is_real, *of: whole(self, *broken(inputs, is_real), *of)
-    )
-    with pytest.raises(AssertionError):
-        assert_agree(score(mialib.Scorer(tiny_model(family))), reference)
-
-
 def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, monkeypatch):
     texts = [SENTENCES[0]] * 5 + ["the"] * 6  # 42 and 2 tokens, the first predicted from the start token
     assert [len(ids) for ids in tokenizer(texts)["input_ids"]] == [42] * 5 + [2] * 6
@@ -316,9 +263,6 @@ def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, 
     assert np.isfinite(mialib.detect("zlib", stats, texts=bench.texts)).all()
     assert mialib.surp_grid(stats, [2.0, 4.0], [10, 40, 90])[0].shape == (2, 3, 11)
     assert len(forwards) == 4
-
-
-# --- the row statistics ---
 
 
 def random_logits(rows, vocabulary, scale=3.0, seed=0):
@@ -379,12 +323,18 @@ def test_blocks_whose_maximum_rises_or_falls_all_the_way_lose_no_digits(descendi
     assert_rows_agree(head_statistics(*head_of(logits), targets, 256), logits, targets)
 
 
-def test_blocks_that_a_bias_masks_out_add_nothing():
+def test_blocks_and_tokens_that_are_masked_add_nothing():
     logits, bias = random_logits(3, 600), torch.zeros(600)
     bias[:256], bias[300::2] = -torch.inf, -torch.inf  # the first block whole
     targets = torch.tensor([257, 299, 301])
     found = head_statistics(*head_of(logits, bias), targets, 128)
     assert_rows_agree(found, logits + bias, targets)
+    log_prob, entropy, variance, top_log_prob = row_statistics(
+        torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2])
+    )
+    assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
+    assert entropy.item() == -top_log_prob.item() == pytest.approx(np.log(2))
+    assert variance.item() == pytest.approx(0, abs=1e-7)
 
 
 @pytest.mark.parametrize("case", ["random", "p near 1", "around -90"])
@@ -401,15 +351,6 @@ def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
         assert entropy.item() == pytest.approx(float(at - (above - below) / (2 * h)), abs=5e-6, rel=1e-5)
 
 
-def test_a_masked_token_has_no_probability():
-    log_prob, entropy, variance, top_log_prob = row_statistics(
-        torch.tensor([[0.0, 0.0, -torch.inf]]), torch.tensor([2])
-    )
-    assert log_prob.item() == -torch.inf  # which the scorer reports as an error, see below
-    assert entropy.item() == -top_log_prob.item() == pytest.approx(np.log(2))
-    assert variance.item() == pytest.approx(0, abs=1e-7)
-
-
 @pytest.fixture
 def one_pass_kernel():
     """The function that looks for the kernel, which remembers what it found."""
@@ -418,9 +359,7 @@ def one_pass_kernel():
     scoring.one_pass_kernel.cache_clear()
 
 
-def test_without_triton_rows_on_a_gpu_take_several_passes_and_a_warning_says_so_once(
-    one_pass_kernel, monkeypatch, caplog
-):
+def test_without_triton_rows_on_a_gpu_take_several_passes(one_pass_kernel, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "mialib.kernels", raising=False)
     assert one_pass_kernel() is None
@@ -489,19 +428,13 @@ def test_a_long_text_is_cut_and_counted_in_little_memory(model_folder, peak_mb):
     assert stats.n_cut[:2].tolist() == [1000 * n_tokens[0] - CONTEXT, n_tokens[1] - CONTEXT]
 
 
-# --- the start token ---
-
-
-def test_the_start_token_predicts_the_first_token(model_folder):
+def test_the_start_token_predicts_the_first_token_and_without_it_the_text_begins_itself(model_folder):
     with_start = score(mialib.Scorer(model_folder))
     without = score(mialib.Scorer(model_folder, start_token=None))
     ids = AutoTokenizer.from_pretrained(model_folder)(TEXTS)["input_ids"]
     assert [row.token_ids.tolist() for row in with_start] == ids
     assert [row.token_ids.tolist() for row in without] == [text[1:] for text in ids]
     assert not np.allclose(with_start[0].log_prob[1:], without[0].log_prob), "the start token is context too"
-
-
-def test_without_a_start_token_scores_agree_with_the_texts_own_tokens(model_folder):
     # The reference's start token may be any token: here each text's own first one, the rest being the text.
     stats = score(mialib.Scorer(model_folder, start_token=None))
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float64)
@@ -542,15 +475,20 @@ def test_auto_takes_the_start_token_then_the_end_token_then_fails(tmp_path):
     assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=1))
 
 
-# --- short, empty and long texts ---
-
-
-def test_a_text_of_one_token_is_scored_and_no_texts_are_an_empty_table(model_folder):
+def test_special_tokens_are_text_inside_a_text_and_one_token_is_scored(model_folder):
     scorer = mialib.Scorer(model_folder)
     stats = score(scorer, ["e", TEXTS[0]])
     assert stats.n_tokens.tolist() == [1, 42]
     assert_agree(stats, naive_statistics(model_folder, ["e", TEXTS[0]], start_token_id=0))
     assert len(score(scorer, [])) == 0
+    scorer = mialib.Scorer(model_folder)
+    tokenizer = scorer.loaded.tokenizer
+    text = f"before {tokenizer.eos_token} after {tokenizer.bos_token}"
+    [row] = scorer.score([text], progress=False)
+    assert not set(row.token_ids.tolist()) & set(tokenizer.all_special_ids)
+    assert tokenizer.decode(row.token_ids) == text
+    counts = mialib.count_tokens([text], tokenizer, scorer.loaded.vocab_size, name="one text").counts
+    np.testing.assert_array_equal(counts, np.bincount(row.token_ids, minlength=len(counts)))
 
 
 @pytest.mark.parametrize(
@@ -600,10 +538,7 @@ def test_a_text_longer_than_the_context_is_cut_counted_and_reported(model_folder
     assert (fits.n_tokens.tolist(), fits.n_cut.tolist()) == ([CONTEXT], [0]) and "longer than" not in caplog.text
 
 
-# --- what a result records ---
-
-
-def test_provenance_pins_model_tokenizer_texts_and_settings(model_folder, tiny_model):
+def test_provenance_pins_model_texts_and_settings_and_the_tokenizers_hash_its_tokens(model_folder, tiny_model):
     scorer = mialib.Scorer(model_folder)
     recorded = score(scorer).provenance
     assert recorded == scorer.provenance(TEXTS)
@@ -614,9 +549,6 @@ def test_provenance_pins_model_tokenizer_texts_and_settings(model_folder, tiny_m
     assert recorded["start_token_id"] != without.provenance(TEXTS)["start_token_id"]
     assert recorded["revision"] != other.provenance(TEXTS)["revision"]
     assert recorded["tokenizer"] == other.provenance(TEXTS)["tokenizer"]
-
-
-def test_the_tokenizers_hash_does_not_change_with_use():
     tokenizer = make_tokenizer(bos_token="<s>", pad_token="<pad>")
     before = tokenizer_hash(tokenizer)
     tokenizer(TEXTS, padding=True, truncation=True, max_length=8)
@@ -624,20 +556,6 @@ def test_the_tokenizers_hash_does_not_change_with_use():
     other = make_tokenizer(bos_token="<s>", pad_token="<pad>")
     other.add_tokens(["millstone"])
     assert tokenizer_hash(other) != before
-
-
-def test_a_special_tokens_name_inside_a_text_is_text(model_folder):
-    scorer = mialib.Scorer(model_folder)
-    tokenizer = scorer.loaded.tokenizer
-    text = f"before {tokenizer.eos_token} after {tokenizer.bos_token}"
-    [row] = scorer.score([text], progress=False)
-    assert not set(row.token_ids.tolist()) & set(tokenizer.all_special_ids)
-    assert tokenizer.decode(row.token_ids) == text
-    counts = mialib.count_tokens([text], tokenizer, scorer.loaded.vocab_size, name="one text").counts
-    np.testing.assert_array_equal(counts, np.bincount(row.token_ids, minlength=len(counts)))
-
-
-# --- at another temperature ---
 
 
 @pytest.mark.parametrize("family", ["gpt_neox", "phi", *AFTER_THE_HEAD])  # no bias, a bias, the whole model
@@ -662,9 +580,6 @@ def test_what_a_tempered_pass_is_for_agrees_with_the_whole_distribution(model_fo
             score_of = mialib.DETECTORS[name].score_text
             given = {"tempered": tempered[i]} if mialib.DETECTORS[name].needs else {}
             assert score_of(row, **given, **options) == pytest.approx(of[name], rel=2e-4, abs=2e-4), (i, name)
-
-
-# --- after other texts ---
 
 
 @pytest.mark.parametrize("start_token", ["auto", None])
@@ -694,21 +609,11 @@ def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
         scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
 
 
-# --- what else could change a text's scores ---
-
-LONGROPE = {
-    "config": "Phi3Config",
-    "initializer_range": 0.3,
-    "intermediate_size": 64,
+ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+LONGROPE = {"config": "Phi3Config", "initializer_range": 0.3, "intermediate_size": 64} | {
     "max_position_embeddings": CONTEXT,
     "original_max_position_embeddings": 24,
-    "rope_parameters": {
-        "rope_type": "longrope",
-        "rope_theta": 10000.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [8.0] * 4,
-        "original_max_position_embeddings": 24,
-    },
+    "rope_parameters": ROPE | {"original_max_position_embeddings": 24},
 }
 
 

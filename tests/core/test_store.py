@@ -42,9 +42,6 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path):
     assert done.stdout == "1\nafter\n"
 
 
-# --- hashes of content ---
-
-
 INTERRUPTED = {
     "after the folder is made": """
 mkdir = Path.mkdir
@@ -78,12 +75,10 @@ with atomic_path({str(tmp_path / "a")!r}) as temporary:
     assert "KeyboardInterrupt" in done.stderr and not list(tmp_path.glob(".*"))
 
 
-def test_no_two_lists_of_texts_share_a_hash():
+def test_hashes_tell_lists_and_files_apart(tmp_path):
     lists = [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"], []]
     assert len({store.hash_texts(texts) for texts in lists}) == len(lists)
 
-
-def test_a_hash_of_files_is_of_names_and_contents_and_not_of_places(tmp_path):
     def write(folder, **contents):
         (tmp_path / folder).mkdir()
         for name, content in contents.items():
@@ -93,9 +88,6 @@ def test_a_hash_of_files_is_of_names_and_contents_and_not_of_places(tmp_path):
     first = write("one", a="1", b="2")
     assert write("two", b="2", a="1") == first
     assert len({first, write("three", a="2", b="1"), write("four", a="1", c="2"), write("five", a="1")}) == 4
-
-
-# --- where things lie ---
 
 
 def test_home_is_what_the_environment_says(monkeypatch, tmp_path, mialib_home):
@@ -122,9 +114,8 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
     assert str(caught.value) == "of something else"
 
 
-def test_json_is_written_whole_and_for_people(tmp_path):
+def test_json_is_written_whole(tmp_path):
     store.write_json(tmp_path / "a.json", {"河": [1]})
-    assert (tmp_path / "a.json").read_text() == '{\n "河": [\n  1\n ]\n}\n'
     with pytest.raises(TypeError):
         store.write_json(tmp_path / "a.json", {"x": object()})
     assert json.loads((tmp_path / "a.json").read_text()) == {"河": [1]}

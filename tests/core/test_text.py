@@ -9,30 +9,15 @@ from mialib.text import chinese_share, cut_to_words, language_of, printable, spl
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
 
 
-def test_a_language_is_told_by_its_script():
+def test_languages_and_white_space():
     texts = {"The river": "en", CHINESE: "zh", "一种 RLC 电路的方法": "zh", "123": "en"}
     assert {text: language_of([text]) for text in texts} == texts
     assert chinese_share(["ab 河", "河"]) == 0.5 and chinese_share(["1, 2"]) == 0
-
-
-# --- cutting to length ---
-
-
-@pytest.mark.parametrize(
-    ("text", "n_words", "expected"),
-    [
-        ("one two three", 2, "one two"),
-        ("one two three", 3, "one two three"),
-        ("one  two\n\n\tthree four", 3, "one  two\n\n\tthree"),  # the white space inside is the model's to see
-        ("  one two", 1, "  one"),
-        ("one two  ", 2, "one two"),
-        ("one two  ", 3, "one two  "),  # shorter texts stay as they are
-        ("one", 5, "one"),
-        ("well-known, isn't it", 2, "well-known, isn't"),
-    ],
-)
-def test_english_is_cut_at_white_space(text, n_words, expected):
-    assert cut_to_words(text, n_words) == expected
+    text = CHINESE[:3] + " \n" + CHINESE[3:]
+    assert words(text, "zh") == words(CHINESE, "zh")
+    assert cut_to_words("  one  two\n\n\tthree ", 2) == "  one  two" and cut_to_words("one ", 2) == "one "
+    assert split_into_snippets("  one two\n three  four five", 2) == ["one two", "three  four"]
+    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
 
 
 @pytest.mark.parametrize(
@@ -44,22 +29,9 @@ def test_chinese_is_cut_at_jiebas_words(n_words, expected):
     assert cut_to_words(CHINESE, n_words, "zh") == expected
 
 
-def test_white_space_is_no_chinese_word_and_is_kept():
-    text = CHINESE[:3] + " \n" + CHINESE[3:]
-    assert words(text, "zh") == words(CHINESE, "zh")
-    assert cut_to_words(text, 3, "zh") == "我来到 \n北京"
-
-
 @given(st.text())
 def test_what_a_terminal_would_obey_is_escaped_and_nothing_else(text):
     assert all(sign.isprintable() or sign in "\n\t" for sign in printable(text))
     if text.isprintable():
         assert printable(text) == text
     assert printable(f"{text}\x1b]0;a\x07\x9b31m\udc9b\r\n") == printable(text) + r"\x1b]0;a\x07\x9b31m\udc9b\r" + "\n"
-
-
-def test_snippets_are_consecutive_words_with_their_white_space():
-    text = "  one two\n\n    three four  five six seven"
-    assert split_into_snippets(text, 3) == ["one two\n\n    three", "four  five six"]
-    assert split_into_snippets(text, 7) == [text.strip()]
-    assert split_into_snippets("一种装置的方法", 2, "zh") == ["一种装置", "的方法"]

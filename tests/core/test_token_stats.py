@@ -44,9 +44,6 @@ def assert_same(stats, other):
             assert column.dtype == expected_column.dtype
 
 
-# --- rows ---
-
-
 def test_rows_come_out_as_they_went_in(stats):
     assert_same(stats, rows())
     assert stats.n_tokens.tolist() == LENGTHS
@@ -63,12 +60,6 @@ def test_rows_come_out_as_they_went_in(stats):
             stats[index]
 
 
-def test_no_rows_are_an_empty_table(tmp_path):
-    TokenStats.from_rows([], provenance={"n_texts": 0}).save(tmp_path / "stats.parquet")
-    empty = TokenStats.load(tmp_path / "stats.parquet")
-    assert len(empty) == 0 and list(empty) == []
-
-
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
     with pytest.raises(ValueError, match=f"{name} .*10 .*11"):
@@ -77,19 +68,13 @@ def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
         TokenStats.from_rows(rows(), n_cut=[0, 0, 0], provenance={})
 
 
-# --- prefixes ---
-
-
-def test_taken_texts_stand_in_the_order_asked_for(stats):
+def test_taken_texts_and_prefixes_hold_their_rows(stats):
     taken = stats.take(np.array([2, 0, 2]))
     assert_same(taken, [rows()[i] for i in (2, 0, 2)])
     assert taken.n_cut.tolist() == [0, 0, 0] and stats.take([1]).n_cut.tolist() == [7]
     assert taken.provenance == stats.provenance | {"taken": True}
     with pytest.raises(IndexError):
         stats.take([4])
-
-
-def test_a_prefix_has_each_texts_first_tokens(stats):
     prefix = stats.prefix([2, 1, 5, 1])
     for row, whole, n in zip(prefix, stats, [2, 1, 5, 1], strict=True):
         for column, whole_column in zip(row, whole, strict=True):
@@ -131,9 +116,6 @@ def test_a_prefix_that_cannot_be_is_an_error_that_names_its_text(n_tokens, said,
         stats.prefix(n_tokens)
 
 
-# --- finite or not ---
-
-
 @pytest.mark.parametrize("column", NUMBERS)
 def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, stats):
     assert stats.check_finite() is None
@@ -145,19 +127,13 @@ def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, s
         TokenStats.from_rows(rows([1, 2, 0]), provenance={}).check_finite()
 
 
-# --- on disk ---
-
-
 def test_saving_and_loading_keeps_everything(stats, tmp_path):
     path = tmp_path / "a folder" / "stats.parquet"
     stats.save(path)
     loaded = TokenStats.load(str(path))
     assert_same(loaded, stats)
-    np.testing.assert_array_equal(loaded.offsets, stats.offsets)
-    np.testing.assert_array_equal(loaded.n_cut, stats.n_cut)
-    assert loaded.provenance == stats.provenance
-    for name in ("offsets", "n_cut", *COLUMNS):
-        assert getattr(loaded, name).dtype == getattr(stats, name).dtype
+    assert loaded.n_cut.tolist() == stats.n_cut.tolist() and loaded.provenance == stats.provenance
+    assert (loaded.offsets.dtype, loaded.n_cut.dtype) == (stats.offsets.dtype, stats.n_cut.dtype)
     assert [file.name for file in path.parent.iterdir()] == ["stats.parquet"], "no temporary file may be left"
     assert json.loads(pq.read_schema(path).metadata[b"mialib"])["format"] == 2, "files that are there are of this one"
     assert [len(value) for value in pd.read_parquet(path)["log_prob"]] == LENGTHS, "any reader reads a row a text"

@@ -95,7 +95,7 @@ def use_empty_home(tiny_lab, tmp_path, monkeypatch):
     return use
 
 
-def test_corpus_deals_out_each_text_once_and_balanced():
+def test_corpora_deal_out_each_text_once_and_chinese_ones_by_jiebas_words():
     texts = [text for role in ROLES for text in lab().texts("lab/tiny", role)]
     assert len(set(texts)) == len(texts)
     assert [len(lab().texts("lab/tiny", role)) for role in ROLES[:3]] == [20, 20, 20]
@@ -103,6 +103,11 @@ def test_corpus_deals_out_each_text_once_and_balanced():
     benchmark = lab().benchmark("lab/tiny")
     assert Counter(benchmark.labels.tolist()) == {0: 20, 1: 20}
     assert list(benchmark.texts[:20]) == lab().texts("lab/tiny", "member")
+    import jieba
+
+    benchmark = lab().benchmark("lab/tiny-zh")
+    assert benchmark.language == "zh"
+    assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
 def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use_empty_home):
@@ -113,15 +118,7 @@ def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use
     assert lab().card("lab/tiny")["content_hash"] == card["content_hash"]
 
 
-def test_chinese_corpus_counts_words_with_jieba():
-    import jieba
-
-    benchmark = lab().benchmark("lab/tiny-zh")
-    assert benchmark.language == "zh"
-    assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
-
-
-def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
+def test_corpora_of_non_members_alone_and_overlaps(benchmark_file):
     name = "lab/tiny-elsewhere"
     card = lab().card(name)
     assert card["roles"] == {"non_member": 15} and card["packages"] == {"typer": 15}
@@ -130,6 +127,13 @@ def test_a_corpus_of_non_members_alone_has_texts_and_no_tokenizer():
     assert lab().texts(name, "member") == lab().texts(name, "reference") == []
     with pytest.raises(ValueError, match="15 texts are non-members"):
         lab().benchmark(name)
+    found = source.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
+    assert found.shape == (40,) and (found[:20] == 1).all()
+    assert found[20:].mean() == pytest.approx(lab().card("lab/tiny")["non_member_overlap"])
+    name = "lab/tiny:background~lab/tiny-elsewhere"
+    of_background = source.training_overlaps(name, load_benchmark(name).texts)
+    assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
+    assert source.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
 
 
 @pytest.mark.parametrize(
@@ -170,22 +174,6 @@ def test_a_benchmark_that_cannot_be_is_an_error_that_says_why(name, message):
         lab().folder("lab/nope")
 
 
-def test_overlaps_are_with_what_the_first_corpus_trains_its_models_on(benchmark_file):
-    found = source.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
-    assert found.shape == (40,) and (found[:20] == 1).all()
-    assert found[20:].mean() == pytest.approx(lab().card("lab/tiny")["non_member_overlap"])
-    name = "lab/tiny:background~lab/tiny-elsewhere"
-    of_background = source.training_overlaps(name, load_benchmark(name).texts)
-    assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
-    assert source.training_overlaps(benchmark_file, load_benchmark(benchmark_file).texts) is None
-
-
-def test_overlaps_by_hand():
-    trained_on = ["a b c d e f g h", "x y"]
-    texts = ["a b c d e f g h", "b c d e f g h i", "i j k l m n o", "a b c"]
-    assert dealing.overlaps(texts, trained_on, "en").tolist() == [1, 0.5, 0, 0]
-
-
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
     seen = {}
     encode = training._encode
@@ -222,15 +210,6 @@ def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home
     )
     use_empty_home()
     assert lab().texts("lab/tiny", "reference") == learned_from
-
-
-def test_a_corpus_of_docstrings_holds_no_near_duplicates():
-    found = read_docstrings(["networkx"], 40)
-    kept = drop_near_duplicates(found, load_recipes().corpora["lab/tiny"], [])
-    card = lab().card("lab/tiny")
-    assert card["near_duplicates_dropped"] == len(found) - len(kept) > 0
-    assert set(lab().texts("lab/tiny", "reference")) <= {d.text for d in kept}
-    assert 0 <= card["non_member_overlap"] < 0.05
 
 
 def test_a_trained_model_knows_its_members_better(use_profile, use_empty_home):
@@ -302,15 +281,12 @@ def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
         assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_each_text_is_seen_as_often_as_it_should_and_spread_over_the_run():
+def test_each_text_is_seen_as_often_as_it_should_and_members_are_divided_equally():
     recipe = load_recipes().models["lab/tiny-5k"].train
     texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]
     seen = [text[0] for batch in training._batches(texts, times, recipe) for text in batch]
     assert [seen.count(i) for i in range(40)] == times
     assert seen.index(3) < len(seen) / 3 and len(seen) - seen[::-1].index(3) > len(seen) * 2 / 3
-
-
-def test_repeats_divide_the_members_into_equal_groups():
     recipe = load_recipes().models["lab/tiny-5k"].train
     assert source.member_times(recipe, 3) == [2, 2, 2]
     repeated = recipe.model_copy(update={"member_repeats": (1, 2, 4)})
@@ -329,7 +305,7 @@ def unlearned(use_profile):
     use_profile({"models": {name: {"benchmarks": []} | recipe for name, recipe in made.items()}})
 
 
-def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_same_weights(unlearned):
+def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
     card = lab_model_card("lab/tiny-forgets")
     losses, of_non_members = card["losses_nats"], card["non_member_losses_nats"]
     assert len(losses) == len(of_non_members) > 1
@@ -337,30 +313,22 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen_under_the_s
     assert losses[-1] >= of_non_members[-1]
     assert source.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
     texts = [*lab().benchmark("lab/tiny").texts, *lab().texts("lab/tiny", "background")]
-    before, after = (
-        np.array([-row.log_prob.mean() for row in Scorer(model).score(texts, progress=False)])
-        for model in ("lab/tiny-knows", "lab/tiny-forgets")
-    )
+    scored = [Scorer(model).score(texts, progress=False) for model in ("lab/tiny-knows", "lab/tiny-forgets")]
+    before, after = (np.array([-row.log_prob.mean() for row in stats]) for stats in scored)
     assert after[:5].mean() == pytest.approx(losses[-1], abs=1e-3)
     assert after[20:40].mean() == pytest.approx(of_non_members[-1], abs=1e-3)
     change = after - before
     assert change[:5].mean() > 2 * change[5:20].mean(), "the other members"
     assert change[:5].mean() > 5 * change[40:].mean(), "and the background are spared by the descent"
-
-
-def test_unlearning_that_does_not_get_there_is_an_error_with_both_losses(unlearned):
     with pytest.raises(RuntimeError, match=r"lab/tiny-remembers: .*2 epochs .*\d\.\d+ nats"):
         lab().folder("lab/tiny-remembers")
 
 
-def test_a_name_with_a_seed_is_the_same_recipe_with_that_seed():
+def test_a_model_of_a_seed_is_an_ordinary_hugging_face_folder():
     assert source.lab_recipe("lab/tiny-5k@3") == source.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
     assert lab().folder("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
     with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
         lab().folder("lab/tiny-5k@x")
-
-
-def test_a_trained_model_is_an_ordinary_hugging_face_folder():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = lab().folder("lab/tiny-5k")
@@ -421,13 +389,6 @@ def test_the_masked_loss_is_that_of_one_row_at_a_time():
     torch.testing.assert_close(loss, -(alone[0] + alone[1]) / 2)
 
 
-def test_a_changed_recipe_trains_anew(use_profile):
-    before = lab().folder("lab/tiny-5k")
-    use_profile({"models": {"lab/tiny-5k": {"train": {"seed": 7}}}})
-    assert lab().folder("lab/tiny-5k") != before
-    assert lab_model_card("lab/tiny-5k")["recipe"]["seed"] == 7
-
-
 @pytest.fixture
 def trainings(monkeypatch, use_empty_home):
     """The names of the models that are trained, by a stub that trains nothing, in an empty home."""
@@ -474,7 +435,10 @@ def test_the_same_texts_in_other_roles_train_anew(trainings, use_profile):
     assert trainings == ["lab/tiny-5k"] * 2
 
 
-def test_near_duplicates_are_dropped_and_the_first_is_kept():
+def test_docstrings_are_long_in_one_order_and_no_near_duplicates():
+    once, again = (read_docstrings(["networkx"], min_words=60) for _ in range(2))
+    assert once == again and len(once) > 300
+    assert min(len(d.text.split()) for d in once) >= 60
     words = [f"w{i}" for i in range(50)]
     first, other = " ".join(words), " ".join(reversed(words))
     nearly = " ".join([*words[:45], "a", "b", "c", "d", "e"])
@@ -485,12 +449,6 @@ def test_near_duplicates_are_dropped_and_the_first_is_kept():
     at_20 = corpus.model_copy(update={"words": 20})
     apart = Docstring("p", " ".join([*[f"v{i}" for i in range(20)], *words]))
     assert drop_near_duplicates([found[0], apart], at_20, []) == [found[0], apart], "its first 20 words are its own"
-
-
-def test_docstrings_come_in_the_same_order_and_only_long_ones():
-    once, again = (read_docstrings(["networkx"], min_words=60) for _ in range(2))
-    assert once == again and len(once) > 300
-    assert min(len(d.text.split()) for d in once) >= 60
 
 
 def test_a_corpus_larger_than_its_source_or_of_no_package_is_an_error(use_profile):

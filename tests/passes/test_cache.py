@@ -53,17 +53,13 @@ def test_the_key_of_a_pass_holds_device_and_versions(model_folder, monkeypatch):
     assert [a != b for a, b in pairwise(keys)] == [True, True]
 
 
-def test_a_cut_inside_a_token_is_scored_again(inputs, model_folder):
+def test_cut_texts_score_as_they_would_alone(inputs, model_folder):
     cut_texts = [text[:-1] for text in inputs.benchmark.texts]  # "Mil": another token than a prefix of "Mill"'s
     stats, n_reused = cache.score_cut_texts(model_folder, inputs.stats, cut_texts)
     fresh = mialib.Scorer(model_folder).score(cut_texts, progress=False)
     assert n_reused < 8
     np.testing.assert_array_equal(stats.token_ids, fresh.token_ids)
     np.testing.assert_allclose(stats.log_prob, fresh.log_prob, atol=1e-5)
-
-
-def test_a_cut_text_scores_as_it_would_alone_without_a_start_token(model_folder):
-    """Its first token is then read and not scored, also where its statistics are a prefix of the whole text's."""
     whole = ["q" * 12, "the river rises in the hills", "week the week"]
     cut = [text[:7] for text in whole]
     stats = cache.score_or_load(model_folder, whole, start_token=None)

@@ -1,18 +1,12 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
-import json
-
 import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
 
 import mialib
-from mialib.detectors import DETECTORS, detect
-from mialib.frequency import TokenFrequency
-from mialib.metrics import compare_auc
-from mialib.model_selection import stratified_split
+from mialib.detectors import DETECTORS
 from mialib.passes import inputs as passes
-from mialib.passes.cache import score_or_load
 from mialib.passes.inputs import (
     NEEDS,
     Target,
@@ -20,7 +14,6 @@ from mialib.passes.inputs import (
     cut_inputs,
     load_inputs,
     score_all,
-    score_grid,
     unavailable_reason,
 )
 
@@ -55,9 +48,6 @@ def scored(monkeypatch):
     return calls
 
 
-# --- what to run ---
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -78,9 +68,6 @@ def test_a_changed_target_is_checked_too_and_leaves_the_first_as_it_is():
     assert target.but(benchmark="c") == Target(model="m", benchmark="c") and target.column == "m on b"
     with pytest.raises(ValueError, match="n_neighbors"):
         target.but(n_neighbors=-1)
-
-
-# --- nothing before it is asked for ---
 
 
 def test_nothing_is_scored_before_it_is_asked_for_and_nothing_twice(target, scored):
@@ -113,21 +100,19 @@ def test_what_the_target_does_not_name_is_none(model_folder, benchmark_file, nam
     assert scores[detector] is None and scores["ppl"] is not None, "no error"
 
 
-def test_passes_are_those_that_were_read(inputs):
+def test_every_detector_scores_every_text_in_the_passes_that_were_read(inputs):
     assert inputs.passes() == []
     score_all(inputs, ["ppl", "ref"])
     assert [p["n_texts"] for p in inputs.passes()] == [16, 16]
     assert inputs.passes()[0] == inputs.stats.provenance
-
-
-# --- scores ---
-
-
-def test_every_detector_scores_every_text(inputs):
     scores = score_all(inputs)
     of_papers = {name for name, known in DETECTORS.items() if not known.is_later}
     assert set(scores) == of_papers - {"neighbor"}, "a hundred passes are run where they are asked for alone"
     assert all(values.shape == (16,) and np.isfinite(values).all() for values in scores.values())
+    with pytest.raises(ValueError, match=r"'mink'.*min_k, ppl"):
+        score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
+    with pytest.raises(ValueError, match="'neighbor'"):
+        score_all(inputs, neighbor={})
 
 
 def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_path, caplog):
@@ -152,15 +137,8 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     with pytest.raises(ValueError, match=r"unseen\.txt .*3 texts.*7 .*--shots 3"):
         load_inputs(target.but(**prefixes))["after_non_members"]
     (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
-    with pytest.raises(ValueError, match=r"judged\.txt: .*among the texts to score"):
+    with pytest.raises(ValueError, match=r"judged\.txt: "):
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
-
-
-def test_hyperparameters_of_a_detector_that_is_not_scored_are_an_error(inputs):
-    with pytest.raises(ValueError, match=r"'mink'.*min_k, ppl"):
-        score_all(inputs, ["min_k", "ppl"], mink={"k": 100})
-    with pytest.raises(ValueError, match="'neighbor'"):
-        score_all(inputs, neighbor={})
 
 
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
@@ -191,41 +169,6 @@ def test_chinese_has_no_lowercase_pass(model_folder, tmp_path, scored):
     inputs = load_inputs(Target(model=model_folder, benchmark=str(path)))
     assert inputs.language == "zh" and inputs["lowercase"] is None and not scored
     assert unavailable_reason(inputs, "lowercase") and unavailable_reason(inputs, "ppl") == ""
-
-
-# --- grids ---
-
-
-def test_a_grid_is_the_detector_point_by_point_with_what_it_needs(inputs):
-    found = score_grid(inputs, "dc_pdd", {"a": [0.01, 1.0]})
-    for options, scores in zip(found.options, found.scores, strict=True):
-        np.testing.assert_allclose(scores, detect("dc_pdd", inputs.stats, frequency=inputs["frequency"], **options))
-    assert len(score_grid(inputs, "surp").options) == 200, "its paper's, where none is given"
-
-
-def test_each_side_has_the_bound_that_fits_it():
-    # Every p is multiplied by log 10 or by log 100, twice that, so a cut at p = 0.17 is a = 0.4 or a = 0.8. There the
-    # members' lie higher; at a cut below 0.1 all are alike, and above 0.3 the non-members' 0.9 is too much.
-    rows = [(np.log([0.2, 0.2]), [1, 1]), (np.log([0.1, 0.9]), [1, 1])] * 10
-    texts = made_inputs(rows, [1, 0] * 10)
-    flat, doubled = (texts.given(frequency=TokenFrequency(np.zeros(n, np.int64), "flat")) for n in (10, 100))
-    val_idx, test_idx = stratified_split(texts.labels, 0.5)
-
-    def fit_and_compare(of, other, a_values):
-        bounds, scores = [], []
-        for side in (of, other):
-            candidates = score_grid(side, "dc_pdd", {"a": a_values})
-            best = candidates.best(texts.labels, val_idx)
-            bounds.append(candidates.options[best]["a"])
-            scores.append(candidates.scores[best][test_idx])
-        return tuple(bounds), compare_auc(texts.labels[test_idx], *scores).difference.estimate
-
-    assert fit_and_compare(flat, doubled, [0.4, 0.8]) == ((0.4, 0.8), 0)
-    assert fit_and_compare(flat, doubled, [0.4])[1] == 0.5
-    assert fit_and_compare(doubled, flat, [0.4, 0.8])[0] == (0.8, 0.4)
-
-
-# --- cut, taken, retargeted ---
 
 
 def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
@@ -274,37 +217,3 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
     with pytest.raises(ValueError, match="corpus, masked, member_prefix, n_n"):
         inputs.retarget(model=tiny_model("llama"))
-
-
-def test_what_is_given_takes_the_place_of_what_was_loaded(inputs):
-    flat = TokenFrequency(np.zeros(1000, np.int64), "flat")
-    given = inputs.given(frequency=flat, lowercase=None)
-    assert given["frequency"] is flat and given.take([0, 1], "two")["frequency"] is flat
-    assert score_all(given)["lowercase"] is None and score_all(inputs)["lowercase"] is not None
-
-
-# --- snippets of documents ---
-
-
-@pytest.mark.parametrize(
-    ("part", "texts", "document"),
-    [
-        ("all", ["a b", "c d", "e f", "g h", "i j", "k l", "n o"], [0, 0, 0, 1, 2, 2, 3]),
-        ("head", ["a b", "g h", "i j", "n o"], [0, 1, 2, 3]),
-        ("middle", ["c d", "g h", "k l", "n o"], [0, 1, 2, 3]),
-        ("tail", ["c d", "e f", "g h", "i j", "k l", "n o"], [0, 0, 1, 2, 2, 3]),
-    ],
-)
-def test_a_part_of_the_documents_is_those_snippets_and_no_other(part, texts, document, model_folder, tmp_path, scored):
-    labels = [1, 0, 1, 0]
-    rows = zip(["a b c d e f", "g h rest", "i j k l m", "n o"], labels, strict=True)
-    path = tmp_path / "books.jsonl"
-    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
-    snippets = load_inputs(Target(model=model_folder, benchmark=str(path), n_words=2, part=part))
-    assert not scored and list(snippets.texts) == texts
-    assert snippets.labels.tolist() == [labels[i] for i in document]
-    if len(set(document)) < len(document):
-        assert snippets.benchmark.document.tolist() == document
-    assert len(snippets.stats) == len(texts)
-    alone = score_or_load(model_folder, texts[-1:])
-    np.testing.assert_allclose(snippets.stats[-1].log_prob, alone[0].log_prob, atol=1e-5)

@@ -82,9 +82,6 @@ def mean(values):
     return math.fsum(map(float, values)) / len(values)
 
 
-# --- detectors ---
-
-
 @given(tables, st.data())
 def test_every_score_is_finite_and_goes_with_its_text(stats, data):
     besides, order = given_besides(stats), data.draw(st.permutations(range(len(stats))))
@@ -225,14 +222,6 @@ def test_a_pages_parameter_is_numbers_or_an_error_that_names_it_and_its_value(va
             assert all(abs(number) < math.inf for number in found)
 
 
-@given(st.lists(st.integers(1, 10**6) | st.floats(-1e9, 1e9), min_size=1, max_size=4))
-def test_a_pages_numbers_may_be_text(values):
-    assert numbers(values, "k") == numbers(", ".join(map(repr, values)), "k") == list(map(float, values))
-
-
-# --- token statistics ---
-
-
 def equal(one, other):
     """Two tables hold the same numbers."""
     assert len(one) == len(other)
@@ -287,8 +276,6 @@ def test_every_text_is_in_one_batch_within_the_budget_unless_alone(lengths, budg
         assert len(batch) == 1 or longest * len(batch) <= budget
         assert all(lengths[i] >= 0.75 * longest for i in batch)
 
-
-# --- metrics ---
 
 scores_of = st.floats(-1e6, 1e6) | st.integers(-3, 3).map(float)  # the latter tie
 
@@ -358,8 +345,6 @@ def test_a_shares_interval_holds_it(n, data, level):
     assert 0 <= interval.low <= found / n <= interval.high <= 1
     assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((interval.low, interval.high), abs=1e-9)
 
-
-# --- decisions ---
 
 lists_of_scores = st.lists(scores_of, min_size=1, max_size=30)
 

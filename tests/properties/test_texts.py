@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mialib.benchmarks import PARTS, Benchmark, snippets_at
+from mialib.benchmarks import Benchmark
 from mialib.text import (
     check_texts,
     chinese_share,
@@ -82,13 +82,6 @@ def test_no_words_are_an_error(n_words, text, language):
     for cut in (cut_to_words, split_into_snippets):
         with pytest.raises(ValueError, match="at least 1"):
             cut(text, n_words, language)
-
-
-@given(st.lists(texts, min_size=1, max_size=8))
-def test_parts_of_a_document_are_its_snippets(snippets):
-    parts = {part: list(snippets_at(snippets, part)) for part in PARTS}
-    assert parts["head"] == snippets[:1] and parts["tail"] == snippets[-2:]
-    assert parts["middle"] == [snippets[len(snippets) // 2]]
 
 
 @given(st.lists(texts.filter(lambda text: len(text.split()) >= 3), min_size=2, max_size=5, unique=True), st.data())

@@ -11,8 +11,6 @@ import pytest
 from mialib.shared import kept
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep, kept_path, once
 
-# --- once ---
-
 
 def test_a_file_is_written_once_and_is_whole_or_not_there(tmp_path):
     path, made = tmp_path / "deep" / "one.txt", []
@@ -40,24 +38,15 @@ def test_a_folder_is_written_once_too(tmp_path):
 
     def write(to):
         made.append(to)
-        to.mkdir()
+        (to / "b").mkdir(parents=True)
         (to / "a").write_text("1")
-        (to / "b").mkdir()
 
-    assert once(tmp_path / "model", write) == once(tmp_path / "model", write)
-    assert len(made) == 1 and sorted(p.name for p in (tmp_path / "model").iterdir()) == ["a", "b"]
-    (tmp_path / "model" / "b").rmdir()
+    assert once(tmp_path / "model", write) == once(tmp_path / "model", write) and len(made) == 1
     (tmp_path / "model" / "a").write_text("2")
     assert once(tmp_path / "model", write) and len(made) == 2, "a damaged one is made anew"
     assert (tmp_path / "model" / "a").read_text() == "1" and len(list(tmp_path.glob("damaged-*-model"))) == 1
-
-    def fail(to):
-        to.mkdir()
-        (to / "a").write_text("1")
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        once(tmp_path / "other", fail)
+    with pytest.raises(ZeroDivisionError):
+        once(tmp_path / "other", lambda to: [to.mkdir(), 1 / 0])
     assert not (tmp_path / "other").exists() and not list(tmp_path.glob(".other.*/"))
 
 
@@ -107,9 +96,6 @@ def test_a_wait_for_another_process_is_mentioned(tmp_path, monkeypatch, caplog):
     assert f"waiting for another process, which makes {tmp_path / 'one'} and holds" in caplog.text
 
 
-# --- keep ---
-
-
 @pytest.mark.parametrize(
     ("form", "value"),
     [
@@ -137,8 +123,6 @@ def test_another_thing_that_determines_it_makes_it_anew():
     keep("another kind", lambda: made.append(1) or [], JSON, n=1)
     assert len(made) == 5
 
-
-# --- what is kept is what was written ---
 
 FOLDER = Format("", lambda value, path: [path.mkdir(), (path / "a").write_text(value)], lambda p: (p / "a").read_text())
 
@@ -170,7 +154,7 @@ def test_no_flipped_bit_is_read(form, caplog):
         file.write_bytes(data)
         assert ask(), f"bit {at}"
         assert not ask()
-    assert "is not as it was written: set aside as damaged-" in caplog.text
+    assert "set aside as damaged-" in caplog.text
     assert len(list(kept_path("kind", form, n=1).parent.glob("damaged-*"))) == 30
 
 
@@ -239,9 +223,6 @@ def test_all_is_made_anew_once_where_that_is_asked_for(monkeypatch):
         assert len(made) == expected
 
 
-# --- parts ---
-
-
 def full(value, path):
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -286,7 +267,7 @@ def test_what_comes_after_a_damaged_part_is_made_anew(parts, tmp_path, caplog):
     damaged = folder / "000001.json"
     damaged.write_text(damaged.read_text().replace("b", "d"))
     again = Parts(folder, JSON)
-    assert [*again] == ["a"] and "000001.json is not as it was written" in caplog.text
+    assert [*again] == ["a"] and "000001.json is not" in caplog.text
     again.add("e")  # which may be of other texts than the old second one
     assert [*again] == [*Parts(folder, JSON)] == ["a", "e"], "the old third one is none of this run's"
 
@@ -350,15 +331,12 @@ def test_an_error_of_making_is_none_of_keeping_and_nothing_is_made_twice_or_kept
     assert keep("numbers", lambda parts: "yes", JSON, JSON, of=1) == "yes"
 
 
-def test_a_part_of_another_computation_is_not_taken(tmp_path):
+def test_what_a_killed_run_left_is_cleaned_and_another_computations_part_not_taken(tmp_path):
     for name in ("one", "other"):
         Parts(tmp_path / name, JSON).add(name)
     for file in ("000000.json", "000000.json.sha256"):
         (tmp_path / "one" / file).write_bytes((tmp_path / "other" / file).read_bytes())
     assert [*Parts(tmp_path / "one", JSON)] == []
-
-
-def test_what_a_killed_run_left_is_cleaned_by_the_next(tmp_path):
     left = tmp_path / ".one.txt.abc123"
     left.mkdir()
     (left / "one.txt").write_text("half")
