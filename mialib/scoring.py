@@ -33,7 +33,7 @@ from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
-FloatArray = NDArray[np.floating]
+Floats = NDArray[np.floating]
 Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
@@ -148,7 +148,7 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
     return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
 
 
-class Scorer:
+class LoadedScorer:
     """A causal language model that scores texts; threads that share it take turns. `mialib.Scorer` takes a name."""
 
     def __init__(self, model: LoadedModel) -> None:
@@ -369,7 +369,7 @@ class Scorer:
 
     def _statistics(
         self, inputs: torch.Tensor, is_wanted: torch.Tensor, targets: torch.Tensor, temperature: float
-    ) -> FloatArray:
+    ) -> Floats:
         """(4, tokens) float32: log-prob, entropy, variance, largest log-prob at each wanted position, text by text."""
         model = self.loaded.model
         if self._head is None:

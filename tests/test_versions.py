@@ -193,7 +193,7 @@ def gathering():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.py"
         path.write_text(source)
-        of_kind = {kind: [*read("package", "a.py", places.parse(path))] for kind, read in places.KINDS.items()}
+        of_kind = {kind: [*read("package", "a.py", places.parse(path))] for kind, read in places.READ.items()}
     found = {kind: [[one.text, one.name, one.path] for one in of] for kind, of in of_kind.items()}
     found["patents"] = generate_patents(2, seed=3)
     return found

@@ -216,7 +216,7 @@ def count_work(log: str) -> None:
 
         return call
 
-    scoring.Scorer.score_batch = counted(scoring.Scorer.score_batch, lambda scorer, ids, *_: ids)
+    scoring.LoadedScorer.score_batch = counted(scoring.LoadedScorer.score_batch, lambda scorer, ids, *_: ids)
     training._loss = counted(training._loss, lambda model, batch: batch)
 
 

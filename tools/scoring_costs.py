@@ -117,9 +117,9 @@ def seconds(folder: Path) -> str:
     clock.time(kept, "_checksum", "checksums")
     clock.time(models, "model_revision", "hash of the weights")
     clock.time(models, "check_sound", "check of the model")
-    clock.time(scoring.Scorer, "check_finite", "check of each log-prob")
+    clock.time(scoring.LoadedScorer, "check_finite", "check of each log-prob")
     clock.time(models.Scorer, "encode", "check of each token")
-    clock.time(scoring.Scorer, "encode", work)  # what the method above adds a check to
+    clock.time(scoring.LoadedScorer, "encode", work)  # what the method above adds a check to
     began = time.process_time()
     stats = cache.score_or_load(model, texts)
     total = time.process_time() - began

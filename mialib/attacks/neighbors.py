@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from mialib.scoring import Scorer
+    from mialib.scoring import Floats, LoadedScorer
     from mialib.token_stats import TokenRow, TokenStats
 
-FloatArray = NDArray[np.floating]
 
 logger = logging.getLogger(__name__)
 
@@ -132,13 +131,13 @@ def make_neighbors(
 
 
 def neighbor_log_probs(
-    scorer: Scorer,
+    scorer: LoadedScorer,
     stats: TokenStats,
     neighbors: Sequence[Sequence[str]],
     *,
     progress: bool = True,
-    found: Iterable[dict[str, FloatArray]] = (),
-    save: Callable[[dict[str, FloatArray]], None] | None = None,
+    found: Iterable[dict[str, Floats]] = (),
+    save: Callable[[dict[str, Floats]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor under the scorer's model, (N, M), nats a token; N texts with M neighbors each.
 
@@ -163,7 +162,7 @@ def neighbor_log_probs(
     return np.array(means).reshape(len(neighbors), max(counts, default=0))
 
 
-def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]) -> list[FloatArray]:
+def log_probs_of_variants(scorer: LoadedScorer, own: TokenRow, variants: Sequence[str]) -> list[Floats]:
     """Log p of each token of each variant of a text whose own statistics are `own`, (n_tokens,) each, nats.
 
     Up to where a variant parts from its text, a causal model's log-probs are the text's, and the output head runs on
@@ -181,7 +180,7 @@ def log_probs_of_variants(scorer: Scorer, own: TokenRow, variants: Sequence[str]
         n_shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored
         differs = own.token_ids[:n_shared] != np.asarray(ids[1 : 1 + n_shared])
         begins.append(int(differs.argmax()) if differs.any() else n_shared)
-    log_probs: list[FloatArray] = [np.empty(0)] * len(variants)
+    log_probs: list[Floats] = [np.empty(0)] * len(variants)
     for batch in scorer.batches(token_ids):
         rows = scorer.score_batch([token_ids[i] for i in batch], [begins[i] for i in batch])
         for i, row in zip(batch, rows, strict=True):

@@ -290,7 +290,7 @@ def check_sound(loaded: LoadedModel) -> None:
         )
 
 
-class Scorer(scoring.Scorer):
+class Scorer(scoring.LoadedScorer):
     """A causal language model that scores texts: `mialib.Scorer`.
 
     `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A loaded

@@ -54,7 +54,7 @@ def read_places(kind: str, places: Sequence[Place]) -> list[str | None]:
     for (package, name), numbers in by_file.items():
         file = source_file(package, name)
         standing: dict[str, list[list[str]]] = defaultdict(list)  # several where a name is defined twice
-        for docstring in KINDS[kind](package, name, parse(file)) if file else ():
+        for docstring in READ[kind](package, name, parse(file)) if file else ():
             standing[docstring.path].append(docstring.text.split(" "))
         for i in numbers:
             place = places[i]
@@ -117,4 +117,4 @@ def _code_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
                 yield Docstring(package, " ".join(code.split()), node.name, (), file, path)
 
 
-KINDS = {"docstring": _docstrings_of, "code": _code_of}
+READ = {"docstring": _docstrings_of, "code": _code_of}

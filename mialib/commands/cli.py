@@ -139,8 +139,8 @@ def _check_read_once(*read: Path | str | None) -> None:
         raise ValueError("-: standard input can be read once, and stands for several files; give the others by name")
 
 
-@app.command()
-def detect(
+@app.command("detect")
+def detect_command(
     texts: TextsArgument,
     model: ModelOption,
     detector: Detectors = None,
@@ -221,8 +221,8 @@ def detectors() -> None:
             say(f"{'':15} -o {name}.{option}={of.default}  {of.meaning}")
 
 
-@app.command()
-def audit(
+@app.command("audit")
+def audit_command(
     texts: Annotated[Path, typer.Argument(help="a file of texts, as for detect")],
     model: ModelOption,
     non_members: Annotated[
@@ -325,7 +325,7 @@ def view(
 
     _check_output(output, texts, corpus, model)
     lacks = source_of(model).lacks(model)
-    reasons = {name: token_view.unavailable_reason(name, lacks, corpus is not None) for name in by or token_view.WAYS}
+    reasons = {name: token_view.why_unshaded(name, lacks, corpus is not None) for name in by or token_view.WAYS}
     ways = [name for name, why in reasons.items() if not why]
     for why in filter(None, reasons.values()):
         if by or not ways:
@@ -349,8 +349,8 @@ def view(
     say(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
 
 
-@app.command()
-def score(
+@app.command("score")
+def score_command(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     benchmark: Annotated[str, typer.Argument(help="a benchmark's name or file")],
     receipt: Annotated[

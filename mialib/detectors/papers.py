@@ -155,7 +155,7 @@ def surp_grid(
     return scores, counts.astype(np.int64)
 
 
-def score_grid(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Candidates:
+def grid_candidates(detector: str, stats: TokenStats, grid: Grid, **given: Any) -> Candidates:
     """A detector's scores at every point of a grid, the last hyperparameter varying fastest; `given`: see `detect`."""
     options = tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     if detector == "surp" and list(grid) == ["entropy_threshold", "k"]:

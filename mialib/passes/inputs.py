@@ -386,4 +386,4 @@ def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candi
     """A detector's scores at every point of a grid of hyperparameters, by default its paper's."""
     needed = {need: inputs[need] for need in get_detector(detector).needs}
     grid = DETECTORS[detector].grid if grid is None else grid  # an empty one is a single point: the defaults
-    return detectors.score_grid(detector, inputs.stats, grid, **needed)
+    return detectors.grid_candidates(detector, inputs.stats, grid, **needed)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Leak:
     """One metric of a blind baseline, with the interval that allows for its folds and for snippets of one document."""
 
     label: str
@@ -43,7 +43,7 @@ class Baseline:
 
 def measure_leaks(
     benchmark: Benchmark, metrics: Iterable[str] = tuple(AT_CHANCE), kinds: Iterable[str] = BLIND
-) -> list[Baseline]:
+) -> list[Leak]:
     """The blind baselines of a benchmark; where it has too few texts for them, each says so."""
     labels, document = benchmark.labels, benchmark.document
     language = benchmark.language
@@ -56,7 +56,7 @@ def measure_leaks(
         scores = dict.fromkeys(kinds)
         logger.warning("%s: no blind baselines, since %s", benchmark.name, error)
     return [
-        Baseline(BLIND[kind].label, metric, *_interval(benchmark, metric, of_kind))
+        Leak(BLIND[kind].label, metric, *_interval(benchmark, metric, of_kind))
         for metric in metrics
         for kind, of_kind in scores.items()
     ]

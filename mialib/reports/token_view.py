@@ -254,7 +254,7 @@ def resolve(
     stats: TokenStats, by: str, frequency: TokenFrequency | None, hyperparameters: Mapping[str, float]
 ) -> tuple[Way, dict[str, float], dict[str, FloatArray]]:
     """The way, its detector's hyperparameters, and what it is given besides."""
-    if why := unavailable_reason(by, stats.lacks, frequency is not None):
+    if why := why_unshaded(by, stats.lacks, frequency is not None):
         raise ValueError(why)
     way = WAYS[by]
     known = DETECTORS[way.detector]
@@ -265,7 +265,7 @@ def resolve(
     return way, options, given
 
 
-def unavailable_reason(by: str, lacks: Mapping[str, str], has_corpus: bool) -> str:
+def why_unshaded(by: str, lacks: Mapping[str, str], has_corpus: bool) -> str:
     """Why texts can't be coloured this way, empty where they can; `lacks` as `TokenStats.lacks`. ValueError, with all
     ways, for one that there is not."""
     if by not in WAYS:

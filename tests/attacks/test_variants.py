@@ -5,11 +5,11 @@ import pytest
 
 from mialib.attacks.neighbors import log_probs_of_variants
 from mialib.catalog.models import load_model
-from mialib.scoring import Scorer
+from mialib.scoring import LoadedScorer
 
 
 def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, monkeypatch):
-    scorer = Scorer(load_model(model_folder))
+    scorer = LoadedScorer(load_model(model_folder))
     text = "the mill stands near the river"
     n_tokens = len(scorer.token_ids([text])[0])
     variants = [text, text + " week", "week", text.replace("river", "mill"), text.removesuffix(" river")]
@@ -31,7 +31,7 @@ def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, m
 
 @pytest.mark.parametrize("start_token", ["auto", None])
 def test_a_variant_with_another_first_token_shares_nothing(model_folder, start_token):
-    scorer = Scorer(load_model(model_folder, start_token=start_token))
+    scorer = LoadedScorer(load_model(model_folder, start_token=start_token))
     own = scorer.score(["the mill stands near the river"], progress=False)[0]
     variant = "week mill stands near the river"
     [found] = log_probs_of_variants(scorer, own, [variant])

@@ -306,12 +306,14 @@ def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_fol
 
 
 def test_fresh_scores_again_what_is_kept(texts_file, model_folder, monkeypatch):
-    from mialib.scoring import Scorer
+    from mialib.scoring import LoadedScorer
     from mialib.shared import kept
 
     scored = []
-    score = Scorer.score
-    monkeypatch.setattr(Scorer, "score", lambda self, *args, **given: scored.append(1) or score(self, *args, **given))
+    score = LoadedScorer.score
+    monkeypatch.setattr(
+        LoadedScorer, "score", lambda self, *args, **given: scored.append(1) or score(self, *args, **given)
+    )
     monkeypatch.setattr(kept, "ANEW", None)
     command = ["detect", str(texts_file), "--model", model_folder, "--detector", "ppl"]
     said = [CliRunner().invoke(app, [*command, *fresh]).stdout for fresh in ([], [], ["--fresh"])]

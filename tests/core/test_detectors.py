@@ -14,7 +14,7 @@ from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, Option, detector, lowest_indices, lowest_mean, score_grid
+from mialib.detectors import Detector, Option, detector, grid_candidates, lowest_indices, lowest_mean
 from mialib.token_stats import NUMBERS, TokenRow
 
 VOCABULARY = 50
@@ -417,7 +417,7 @@ def test_a_detector_or_an_option_that_is_none_is_an_error_that_names_it(name, op
         detect(name, table([-1, -2]), **options)
     if "k" in options and name != "ppl":
         with pytest.raises(ValueError, match=f"got {options['k']}"):
-            score_grid(name, table([-1, -2]), {"k": [20, options["k"]]})
+            grid_candidates(name, table([-1, -2]), {"k": [20, options["k"]]})
 
 
 def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
@@ -542,7 +542,7 @@ def test_a_hyperparameter_says_what_it_means():
 )
 def test_any_grid_is_the_detector_point_by_point_in_the_order_of_its_options(detector, grid):
     stats = random_table(0, [1, 2, 3, 5, 8, 17, 60, 33, 20, 21, 22, 23])
-    found = score_grid(detector, stats, grid)
+    found = grid_candidates(detector, stats, grid)
     assert found.options == tuple(points(grid)) and all(list(options) == list(grid) for options in found.options)
     assert found.scores.shape == (len(found.options), 12)
     for options, scores in zip(found.options, found.scores, strict=True):

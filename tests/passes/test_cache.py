@@ -9,13 +9,13 @@ import pytest
 import mialib
 from mialib.catalog import models
 from mialib.passes import cache
-from mialib.scoring import Scorer
+from mialib.scoring import LoadedScorer
 from mialib.versions import VERSIONS
 
 
 def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monkeypatch):
     first = inputs.stats
-    monkeypatch.setattr(Scorer, "score", lambda *_, **__: pytest.fail("scored again"))
+    monkeypatch.setattr(LoadedScorer, "score", lambda *_, **__: pytest.fail("scored again"))
     again = cache.score_or_load(model_folder, inputs.benchmark.texts)
     np.testing.assert_array_equal(again.log_prob, first.log_prob)
 
@@ -23,8 +23,8 @@ def test_scoring_again_loads_and_never_runs_the_model(inputs, model_folder, monk
 @pytest.mark.parametrize("change", ["texts", "start_token", "dtype", "version", "weights"])
 def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folder, monkeypatch, change, tmp_path):
     calls, _ = [], inputs.stats
-    score = Scorer.score
-    monkeypatch.setattr(Scorer, "score", lambda self, texts, **kw: calls.append(1) or score(self, texts, **kw))
+    score = LoadedScorer.score
+    monkeypatch.setattr(LoadedScorer, "score", lambda self, texts, **kw: calls.append(1) or score(self, texts, **kw))
     texts, model, options = list(inputs.benchmark.texts), model_folder, {}
     if change == "texts":
         texts = texts[::-1]

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mialib.catalog.places import KINDS, Docstring, Place, parse
+from mialib.catalog.places import READ, Docstring, Place, parse
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_texts
 from mialib.versions import versions_of
@@ -64,7 +64,7 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
     def make() -> list[Docstring]:
         # One file's tree at a time: with all of a package's in memory, garbage collection takes most of the time.
         return [
-            found for file in files for found in KINDS[kind](package, file.relative_to(folder).as_posix(), parse(file))
+            found for file in files for found in READ[kind](package, file.relative_to(folder).as_posix(), parse(file))
         ]
 
     folder, files = _source_files(package)

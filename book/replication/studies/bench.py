@@ -31,7 +31,7 @@ from mialib.catalog.models import SPARE_BYTES, pick_dtype
 from mialib.detectors import DETECTORS, detect, get_detector
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import LoadedModel, free_bytes, pick_device, tokenizer_hash
-from mialib.scoring import Scorer
+from mialib.scoring import LoadedScorer as Scorer
 from mialib.store import hash_texts, mialib_version, version
 from mialib.token_stats import TokenRow
 from replication.tables import text_table
