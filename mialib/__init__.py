@@ -10,7 +10,6 @@ To read it, take the files of this folder in this order; they import nothing of 
     metrics, calibration, bootstrap
                               how well scores separate, and what a score decides
     model_selection, blind    hyperparameters chosen on other texts; how far the texts alone separate
-    head_loss                 the loss of a language model's head, for training and the probe
 
     catalog/    what a name means                   reports/     what a person reads
     attacks/    neighbors, the probe                commands/    what a person types

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import (
     TRAINING_BYTES,
@@ -29,7 +30,6 @@ from mialib.catalog.models import (
     pick_dtype,
     unload,
 )
-from mialib.head_loss import HeadLoss, one_thread
 from mialib.models import LoadedModel, find_head, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import ARRAYS, Parts, keep

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
-from mialib.head_loss import HeadLoss, one_thread
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
