@@ -247,7 +247,7 @@ def run(*arguments):
 
 
 def test_view_writes_a_page_of_all_ways_that_can(model_folder, texts_file, tmp_path, caplog):
-    out = tmp_path / "new" / "out.html"
+    out = tmp_path / "out.html"
     with caplog.at_level("INFO"):
         found = run(texts_file, "--model", model_folder, "-o", out)
     assert found.exit_code == 0, found.output
