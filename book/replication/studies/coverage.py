@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from mialib.calibration import non_use_p_value, set_p_value
 from mialib.metrics import (
@@ -45,27 +47,23 @@ FEW_RESAMPLES = 500  # of a bootstrap, where the pages take 2,000: simulated mor
 
 Draw = Callable[[np.random.Generator], bool]  # one simulation: whether the interval holds the truth, or a set is called
 Case = tuple[str, str, Draw | str]  # row, column, and what is simulated; or why it is not
+Scores = Callable[..., tuple[FloatArray, ...]]  # rng and numbers of texts -> scores of members and non-members
 
 
 # --- scores with a known AUC ---
 
 
-def _normal(auc: float, of_members: float = 1, of_non_members: float = 1) -> Callable[..., tuple[FloatArray, ...]]:
-    from scipy.stats import norm
-
+def _normal(auc: float, of_members: float = 1, of_non_members: float = 1) -> Scores:
     shift = hypot(of_members, of_non_members) * norm.ppf(auc)
     return lambda rng, m, n: (rng.normal(shift, of_members, m), rng.normal(0, of_non_members, n))
 
 
-def _exponential(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
+def _exponential(auc: float) -> Scores:
     return lambda rng, m, n: (rng.exponential(auc / (1 - auc), m), rng.exponential(1, n))
 
 
-def _rounded(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
+def _rounded(auc: float) -> Scores:
     """Normal scores rounded to whole numbers, so that most of them tie."""
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
     whole = np.arange(-20, 30)
 
     def auc_at(shift: float) -> float:  # a tie counts one half
@@ -76,10 +74,10 @@ def _rounded(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
     return lambda rng, m, n: (np.round(rng.normal(shift, 1, m)), np.round(rng.normal(0, 1, n)))
 
 
-DISTRIBUTIONS: dict[str, Callable[[float], Callable[..., tuple[FloatArray, ...]]]] = {
+DISTRIBUTIONS: dict[str, Callable[[float], Scores]] = {
     "normal": _normal,
-    "normal, members twice as spread": lambda auc: _normal(auc, of_members=2),
-    "normal, non-members twice as spread": lambda auc: _normal(auc, of_non_members=2),
+    "normal, members twice as spread": partial(_normal, of_members=2),
+    "normal, non-members twice as spread": partial(_normal, of_non_members=2),
     "exponential": _exponential,
     "normal, rounded": _rounded,
 }
@@ -93,11 +91,14 @@ def _labels(m: int, n: int) -> FloatArray:
     return np.repeat([1.0, 0.0], [m, n])
 
 
-def _holding(truth: float, interval: Callable[..., Interval], scores: Callable[..., Any], *given: Any) -> Draw:
+def _holding(
+    truth: float, estimate: Callable[..., Interval | Comparison], scores: Callable[..., Any], *given: Any
+) -> Draw:
     """Whether the interval of scores that are drawn anew holds the truth; `given` is what the scores are drawn by."""
 
     def draw(rng: np.random.Generator) -> bool:
-        found = interval(*scores(rng, *given))
+        found = estimate(*scores(rng, *given))
+        found = found.difference if isinstance(found, Comparison) else found
         return bool(found.low - 1e-9 <= truth <= found.high + 1e-9)  # the last digits of a sum are no miss
 
     return draw
@@ -108,17 +109,16 @@ def _holding(truth: float, interval: Callable[..., Interval], scores: Callable[.
 
 def aucs() -> Iterator[Case]:
     """`auc_interval`, of each size, AUC and distribution."""
-
-    def interval(members: FloatArray, non_members: FloatArray) -> Interval:
-        return auc_interval(_labels(len(members), len(non_members)), np.concatenate([members, non_members]))
-
     for (m, n), auc, (name, make) in product(SIZES, AUCS, DISTRIBUTIONS.items()):
-        yield _size(m, n), f"{auc:g}, {name}", _holding(auc, interval, make(auc), m, n)
+        yield _size(m, n), f"{auc:g}, {name}", _holding(auc, _auc_of_classes, make(auc), m, n)
+
+
+def _auc_of_classes(members: FloatArray, non_members: FloatArray) -> Interval:
+    return auc_interval(_labels(len(members), len(non_members)), np.concatenate([members, non_members]))
 
 
 def tprs() -> Iterator[Case]:
     """`tpr_at_fpr_interval` of normal scores, of as many members as non-members."""
-    from scipy.stats import norm
 
     def scores(rng: np.random.Generator, labels: FloatArray, shift: float) -> tuple[FloatArray, FloatArray]:
         return labels, rng.normal(size=len(labels)) + shift * labels
@@ -137,28 +137,20 @@ def _two_detectors(rng: np.random.Generator, labels: FloatArray, shifts: Sequenc
     return labels, *(common + of + shift * labels for of, shift in zip(own, shifts, strict=True))
 
 
-def _difference(compare: Callable[..., Comparison], **options: Any) -> Callable[..., Interval]:
-    return lambda *given: compare(*given, **options).difference
-
-
 def auc_differences() -> Iterator[Case]:
     """`compare_auc` of two detectors on the same texts."""
-    from scipy.stats import norm
-
     for (m, n), (a, b) in product(((20, 20), (20, 500), (50, 50), (500, 500)), ((0.7, 0.7), (0.8, 0.7), (0.97, 0.9))):
         shifts = np.sqrt(2) * norm.ppf([a, b])
-        draw = _holding(a - b, _difference(compare_auc), _two_detectors, _labels(m, n), shifts)
+        draw = _holding(a - b, compare_auc, _two_detectors, _labels(m, n), shifts)
         yield _size(m, n), f"AUC {a:g} against {b:g}", draw
 
 
 def tpr_differences() -> Iterator[Case]:
     """`compare_tpr_at_fpr` of two detectors on the same texts."""
-    from scipy.stats import norm
-
-    interval = _difference(compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
+    compare = partial(compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
     for n, (a, b) in product((50, 100, 500), ((0.3, 0.3), (0.5, 0.3))):
         shifts = norm.ppf(0.95) + norm.ppf([a, b])
-        draw = _holding(a - b, interval, _two_detectors, _labels(n, n), shifts)
+        draw = _holding(a - b, compare, _two_detectors, _labels(n, n), shifts)
         yield _size(n, n), f"TPR {a:g} against {b:g} at 5% FPR", draw
 
 
@@ -183,17 +175,12 @@ def seed_differences() -> Iterator[Case]:
     """`compare_auc_over_seeds` and `compare_tpr_at_fpr_over_seeds`, three seeds."""
     metrics = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
     for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), metrics.items()):
-        draw = _holding(0, _difference(compare), _three_seeds, _labels(n, n), moved)
+        draw = _holding(0, compare, _three_seeds, _labels(n, n), moved)
         yield f"three seeds, {_size(n, n)}: {name}", metric, draw
 
 
 def _set(
-    rng: np.random.Generator,
-    m: int,
-    shift: float = 0,
-    correlation: float = 0,
-    digits: int = 9,
-    floor: float = -np.inf,
+    rng: np.random.Generator, m: int, shift: float = 0, correlation: float = 0, digits: int = 9, floor: float = -np.inf
 ) -> FloatArray:
     """Scores of m texts of one source, (m,), normal: one part of each is the source's. None is below `floor`."""
     of_source = np.sqrt(correlation) * rng.normal() + np.sqrt(1 - correlation) * rng.normal(size=m)
@@ -207,6 +194,11 @@ def _p_of_set(rng: np.random.Generator, m: int, *, by_source: bool = False, copi
     if by_source:
         return set_p_value([own.mean()], [_set(rng, m, **unseen).mean() for _ in range(40)])
     return set_p_value(own, _set(rng, 200, **(unseen | {"correlation": 0})))
+
+
+def _p_of_unused(rng: np.random.Generator, m: int, shift: float) -> float:
+    """The p-value of a set of m texts against 200 known members."""
+    return non_use_p_value(_set(rng, m, shift), _set(rng, 200))
 
 
 def _called(p_value: Callable[..., float], **given: Any) -> Draw:
@@ -232,14 +224,10 @@ def sets(shift: float = 0) -> Iterator[Case]:
 
 
 def unused_sets() -> Iterator[Case]:
-    """`non_use_p_value` at most 5% against 200 known members, for a set of members (a false alarm) and one of texts
-    whose scores lie half a standard deviation lower."""
-
-    def p_value(rng: np.random.Generator, m: int, shift: float) -> float:
-        return non_use_p_value(_set(rng, m, shift), _set(rng, 200))
-
+    """`non_use_p_value` at most 5%, for a set of members (a false alarm) and one of texts whose scores lie half a
+    standard deviation lower."""
     for (name, shift), m in product({"a set of members": 0.0, "a set that was not used": -0.5}.items(), (1, 20, 100)):
-        yield name, f"a set of {m}", _called(p_value, m=m, shift=shift)
+        yield name, f"a set of {m}", _called(_p_of_unused, m=m, shift=shift)
 
 
 FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
@@ -251,7 +239,7 @@ FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
     "set": ("A set without a member is called members at p ≤ 0.05", sets),
     "set_power": (
         "A set of members, half a standard deviation higher, is called members at p ≤ 0.05",
-        partial(sets, 0.5),
+        lambda: sets(0.5),
     ),
     "non_use": ("A set is called unused at p ≤ 0.05", unused_sets),
 }
@@ -260,11 +248,12 @@ FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
 def simulate(family: str, simulations: int = SIMULATIONS, seed: int = 0) -> list[Result]:
     """The share of simulations of each case of a family in which it holds, with its Monte Carlo interval."""
     rng, results = np.random.default_rng([seed, list(FAMILIES).index(family)]), []
-    simulations = how_many(family, simulations)
+    n = how_many(family, simulations)
     for row, column, draw in FAMILIES[family][1]():
-        is_drawn = not isinstance(draw, str)
-        share = clopper_pearson(sum(draw(rng) for _ in range(simulations)), simulations) if is_drawn else None
-        results.append(Result.of(row=row, column=column, metric=family, interval=share, why="" if is_drawn else draw))
+        why, share = (
+            (draw, None) if isinstance(draw, str) else ("", clopper_pearson(sum(draw(rng) for _ in range(n)), n))
+        )
+        results.append(Result.of(row=row, column=column, metric=family, interval=share, why=why))
     return results
 
 
@@ -275,8 +264,9 @@ def how_many(family: str, simulations: int) -> int:
 
 def record(results: Sequence[Result], simulations: int, seed: int, path: Path = RECORDED) -> None:
     """Write what was simulated for the book, with what it was made by."""
+    n = {family: how_many(family, simulations) for family in FAMILIES}
     made_by = {
-        "simulations": (n := {family: how_many(family, simulations) for family in FAMILIES}),
+        "simulations": n,
         "monte_carlo_error": {family: sqrt(0.95 * 0.05 / n[family]) for family in FAMILIES},  # of a share of 95 or 5%
         "seed": seed,
         "versions": versions_of("intervals"),
