@@ -219,7 +219,7 @@ def make_model(name: str, tokenizer: PreTrainedTokenizerFast, device: torch.devi
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """ "float32" and its like."""
+    """The type's name, such as "float32"."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -319,14 +319,12 @@ def time_ways(
         OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
         TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
     }
-    before = used_bytes(device)
-    found, peaks = {}, {}
+    before, found, peaks = used_bytes(device), {}, {}
     for name, way in ways.items():
         found[name], peaks[name] = with_peak_bytes(way, device, before)
     apart = largest_differences(found, dtype_name(torch_dtype))
-    seconds = time_rounds(ways, n_rounds, device)
-    lengths = found[OURS].n_tokens.tolist()
-    rates = {"flops_per_second": product_rate(device, torch_dtype), "bytes_per_second": copy_rate(device)}
+    seconds, lengths = time_rounds(ways, n_rounds, device), found[OURS].n_tokens.tolist()
+    rates = machine_rates(device, torch_dtype)
     return Timings(
         geometry=geometry,
         rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
@@ -428,20 +426,16 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Floating-point operations a second of a large matrix product: the best of five."""
-    n = 1024 if device.type == "cpu" else 8192
+def machine_rates(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    """Floating-point operations a second of a large matrix product, and bytes a second that a copy reads and writes, of
+    memory that no cache holds; the best of five each."""
+    n, n_bytes = (1024, 2**27) if device.type == "cpu" else (8192, 2**31)
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
-    out = torch.mm(a, b)
-    return 2 * n**3 / min(time_once(lambda: torch.mm(a, b, out=out), device) for _ in range(5))
-
-
-def copy_rate(device: torch.device) -> float:
-    """Bytes a second that a copy reads and writes, of memory that no cache holds: the best of five."""
-    n = 2**27 if device.type == "cpu" else 2**31
-    source = torch.zeros(n, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source).copy_(source)
-    return 2 * n / min(time_once(lambda: target.copy_(source), device) for _ in range(5))
+    out, source = torch.mm(a, b), torch.zeros(n_bytes, dtype=torch.uint8, device=device)
+    target = source.clone()
+    ways = (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source))
+    of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
+    return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
 
 
 def device_name(device: torch.device) -> str:

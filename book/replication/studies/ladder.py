@@ -45,11 +45,7 @@ def find_left(folder: Path) -> list[tuple[str, int]]:
     """
     models = {name: model for name, model in load_profile().models.items() if model.train}
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
-
-    def is_recorded(name: str, seed: int) -> bool:
-        return read_provenance(folder / _file_name(name, seed)).get("key") == _key(name, seed)
-
-    return [training for training in trainings if not is_recorded(*training)]
+    return [of for of in trainings if read_provenance(folder / _file_name(*of)).get("key") != _key(*of)]
 
 
 def _file_name(name: str, seed: int) -> str:
