@@ -216,11 +216,14 @@ OF_SETS: dict[str, dict[str, Any]] = {
 
 
 def sets(shift: float = 0) -> Iterator[Case]:
-    """`set_p_value` at most 5%, for a set against known non-members: a false alarm, or the power where its texts are
-    shifted by so many standard deviations."""
+    """`set_p_value` at most 5%, against known non-members: a false alarm, or power where the set's texts are shifted by
+    so many standard deviations."""
     for (name, of_kind), m in product(OF_SETS.items(), (1, 20, 100)):
         if m >= of_kind.get("copies", 1):
             yield name, f"a set of {m}", _called(_p_of_set, m=m, shift=shift, **of_kind)
+
+
+shifted_sets = partial(sets, 0.5)
 
 
 def unused_sets() -> Iterator[Case]:
@@ -237,10 +240,7 @@ FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
     "tpr_difference": ("The interval of two detectors' TPR difference holds the true difference", tpr_differences),
     "seeds": ("The interval of a difference over three training seeds holds the true difference", seed_differences),
     "set": ("A set without a member is called members at p ≤ 0.05", sets),
-    "set_power": (
-        "A set of members, half a standard deviation higher, is called members at p ≤ 0.05",
-        lambda: sets(0.5),
-    ),
+    "set_power": ("A set of members, half a standard deviation higher, is called members at p ≤ 0.05", shifted_sets),
     "non_use": ("A set is called unused at p ≤ 0.05", unused_sets),
 }
 
@@ -250,10 +250,11 @@ def simulate(family: str, simulations: int = SIMULATIONS, seed: int = 0) -> list
     rng, results = np.random.default_rng([seed, list(FAMILIES).index(family)]), []
     n = how_many(family, simulations)
     for row, column, draw in FAMILIES[family][1]():
-        why, share = (
-            (draw, None) if isinstance(draw, str) else ("", clopper_pearson(sum(draw(rng) for _ in range(n)), n))
-        )
-        results.append(Result.of(row=row, column=column, metric=family, interval=share, why=why))
+        about = {"row": row, "column": column, "metric": family}
+        if isinstance(draw, str):
+            results.append(Result.of(interval=None, why=draw, **about))
+        else:
+            results.append(Result.of(interval=clopper_pearson(sum(draw(rng) for _ in range(n)), n), **about))
     return results
 
 
@@ -281,17 +282,16 @@ def load_recorded(path: Path = RECORDED) -> tuple[list[Result], dict[str, Any]]:
 
 def table(results: Sequence[Result], family: str) -> pd.DataFrame:
     """A family's shares, a row a size; of an AUC's interval the lowest and the highest share of the distributions."""
-    rows: dict[str, dict[str, list[Result]]] = {}
+    shares: dict[str, dict[str, list[Result]]] = {}
     for r in (r for r in results if r.metric == family):
         column = f"AUC {r.column.split(', ')[0]}" if family == "auc" else r.column
-        rows.setdefault(r.row, {}).setdefault(column, []).append(r)
-    cells = {row: {column: _cell(of) for column, of in columns.items()} for row, columns in rows.items()}
-    return pd.DataFrame.from_dict(cells, orient="index").fillna(DASH)
+        shares.setdefault(r.row, {}).setdefault(column, []).append(r)
+    rows = {row: {column: _cell(of) for column, of in columns.items()} for row, columns in shares.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH)
 
 
 def _cell(results: Sequence[Result]) -> str:
-    shares = [r.ours for r in results if r.ours is not None]
-    if not shares:
+    if results[0].why:
         return results[0].why
-    low, high = f"{min(shares):.3f}", f"{max(shares):.3f}"
-    return low if len(shares) == 1 else f"{low} to {high}"
+    low, high = (f"{end(r.ours for r in results):.3f}" for end in (min, max))
+    return low if len(results) == 1 else f"{low} to {high}"

@@ -7,7 +7,6 @@ text of R sets, calls (R,) whether each set is called members.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,16 +88,14 @@ def power(
     return found
 
 
-@lru_cache(maxsize=4096)
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:
     """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
 
     Beta-binomial, exactly, where scores do not tie: the true FPR is Beta(k + 1, n - k). Wider than the true FPR's own
     interval, which only endless further non-members would show.
     """
-    i = n_allowed + 1
-    low, high = _range_of_share(i, n_known, n_others)
-    return Interval(i / (n_known + 1), float(low), float(high))
+    low, high = _range_of_share(n_allowed + 1, n_known, n_others).tolist()
+    return Interval((n_allowed + 1) / (n_known + 1), low, high)
 
 
 def p_value_band(n_known: int, n_others: int) -> tuple[FloatArray, FloatArray, FloatArray]:

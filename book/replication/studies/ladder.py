@@ -66,6 +66,8 @@ def _dealt(corpus: str) -> str:
 
 def _record_one(name: str, seed: int, folder: Path) -> Path:
     """Train a model, score its members and non-members, write the files."""
+    import torch
+
     from mialib.catalog.models import Scorer
     from mialib.models import pick_device
 
@@ -91,7 +93,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         "model": f"{RECORDED}{name.removeprefix('lab/')}",
         "seed": seed,
         "key": _key(name, seed),
-        "machine": _device_name(device),
+        "machine": torch.cuda.get_device_name() if device == "cuda" else f"one core, {platform.machine()}",
         **made_with(),
         "commit": _commit(),
         "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
@@ -99,13 +101,6 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     path = folder / _file_name(name, seed)
     save_training(path, lab().times_seen(of_seed(name, seed), benchmark.texts), stats, provenance)
     return path
-
-
-def _device_name(device: str) -> str:
-    import torch
-
-    is_cuda = torch.device(device).type == "cuda"
-    return torch.cuda.get_device_name() if is_cuda else f"one core, {platform.machine()}"
 
 
 def _commit() -> str | None:
