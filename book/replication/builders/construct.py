@@ -18,20 +18,9 @@ from mialib.metrics import Interval, auc_interval
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
+from replication.builders import sources
 from replication.builders.fetch import SERVICES, Fetcher, address_of
-from replication.builders.sources import (
-    PATENT_WORDS,
-    Dates,
-    LeftOut,
-    Page,
-    Pages,
-    arxiv_abstracts,
-    gutenberg_books,
-    patent_snippets,
-    read_publications,
-    shuffled,
-    wikipedia_events,
-)
+from replication.builders.sources import PATENT_WORDS, Dates, LeftOut, Page, Pages, shuffled
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing
@@ -70,7 +59,7 @@ def wikimia(
         "the day it was fetched: a member page may have been edited since its date. A text stands in a length's file "
         "if it has that many words, and is cut to it."
     )
-    streams = [([(label, "")], wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
+    streams = [([(label, "")], sources.wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
     return build(out, Recipe("WikiMIA-like", made, "wikipedia", dates, n, seed), streams, fetcher)
 
 
@@ -81,8 +70,8 @@ def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: P
         f"date after theirs. The text is a random snippet of {PATENT_WORDS} words (jieba) of the description, cleaned "
         "of paragraph numbers, lines of less than ten characters, and repeated lines."
     )
-    numbers = read_publications(publications)
-    streams = [([(1, ""), (0, "")], patent_snippets(fetcher, dates, numbers, seed))]
+    numbers = sources.read_publications(publications)
+    streams = [([(1, ""), (0, "")], sources.patent_snippets(fetcher, dates, numbers, seed))]
     return build(out, Recipe("PatentMIA-like", made, "patents", dates, n, seed, "zh"), streams, fetcher)
 
 
@@ -93,7 +82,7 @@ def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequ
         "the members are in the ten years before their date. A member's text has not been revised since that date."
     )
     streams = [
-        ([(label, category)], arxiv_abstracts(fetcher, dates, label, category, n, seed))
+        ([(label, category)], sources.arxiv_abstracts(fetcher, dates, label, category, n, seed))
         for category in dict.fromkeys(categories)
         for label in (1, 0)
     ]
@@ -107,7 +96,7 @@ def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) 
         "A book is cut into snippets of 512 or 1024 words: the head is its first, the middle number n // 2 of its n, "
         "the tail its last two. Members come from the catalogue, not from Dolma, and may have been corrected since."
     )
-    streams = [([(label, "")], gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
+    streams = [([(label, "")], sources.gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
     return build(out, Recipe("Dolma-Book-like", made, "gutenberg", dates, n, seed), streams, fetcher)
 
 

@@ -1,8 +1,7 @@
 """How fast scoring is on the machine at hand, next to a lower bound and to the ways that public code takes.
 
-Every row of the table is measured on the same texts, in one process, in interleaved rounds (A B C, A B C, ...), so that
-whatever else the machine does falls on all of them. The models have random weights, which changes nothing about the
-time, and the texts are made of random words, so nothing is downloaded.
+Every row of the table is measured on the same texts, in interleaved rounds (A B C, A B C, ...), so that whatever else
+the machine does falls on all of them. Weights and texts are random, so nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How often the book's intervals hold the truth, and its set p-values call what they should not: by simulation.
 
-Scores are drawn from distributions whose AUC and TPR are known, and each interval is made as a page makes it. A family
-is one kind of interval; `FAMILIES` says what each simulates.
+Scores are drawn from distributions of known AUC and TPR, and intervals are made as on the pages. `FAMILIES` says what
+each kind of interval, a family, simulates.
 """
 
 from __future__ import annotations
@@ -19,19 +19,9 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from mialib import metrics
 from mialib.calibration import non_use_p_value, set_p_value
-from mialib.metrics import (
-    Comparison,
-    FloatArray,
-    Interval,
-    auc_interval,
-    clopper_pearson,
-    compare_auc,
-    compare_auc_over_seeds,
-    compare_tpr_at_fpr,
-    compare_tpr_at_fpr_over_seeds,
-    tpr_at_fpr_interval,
-)
+from mialib.metrics import Comparison, FloatArray, Interval, auc_interval, clopper_pearson
 from mialib.versions import versions_of
 from replication import DATA
 from replication.results import DASH, Result, load_results, needs_more, save
@@ -125,7 +115,7 @@ def tprs() -> Iterator[Case]:
 
     for n, percent, tpr in product((50, 100, 500), (1, 5), (0.1, 0.5, 0.9)):
         labels, fpr = _labels(n, n), percent / 100
-        interval, shift = partial(tpr_at_fpr_interval, fpr=fpr), norm.ppf(1 - fpr) + norm.ppf(tpr)
+        interval, shift = partial(metrics.tpr_at_fpr_interval, fpr=fpr), norm.ppf(1 - fpr) + norm.ppf(tpr)
         draw = needs_more(f"tpr_at_{percent}_fpr", labels) or _holding(tpr, interval, scores, labels, shift)
         yield _size(n, n), f"TPR {tpr:g} at {percent}% FPR", draw
 
@@ -141,13 +131,13 @@ def auc_differences() -> Iterator[Case]:
     """`compare_auc` of two detectors on the same texts."""
     for (m, n), (a, b) in product(((20, 20), (20, 500), (50, 50), (500, 500)), ((0.7, 0.7), (0.8, 0.7), (0.97, 0.9))):
         shifts = np.sqrt(2) * norm.ppf([a, b])
-        draw = _holding(a - b, compare_auc, _two_detectors, _labels(m, n), shifts)
+        draw = _holding(a - b, metrics.compare_auc, _two_detectors, _labels(m, n), shifts)
         yield _size(m, n), f"AUC {a:g} against {b:g}", draw
 
 
 def tpr_differences() -> Iterator[Case]:
     """`compare_tpr_at_fpr` of two detectors on the same texts."""
-    compare = partial(compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
+    compare = partial(metrics.compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
     for n, (a, b) in product((50, 100, 500), ((0.3, 0.3), (0.5, 0.3))):
         shifts = norm.ppf(0.95) + norm.ppf([a, b])
         draw = _holding(a - b, compare, _two_detectors, _labels(n, n), shifts)
@@ -173,8 +163,8 @@ def _three_seeds(rng: np.random.Generator, labels: FloatArray, moved: float) -> 
 
 def seed_differences() -> Iterator[Case]:
     """`compare_auc_over_seeds` and `compare_tpr_at_fpr_over_seeds`, three seeds."""
-    metrics = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
-    for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), metrics.items()):
+    compared = {"AUC": metrics.compare_auc_over_seeds, "TPR at 5% FPR": metrics.compare_tpr_at_fpr_over_seeds}
+    for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), compared.items()):
         draw = _holding(0, compare, _three_seeds, _labels(n, n), moved)
         yield f"three seeds, {_size(n, n)}: {name}", metric, draw
 

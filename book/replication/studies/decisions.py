@@ -7,9 +7,10 @@ text of R sets, calls (R,) whether each set is called members.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.stats import betabinom
 
 from mialib.calibration import clopper_pearson
@@ -91,22 +92,18 @@ def power(
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:
     """The share of `n_others` further non-members that will lie above a threshold which k of n known ones may exceed.
 
-    Beta-binomial, exactly, where scores do not tie: the true FPR is Beta(k + 1, n - k). Wider than the true FPR's own
-    interval, which only endless further non-members would show.
+    Wider than the true FPR's own interval, which only endless further non-members would show.
     """
-    low, high = _range_of_share(n_allowed + 1, n_known, n_others).tolist()
-    return Interval((n_allowed + 1) / (n_known + 1), low, high)
+    return Interval(*(float(of[n_allowed]) for of in p_value_band(n_known, n_others)))
 
 
+@lru_cache(maxsize=256)
 def p_value_band(n_known: int, n_others: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Each p-value that n known non-members allow, and the range of the share of further ones that is at most it.
 
-    Three arrays (n_known,): p, low and high.
+    Three arrays (n_known,): p, low and high. The share is beta-binomial, exactly, where scores do not tie: the true FPR
+    of a threshold that k of n exceed is Beta(k + 1, n - k).
     """
     i = np.arange(1, n_known + 1)
-    return i / (n_known + 1), *_range_of_share(i, n_known, n_others)
-
-
-def _range_of_share(i: ArrayLike, n_known: int, n_others: int) -> FloatArray:
-    ends = betabinom.ppf(np.array([0.025, 0.975])[:, None], n_others, i, n_known + 1 - i)
-    return ends.reshape(2, *np.shape(i)) / n_others
+    low, high = betabinom.ppf([[0.025], [0.975]], n_others, i, n_known + 1 - i) / n_others
+    return i / (n_known + 1), low, high

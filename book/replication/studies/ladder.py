@@ -1,6 +1,6 @@
 """The recorded ladder (`mialib record-lab`): models too large for the stored lab.
 
-They are trained and scored once; `replication.recorded` writes and reads what is kept of them.
+They are trained and scored once; `replication.recorded` writes and reads their files.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ PROFILE = DATA / "profiles" / "recorded.yml"
 
 
 def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Train, score and keep what is not in the folder of the profile's models, or of those named; yields each file.
+    """Train, score and keep what `find_left` finds of the profile's models, or of those named; yields each file.
 
-    All models' first seeds come first. A training that was broken off goes on where it was. ValueError for an unknown
-    name.
+    A training that was broken off goes on where it was. ValueError for an unknown name.
     """
     if unknown := set(names) - set(load_profile().models):
         raise ValueError(f"the profile has no model {unknown.pop()!r}; it has: {', '.join(load_profile().models)}")
@@ -39,10 +38,8 @@ def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
 
 
 def find_left(folder: Path) -> list[tuple[str, int]]:
-    """Each model of the profile that is trained and each of its seeds, but those that the folder holds a file of.
-
-    A file of another recipe or other texts does not count.
-    """
+    """Models and seeds that the profile has trained and the folder holds no file of, or one of another recipe or other
+    texts; all models' first seeds come first."""
     models = {name: model for name, model in load_profile().models.items() if model.train}
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
     return [of for of in trainings if read_provenance(folder / _file_name(*of)).get("key") != _key(*of)]

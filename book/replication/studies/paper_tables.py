@@ -177,8 +177,17 @@ def _not_run(result: Result) -> Result:
 
 
 def _load(column: Column) -> tuple[Inputs, list[str]]:
-    """Everything that the column needs and that can be had, and a note for each thing that can't."""
-    _check_gpu(column.model)
+    """Everything that the column needs and that can be had, and a note for each thing that can't.
+
+    Unavailable for a model so large, by its config, that a processor would take days.
+    """
+    if source_of(column.model).has_weights and pick_device().type == "cpu":
+        billions = count_parameters(column.model, embeddings=True) / 1e9
+        if billions > BILLIONS_WITHOUT_GPU:
+            raise Unavailable(
+                f"{column.model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` "
+                "scores it all the same, if you have the days"
+            )
     inputs, notes = load_inputs(column.but(**dict.fromkeys(SOURCES.values()))), []
     for what, source in SOURCES.items():
         try:
@@ -186,17 +195,6 @@ def _load(column: Column) -> tuple[Inputs, list[str]]:
         except Unavailable as error:
             notes.append(f"without {what}: {error}")
     return inputs, notes
-
-
-def _check_gpu(model: str) -> None:
-    """Unavailable for a large model on a machine where a table would take days, told by its config."""
-    if source_of(model).has_weights and pick_device().type == "cpu":
-        billions = count_parameters(model, embeddings=True) / 1e9
-        if billions > BILLIONS_WITHOUT_GPU:
-            raise Unavailable(
-                f"{model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` scores it "
-                "all the same, if you have the days"
-            )
 
 
 def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
@@ -217,10 +215,7 @@ def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column)
 
 
 def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
-    """SURP's tables: Min-K%'s and SURP's hyperparameters the best on the reported texts, and chosen on others.
-
-    The two tails of a book (Dolma-Book) are dealt out and drawn together.
-    """
+    """SURP's tables: hyperparameters the best on the reported texts, and chosen on others."""
     return Measured(tune_two_ways(inputs).results(name, items["auc"], name), [], inputs.passes())
 
 

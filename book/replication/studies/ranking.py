@@ -148,9 +148,9 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
     every cell has the same.
     """
     blocks, left_out, ran = [], [], []
-    recorded_rows: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # by block
+    of_cells: dict[tuple[str, str, int], list[dict[str, Any]]] = {}  # the recorded rows
     for row in read_rows(recorded):
-        recorded_rows.setdefault(tuple(row[name] for name in BLOCK), []).append(row)
+        of_cells.setdefault((row["model"], row["benchmark"], row["n_words"]), []).append(row)
     not_counted: dict[str, list[dict[str, Any]]] = {}  # by reason
     for target, condition in of_page:
         benchmark, inputs = load_benchmark(target.benchmark), None
@@ -159,23 +159,20 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
         for n_words in possible:
-            texts, found = texts_of(benchmark, n_words, target.corpus), []
-            for (*cell, _), rows in recorded_rows.items():
-                if cell == [target.model, target.benchmark, n_words]:
-                    fitting = []
-                    for row in rows:
-                        why = _recorded_for(row, target, n_words, texts)
-                        (not_counted.setdefault(why, []) if why else fitting).append(row)
-                    found += [_recorded_block(fitting, benchmark, condition)] if fitting else []
-            if 0 not in {block.seed for block in found}:
+            texts, fitting = texts_of(benchmark, n_words, target.corpus), {}
+            for row in of_cells.get((target.model, target.benchmark, n_words), ()):
+                why = _recorded_for(row, target, n_words, texts)
+                where, key = (not_counted, why) if why else (fitting, row["seed"])
+                where.setdefault(key, []).append(row)
+            blocks += [_recorded_block(rows, benchmark, condition) for rows in fitting.values()]
+            if 0 not in fitting:
                 inputs = inputs or load_inputs(target)
-                found.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
-            blocks += found
+                blocks.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
         ran += [inputs] if inputs else []
     for why, rows in not_counted.items():
         of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
         left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
-    known = {row["detector"] for rows in recorded_rows.values() for row in rows}
+    known = {row["detector"] for rows in of_cells.values() for row in rows}
     if known and (new := {name for target, _ in of_page for name in ranked(target)} - known):
         left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
     blocks, incomplete = complete(blocks)
@@ -227,15 +224,18 @@ def versions_behind_row(detector: str) -> dict[str, int]:
 def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
-    cut, counts = benchmark.cut(n_words), source_of(corpus).own_counts(corpus) if corpus else None
-    of_corpus = (hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))) if corpus else None
-    chosen_on = [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
-    return hash_of([benchmark.revision, hash_texts(cut.texts), benchmark.labels.tolist(), chosen_on, of_corpus])
+    of_corpus = None
+    if corpus:
+        counts = source_of(corpus).own_counts(corpus)
+        of_corpus = hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))
+    texts, chosen_on = benchmark.cut(n_words).texts, [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
+    return hash_of([benchmark.revision, hash_texts(texts), benchmark.labels.tolist(), chosen_on, of_corpus])
 
 
 def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     """The blocks of the seeds that every cell has, and a line for each other seed."""
-    n_cells, n_of = len({block.cell for block in blocks}), Counter(block.seed for block in blocks)
+    n_cells = len({block.cell for block in blocks})
+    n_of = Counter(seed for seed, _ in {(block.seed, block.cell) for block in blocks})
     lacking = {seed: n_cells - n for seed, n in sorted(n_of.items()) if n < n_cells}
     lines = [
         f"seed {seed}: {n} of {n_cells} blocks have no recorded scores of it that fit this build"

@@ -16,18 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import kendalltau, norm
 
+from mialib import metrics
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray
-from mialib.metrics import (
-    Interval,
-    auc,
-    auc_interval,
-    compare_auc,
-    compare_tpr_at_fpr,
-    compared,
-    placements,
-    split_scores,
-)
+from mialib.metrics import Interval, split_scores
 from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
 from mialib.token_stats import TokenRow, TokenStats
 from replication.results import Result, label_of, needs_more
@@ -75,14 +67,14 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     scored = ~np.isnan(other)
     if scored.all():
-        return compare_auc(labels, other, ours).difference
+        return metrics.compare_auc(labels, other, ours).difference
     if min(n_left := [int((scored & (labels == label)).sum()) for label in (1, 0)]) < FEWEST:
         raise NotApplicable(
             f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes {FEWEST} of each"
         )
     of_other, of_ours = split_scores(labels[scored], other[scored]), split_scores(labels, ours)
-    difference, variance = auc(labels[scored], other[scored]) - auc(labels, ours), 0.0
-    for label, left, whole in zip((1, 0), placements(*of_other), placements(*of_ours), strict=True):
+    difference, variance = metrics.auc(labels[scored], other[scored]) - metrics.auc(labels, ours), 0.0
+    for label, left, whole in zip((1, 0), metrics.placements(*of_other), metrics.placements(*of_ours), strict=True):
         of_class = scored[labels == label]
         influence = -(whole - whole.mean())
         influence[of_class] += (left - left.mean()) * len(of_class) / of_class.sum()
@@ -98,7 +90,7 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     """
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     if rule is at_most and not np.isnan(other).any():
-        return compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
+        return metrics.compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
     of_other, of_ours = ([scores[labels == label] for label in (1, 0)] for scores in (other, ours))
     rng, differences = np.random.default_rng(0), []
     for at in range(1 + N_RESAMPLES):  # the first is of the texts as they are
@@ -110,7 +102,7 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
         differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
     estimate, *resampled = differences
     n_texts = len(of_ours[0]), len(of_ours[1])
-    return compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
+    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
 
 
 # --- what a reading is a function of ---
@@ -292,7 +284,7 @@ def _compare(blank: Finding, texts: Texts, other: dict[str, FloatArray]) -> list
                 n_texts=len(labels),
                 n_changed=int(np.sum(~is_same)),
                 n_dropped=int(np.sum(~scored)),
-                aucs=(auc_interval(labels, ours), auc_interval(labels[scored], theirs[scored])),
+                aucs=(metrics.auc_interval(labels, ours), metrics.auc_interval(labels[scored], theirs[scored])),
                 auc=compare_aucs(labels, theirs, ours),
                 tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
                 tpr_needs=needs,
@@ -310,7 +302,7 @@ def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> 
     if len(np.unique(labels[scored])) < 2:
         raise NotApplicable(f"{int(scored.sum())} of {len(scores)} scores are left, at the labels of one class alone")
     labels, scores = labels[scored], scores[scored]
-    return auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
+    return metrics.auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
 
 
 def most_moved(findings: Iterable[Finding]) -> list[Finding]:
