@@ -323,7 +323,8 @@ def time_ways(
         found[name], peaks[name] = with_peak_bytes(way, device, before)
     apart = largest_differences(found, dtype_name(torch_dtype))
     seconds, lengths = time_rounds(ways, n_rounds, device), found[OURS].n_tokens.tolist()
-    rates = machine_rates(device, torch_dtype)
+    rates, is_gpu = machine_rates(device, torch_dtype), device.type == "cuda"
+    processor = f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
     return Timings(
         geometry=geometry,
         rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
@@ -332,8 +333,8 @@ def time_ways(
         least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
         apart=apart,
         provenance={
-            "device": device_name(device),
-            "on_gpu": device.type == "cuda",
+            "device": torch.cuda.get_device_name() if is_gpu else processor,
+            "on_gpu": is_gpu,
             "threads": torch.get_num_threads() if device.type == "cpu" else None,
             "dtype": dtype_name(torch_dtype),
             "torch": version("torch"),
@@ -435,13 +436,6 @@ def machine_rates(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     ways = (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source))
     of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
     return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
-
-
-def device_name(device: torch.device) -> str:
-    """What a person calls the device."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name()
-    return f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
 
 
 # --- the table ---
