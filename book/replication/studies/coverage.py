@@ -28,7 +28,7 @@ from replication.results import DASH, Result, load_results, needs_more, save
 
 RECORDED = DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400
-# As many simulations: those of a bootstrap take long.
+# So many times as many simulations: a bootstrap takes long.
 TIMES = {"tpr_difference": 0.4, "seeds": 0.4, "set": 5, "set_power": 5, "non_use": 5}
 SIZES = ((10, 10), (20, 20), (50, 50), (500, 500), (20, 500), (500, 20))  # members, non-members
 AUCS = (0.5, 0.7, 0.9, 0.97, 0.99)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -148,7 +148,7 @@ def _other_start_token(
     if not column.has_other_start_token:
         return [], []
     other = column.but(start_token=None if column.start_token else "auto", **dict.fromkeys(SOURCES.values()))
-    measure_other = MEASURE | {"probe": partial(_probe, score=probe_tables.baseline_column)}
+    measure_other = MEASURE | {"probe": partial(_probe, learns=False)}
     try:
         again = load_inputs(other).given(frequency=inputs["frequency"], lowercase=None)
         results = measure_other[paper](again, {"auc": items["auc"]}, name, other).results
@@ -219,16 +219,11 @@ def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -
     return Measured(tune_two_ways(inputs).results(name, items["auc"], name), [], inputs.passes())
 
 
-def _probe(
-    inputs: Inputs,
-    items: Mapping[str, str],
-    name: str,
-    column: Column,
-    score: Callable[..., probe_tables.ProbeColumn] = probe_tables.probe_column,
-) -> Measured:
-    """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
+def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, *, learns: bool = True) -> Measured:
+    """The probe paper's tables: baselines and, where it learns, the probe, on texts that it was not chosen on."""
     sources = {probe_tables.REAL: column.unseen} if column.unseen else {}
     notes = [] if sources else ["without unseen texts, which the probe learns from"]
+    score = probe_tables.probe_column if learns else probe_tables.baseline_column
     try:
         probed = score(inputs, sources, n_training=column.n_training)
     except Unavailable as error:

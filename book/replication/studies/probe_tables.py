@@ -46,7 +46,7 @@ class ProbeColumn:
     """All texts of one column, what the probe may learn from and be chosen on, and every method's scores."""
 
     inputs: Inputs  # without the texts that were set apart
-    unseen: dict[str, list[str]]  # what each probe learns from, by the row that it stands in
+    unseen: dict[str, list[str]]  # what each probe learns from, by its row
     val_idx: Indices
     test_idx: Indices
     scores: dict[str, FloatArray | None]  # (N,) by row; None for a method that is not applicable
@@ -73,7 +73,7 @@ class ProbeColumn:
     def results(
         self, column: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
     ) -> list[Result]:
-        """Each method's metrics on the test texts, or on those of them that are of one domain.
+        """Each method's metrics on the test texts, or on the test texts of one domain.
 
         `items` says which item of the paper prints each metric; `published` is the printed column to show next to ours.
         ValueError for a domain without texts.
