@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -86,10 +85,10 @@ class Unusable(ValueError):
     """Why a page, though well-formed, cannot be used."""
 
 
-def page_or_reason(source: str, make: Callable[[], Page]) -> Page | LeftOut:
-    """What `make` returns, or the reason why it cannot."""
+def page_or_reason(source: str, make: Callable[..., Page], *given: Any) -> Page | LeftOut:
+    """What `make` returns of what it is given, or the reason why it cannot."""
     try:
-        return make()
+        return make(*given)
     except Unusable as error:
         return LeftOut(source, str(error))
     except FileNotFoundError:
@@ -218,7 +217,7 @@ def patent_snippets(fetcher: Fetcher, dates: Dates, numbers: Sequence[str], seed
     Members were *published* before their date; non-members have a *priority* date after theirs.
     """
     for number in shuffled(numbers, seed):
-        yield page_or_reason(number, partial(_patent, fetcher, dates, number, seed))
+        yield page_or_reason(number, _patent, fetcher, dates, number, seed)
 
 
 def _patent(fetcher: Fetcher, dates: Dates, number: str, seed: int) -> Page:
@@ -297,8 +296,8 @@ def arxiv_abstracts(fetcher: Fetcher, dates: Dates, label: int, category: str, n
         if i == MAX_EMPTY_DAYS and not n_found:
             raise ValueError(f"arXiv has nothing of {category!r} on {i} random days; is it a category (cs, math.AG)?")
         for entry in entries[:per_day]:
-            make = partial(_arxiv_page, entry, dates, label, category)
-            yield page_or_reason(_inside(entry, "id") or f"an entry of {day}", make)
+            source = _inside(entry, "id") or f"an entry of {day}"
+            yield page_or_reason(source, _arxiv_page, entry, dates, label, category)
 
 
 def _arxiv_day(fetcher: Fetcher, category: str, day: date) -> list[ElementTree.Element]:
@@ -375,7 +374,7 @@ def gutenberg_books(fetcher: Fetcher, dates: Dates, label: int, seed: int) -> Pa
         except ValueError:
             wanted = True  # malformed: left out below, by name
         if wanted:
-            yield page_or_reason(f"book {row['Text#']}", partial(_gutenberg_book, fetcher, row, label))
+            yield page_or_reason(f"book {row['Text#']}", _gutenberg_book, fetcher, row, label)
 
 
 def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> Page:

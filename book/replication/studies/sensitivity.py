@@ -114,7 +114,12 @@ class Texts:
 
     inputs: Inputs
     ours: dict[str, FloatArray]  # (N,) by detector
-    k: float = DETECTORS["min_k"].hyperparameters["k"]  # of Min-K%
+    k: float  # of Min-K% and Min-K%++
+
+    @classmethod
+    def of(cls, inputs: Inputs, k: float = DETECTORS["min_k"].hyperparameters["k"]) -> Texts:
+        """The scores of all detectors, by default with the papers' k."""
+        return cls(inputs, applicable_scores(inputs, **{name: {"k": k} for name in ("min_k", "min_k++")}), k)
 
     @property
     def labels(self) -> NDArray[np.int8]:
@@ -144,19 +149,17 @@ class Setup:
     @cached_property
     def whole(self) -> Texts:
         """The texts as they are."""
-        return Texts(self.inputs, applicable_scores(self.inputs))
+        return Texts.of(self.inputs)
 
     @cached_property
     def short(self) -> Texts:
-        """Cut to a few words, with Min-K%'s and Min-K%++'s k = 5."""
-        cut, k = self._cut(self.n_words), {"k": SHORT_K}
-        return Texts(cut, applicable_scores(cut, **{"min_k": k, "min_k++": k}), SHORT_K)
+        """Cut to a few words, with k = 5."""
+        return Texts.of(self._cut(self.n_words), SHORT_K)
 
     @cached_property
     def cut(self) -> Texts:
         """Cut to a length."""
-        cut = self._cut(self.cut_words)
-        return Texts(cut, applicable_scores(cut))
+        return Texts.of(self._cut(self.cut_words))
 
     def _cut(self, n_words: int) -> Inputs:
         try:
