@@ -18,24 +18,15 @@ from mialib.metrics import Interval, auc_interval
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
+from replication.builders import sources
 from replication.builders.fetch import SERVICES, Fetcher, address_of
-from replication.builders.sources import (
-    PATENT_WORDS,
-    Dates,
-    LeftOut,
-    Page,
-    Pages,
-    arxiv_abstracts,
-    gutenberg_books,
-    patent_snippets,
-    read_publications,
-    shuffled,
-    wikipedia_events,
-)
+from replication.builders.sources import PATENT_WORDS, Dates, LeftOut, Page, Pages, shuffled
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing
 NAMED = 5  # left-out pages that the card names for each reason; left_out.json names all
+
+CLASSES = ("non-members", "members")  # by label
 
 Side = tuple[int, str]  # label and field
 Streams = Sequence[tuple[Sequence[Side], Pages]]  # which sides' pages each stream gives
@@ -62,15 +53,13 @@ def wikimia(
 
     All raise ValueError where a source holds fewer than `n` members or `n` non-members, and say how many there were.
     """
-    if min(lengths) < 1:
-        raise ValueError(f"a length is a number of words, got {min(lengths)}")
     made = (
         "English Wikipedia's pages about events (Shi et al. 2024) by the date of their first version; the members' "
         "events are of the ten years before their date, the non-members' of the time after theirs. The text is that of "
         "the day it was fetched: a member page may have been edited since its date. A text stands in a length's file "
         "if it has that many words, and is cut to it."
     )
-    streams = [([(label, "")], wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
+    streams = [([(label, "")], sources.wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
     return build(out, Recipe("WikiMIA-like", made, "wikipedia", dates, n, seed), streams, fetcher)
 
 
@@ -81,23 +70,20 @@ def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: P
         f"date after theirs. The text is a random snippet of {PATENT_WORDS} words (jieba) of the description, cleaned "
         "of paragraph numbers, lines of less than ten characters, and repeated lines."
     )
-    numbers = read_publications(publications)
-    streams = [([(1, ""), (0, "")], patent_snippets(fetcher, dates, numbers, seed))]
+    numbers = sources.read_publications(publications)
+    streams = [([(1, ""), (0, "")], sources.patent_snippets(fetcher, dates, numbers, seed))]
     return build(out, Recipe("PatentMIA-like", made, "patents", dates, n, seed, "zh"), streams, fetcher)
 
 
 def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequence[str], seed: int = 0) -> Path:
     """Write an ArxivMIA-like benchmark: `n` members and `n` non-members of each category, which is their field."""
-    categories = list(dict.fromkeys(categories))
-    if not categories:
-        raise ValueError("name a category at least, such as cs")
     made = (
         "arXiv's titles and abstracts (Liu et al. 2024) by the date of their first version, from random days; those of "
         "the members are in the ten years before their date. A member's text has not been revised since that date."
     )
     streams = [
-        ([(label, category)], arxiv_abstracts(fetcher, dates, label, category, n, seed))
-        for category in categories
+        ([(label, category)], sources.arxiv_abstracts(fetcher, dates, label, category, n, seed))
+        for category in dict.fromkeys(categories)
         for label in (1, 0)
     ]
     return build(out, Recipe("ArxivMIA-like", made, "arxiv", dates, n, seed), streams, fetcher)
@@ -110,7 +96,7 @@ def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) 
         "A book is cut into snippets of 512 or 1024 words: the head is its first, the middle number n // 2 of its n, "
         "the tail its last two. Members come from the catalogue, not from Dolma, and may have been corrected since."
     )
-    streams = [([(label, "")], gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
+    streams = [([(label, "")], sources.gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
     return build(out, Recipe("Dolma-Book-like", made, "gutenberg", dates, n, seed), streams, fetcher)
 
 
@@ -124,11 +110,11 @@ def build(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path
     for name, chosen in files.items():
         write_rows(out / f"{name}.jsonl", name, shuffled(chosen, recipe.seed, key=lambda page: page.source))
         held = {page.source for page in chosen}
-        surplus = {page.source: None for page in pages if name in page.texts and page.source not in held}
-        dropped |= {f"{name}.jsonl alone: more of this class than of the other": surplus} if surplus else {}
+        if surplus := {page.source: None for page in pages if name in page.texts and page.source not in held}:
+            dropped[f"{name}.jsonl alone: more of this class than of the other"] = surplus
         n_texts = [sum(len(page.texts[name]) for page in chosen if page.label == label) for label in (1, 0)]
-        blind = blind_interval(chosen, name, recipe)
-        rows.append([f"`{name}.jsonl`", *n_texts, blind or f"not measured: fewer than {MIN_BLIND} pages of a class"])
+        blind = blind_interval(chosen, name, recipe) or f"not measured: fewer than {MIN_BLIND} pages of a class"
+        rows.append([f"`{name}.jsonl`", *n_texts, blind])
     write_json(out / "left_out.json", {reason: list(names) for reason, names in dropped.items()})
     with atomic_path(out / "README.md") as temporary:
         temporary.write_text(card(recipe, pages, rows, dropped, sorted(fetcher.days)), encoding="utf-8")
@@ -139,20 +125,18 @@ def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page],
     """`n` pages of each side that differ, in the streams' order, and what was left out, by reason.
 
     A page is left out where one of its texts equals an earlier page's but for case and white space, or where it shares
-    over a fifth of its 7-grams of words with the earlier ones (`text.NearDuplicates`). A stream is read no further than
+    over a fifth of its 7-grams of words with the earlier ones (`NearDuplicates`). A stream is read no further than
     needed. ValueError with all counts where a side has fewer than `n`.
     """
-    if n < 1:
-        raise ValueError(f"{n} texts of each class are asked for; at least 1 is needed")
     kept: dict[Side, list[Page]] = {side: [] for sides, _ in streams for side in sides}
-    whole, known = set[str](), NearDuplicates(language=language)
     dropped: Dropped = {}
+    whole, known = set[str](), NearDuplicates(language=language)
     for sides, stream in streams:
         for page in stream:
             if isinstance(page, LeftOut):
                 reason = page.reason
             elif len(kept[page.label, page.field]) == n:
-                reason = f"more than the {n} {'members' if page.label else 'non-members'} asked for"
+                reason = f"more than the {n} {CLASSES[page.label]} asked for"
             else:
                 texts = [text for of_file in page.texts.values() for text in of_file]
                 plain = {" ".join(words(text, language)).casefold() for text in texts}
@@ -170,10 +154,10 @@ def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page],
             if all(len(kept[side]) == n for side in sides):
                 break
     if any(len(pages) < n for pages in kept.values()):
-        counts = ", ".join(
-            f"{len(pages)} {'members' if label else 'non-members'}{f' of {field}' if field else ''}"
-            for (label, field), pages in kept.items()
-        )
+        sizes = [
+            (len(pages), CLASSES[label], f" of {field}" if field else "") for (label, field), pages in kept.items()
+        ]
+        counts = ", ".join(f"{size} {name}{of}" for size, name, of in sizes)
         left_out = "; ".join(f"{len(names)} {reason}" for reason, names in dropped.items()) or "none"
         raise ValueError(f"{n} of each are asked for, and there are {counts} (left out: {left_out})")
     return [page for pages in kept.values() for page in pages], dropped
@@ -195,10 +179,10 @@ def write_rows(path: Path, name: str, pages: Iterable[Page]) -> None:
     """A benchmark's file as `load_benchmark` reads it: text, label, field where there is one, title, date, source."""
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for page in pages:
+            field = {"field": page.field} if page.field else {}
             about = {"title": page.title, "date": page.date.isoformat(), "source": page.source}
-            about = {"field": page.field} | about if page.field else about
             for text in page.texts[name]:
-                file.write(json.dumps({"text": text, "label": page.label} | about, ensure_ascii=False) + "\n")
+                file.write(json.dumps({"text": text, "label": page.label} | field | about, ensure_ascii=False) + "\n")
 
 
 def blind_interval(pages: Sequence[Page], name: str, recipe: Recipe) -> Interval | None:
@@ -224,38 +208,29 @@ def card(
         [reason, len(names), ", ".join(list(names)[:NAMED]) + (", …" if len(names) > NAMED else "")]
         for reason, names in sorted(dropped.items())
     ]
-    return "\n".join(
-        [
-            f"# {recipe.title} benchmark",
-            "",
-            recipe.made,
-            "",
-            f"- Members (label 1): from before {recipe.dates.members_before}; "
-            f"those here are from {days[1][0]} to {days[1][-1]}.",
-            f"- Non-members (label 0): from after {recipe.dates.non_members_after}; "
-            f"those here are from {days[0][0]} to {days[0][-1]}.",
-            f"- Source: {address_of(recipe.service)}, fetched from {fetched[0]} to {fetched[-1]}.",
-            f"- Made by mialib {mialib_version()} with seed {recipe.seed}; {recipe.n} texts of each class asked for; "
-            f"content hash {hash_of([[page.source, page.texts] for page in pages])}.",
-            f"- Licence: {SERVICES[recipe.service].licence}",
-            "",
-            "## Files",
-            "",
-            table(["file", "members", "non-members", "blind AUC [95% interval]"], rows),
-            "",
-            "The blind AUC is that of tf-idf and logistic regression, fitted on a random half of the pages and judged "
-            "on the other half. It looks at no model: a fair benchmark has 0.5, and above it the two classes are told "
-            "apart by topic and style alone, as a split by date allows. A detector's AUC that is not clearly higher "
-            "says nothing about membership.",
-            "",
-            "## Left out",
-            "",
-            table(["reason", "pages", "such as"], reasons) if reasons else "Nothing.",
-            "",
-            "`left_out.json` names them all. Near-duplicates share over a fifth of their 7-grams of words.",
-            "",
-        ]
-    )
+    about = [
+        recipe.made,
+        f"- Members (label 1): from before {recipe.dates.members_before}; those here are from {days[1][0]} to "
+        f"{days[1][-1]}.\n"
+        f"- Non-members (label 0): from after {recipe.dates.non_members_after}; those here are from {days[0][0]} to "
+        f"{days[0][-1]}.\n"
+        f"- Source: {address_of(recipe.service)}, fetched from {fetched[0]} to {fetched[-1]}.\n"
+        f"- Made by mialib {mialib_version()} with seed {recipe.seed}; {recipe.n} texts of each class asked for; "
+        f"content hash {hash_of([[page.source, page.texts] for page in pages])}.\n"
+        f"- Licence: {SERVICES[recipe.service].licence}",
+    ]
+    files = [
+        table(["file", "members", "non-members", "blind AUC [95% interval]"], rows),
+        "The blind AUC is that of tf-idf and logistic regression, fitted on a random half of the pages and judged on "
+        "the other half. It looks at no model: a fair benchmark has 0.5, and above it the two classes are told apart "
+        "by topic and style alone, as a split by date allows. A detector's AUC that is not clearly higher says nothing "
+        "about membership.",
+    ]
+    left_out = [
+        table(["reason", "pages", "such as"], reasons) if reasons else "Nothing.",
+        "`left_out.json` names them all. Near-duplicates share over a fifth of their 7-grams of words.",
+    ]
+    return "\n\n".join([f"# {recipe.title} benchmark", *about, "## Files", *files, "## Left out", *left_out]) + "\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -79,9 +79,8 @@ class Fetcher:
     ) -> T:
         """What `parse` makes of a page; one that it raises ValueError for is asked for again, and never kept.
 
-        A dropped connection, a 429 and a 5xx are tried again, later and later, and not before Retry-After says.
         FileNotFoundError for a page that does not exist (which is kept, too), ConnectionError where a service refuses
-        or stays away, ValueError where it keeps sending what `parse` refuses.
+        or stays away after `retrying`, ValueError where it keeps sending what `parse` refuses.
         """
         url = str(httpx.URL(address_of(service) + path, params=params))
         gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
@@ -92,15 +91,7 @@ class Fetcher:
         return parse(kept["text"])
 
     def _fetch(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> dict[str, Any]:
-        reply = self._download(url, gap_seconds, parse)
-        self._n_fetched += 1
-        if self._n_fetched % LOGGED_EVERY == 0:
-            logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return {"url": url, "fetched": now} | reply
-
-    def _download(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> dict[str, Any]:
-        """A reply's status and text."""
+        """A reply's status and text, and when it came."""
         host = httpx.URL(url).host
 
         def once() -> dict[str, Any]:
@@ -113,10 +104,11 @@ class Fetcher:
             reply = whole(stream, body)
             if reply.status_code not in (404, 410):
                 parse(reply.raise_for_status().text)
-            return {"status": reply.status_code, "text": reply.text}
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            return {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text}
 
         try:
-            return retrying()(once)
+            reply = retrying()(once)
         except (httpx.HTTPError, EndlessError) as error:
             said = str(error) if isinstance(error, EndlessError) else f"{url}: {type(error).__name__} ({error})"
             if isinstance(error, httpx.HTTPStatusError):
@@ -125,3 +117,7 @@ class Fetcher:
             raise ConnectionError(f"{said}; what was fetched is kept, a later run goes on from it") from None
         except ValueError as error:
             raise ValueError(f"{url}: {error}") from None
+        self._n_fetched += 1
+        if self._n_fetched % LOGGED_EVERY == 0:
+            logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
+        return reply

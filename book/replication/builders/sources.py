@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -49,11 +48,10 @@ class Dates:
             raise ValueError(f"nothing is from after {self.non_members_after} yet; give an earlier date")
 
     def days(self, label: int) -> tuple[date, date]:
-        """The first and the last day that members (label 1) or non-members are looked for, the last until yesterday."""
-        one = timedelta(days=1)
+        """The first and the last day that members (label 1) or non-members, these until yesterday, are looked for."""
+        one, before = timedelta(days=1), self.members_before
         if label:
-            first = self.members_before.replace(year=self.members_before.year - YEARS_OF_MEMBERS, day=1)
-            return first, self.members_before - one
+            return before.replace(year=before.year - YEARS_OF_MEMBERS, day=1), before - one
         return self.non_members_after + one, date.today() - one
 
     def holds(self, label: int, day: date) -> bool:
@@ -80,17 +78,17 @@ class LeftOut(NamedTuple):
     reason: str
 
 
+Pages = Iterator[Page | LeftOut]
+
+
 class Unusable(ValueError):
     """Why a page, though well-formed, cannot be used."""
 
 
-Pages = Iterator[Page | LeftOut]
-
-
-def page_or_reason(source: str, make: Callable[[], Page]) -> Page | LeftOut:
-    """What `make` returns, or the reason why it cannot."""
+def page_or_reason(source: str, make: Callable[..., Page], *given: Any) -> Page | LeftOut:
+    """What `make` returns of what it is given, or the reason why it cannot."""
     try:
-        return make()
+        return make(*given)
     except Unusable as error:
         return LeftOut(source, str(error))
     except FileNotFoundError:
@@ -151,12 +149,12 @@ def wikipedia_events(fetcher: Fetcher, dates: Dates, label: int, lengths: Sequen
 def _category(fetcher: Fetcher, title: str) -> list[dict[str, Any]]:
     """A category's articles (`ns` 0) and subcategories (14); a reply holds 500, and `continue` while there are more."""
     params = {"list": "categorymembers", "cmtitle": title, "cmnamespace": "0|14", "cmlimit": 500}
-    members, more = [], {}
-    while True:
+    members, more = [], params
+    while more:
         reply = _wikipedia_reply(fetcher, "categorymembers", params | more)
         members += reply["query"]["categorymembers"]
-        if not (more := reply.get("continue", {})):
-            return members
+        more = reply.get("continue")
+    return members
 
 
 def _wikipedia_page(
@@ -219,28 +217,28 @@ def patent_snippets(fetcher: Fetcher, dates: Dates, numbers: Sequence[str], seed
     Members were *published* before their date; non-members have a *priority* date after theirs.
     """
     for number in shuffled(numbers, seed):
+        yield page_or_reason(number, _patent, fetcher, dates, number, seed)
 
-        def make(number: str = number) -> Page:
-            title, priority, published, description = parse_patent(fetcher.get("patents", f"/{number}/zh"))
-            label = int(dates.holds(1, published))
-            require(bool(label) or dates.holds(0, priority), "neither published early nor of a late priority")
-            text = clean_chinese(description)
-            require(len(re.findall(r"[\u4e00-\u9fff]", text)) >= MIN_CHINESE * len(text), "not in Chinese")
-            spans = list(word_spans(text, "zh"))
-            require(len(spans) >= PATENT_WORDS, f"shorter than {PATENT_WORDS} words")
-            start = int(hash_of([seed, number]), 16) % (len(spans) - PATENT_WORDS + 1)
-            snippet = text[spans[start][0] : spans[start + PATENT_WORDS - 1][1]]
-            address = f"{SERVICES['patents'].address}/{number}/zh"
-            return Page(title, published if label else priority, address, label, {str(PATENT_WORDS): (snippet,)})
 
-        yield page_or_reason(number, make)
+def _patent(fetcher: Fetcher, dates: Dates, number: str, seed: int) -> Page:
+    title, priority, published, description = parse_patent(fetcher.get("patents", f"/{number}/zh"))
+    label = int(dates.holds(1, published))
+    require(bool(label) or dates.holds(0, priority), "neither published early nor of a late priority")
+    text = clean_chinese(description)
+    require(len(re.findall(r"[\u4e00-\u9fff]", text)) >= MIN_CHINESE * len(text), "not in Chinese")
+    spans = list(word_spans(text, "zh"))
+    require(len(spans) >= PATENT_WORDS, f"shorter than {PATENT_WORDS} words")
+    start = int(hash_of([seed, number]), 16) % (len(spans) - PATENT_WORDS + 1)
+    snippet = text[spans[start][0] : spans[start + PATENT_WORDS - 1][1]]
+    address = f"{SERVICES['patents'].address}/{number}/zh"
+    return Page(title, published if label else priority, address, label, {str(PATENT_WORDS): (snippet,)})
 
 
 def parse_patent(html: str) -> tuple[str, date, date, str]:
     """Title, priority date, publication date and description of a Google Patents page, a line for each of its blocks.
 
-    The page's own dates are the first `<time itemprop="priorityDate" datetime="2024-04-01">` outside a table: tables
-    of cited and similar documents use the same names. ValueError for a page without a date or a description.
+    Tables of cited and similar documents name their dates alike, so the first date outside a table is the page's own.
+    ValueError for a page without a date or a description.
     """
     from bs4 import BeautifulSoup
 
@@ -258,18 +256,17 @@ def parse_patent(html: str) -> tuple[str, date, date, str]:
     for block in description.find_all(["div", "p", "li", "heading", "br"]):
         block.insert_before("\n")
         block.append("\n")
-    title = page.find("meta", attrs={"name": "DC.title"})
-    name = " ".join(title["content"].split()) if title else ""
-    return name, day("priorityDate"), day("publicationDate"), description.get_text()
+    title = page.find("meta", attrs={"name": "DC.title"}) or {"content": ""}
+    return " ".join(title["content"].split()), day("priorityDate"), day("publicationDate"), description.get_text()
 
 
 def clean_chinese(text: str) -> str:
     """The text's lines without paragraph numbers, surplus white space, short lines (headings), and repeated lines.
 
-    The paper cleans much as ChineseWebText does, which goes by length, share of Chinese characters and repetition, and
-    gives no numbers: MIN_LINE and MIN_CHINESE are ours.
+    The paper cleans much as ChineseWebText does, by length, share of Chinese characters and repetition, and gives no
+    numbers: MIN_LINE and MIN_CHINESE are ours.
     """
-    lines = (re.sub(r"\s+", " ", re.sub(r"^\s*[\[【]\d{4}[\]】]", "", line)).strip() for line in text.splitlines())
+    lines = (" ".join(re.sub(r"^\s*[\[【]\d{4}[\]】]", "", line).split()) for line in text.splitlines())
     return "\n".join(dict.fromkeys(line for line in lines if len(line) >= MIN_LINE))
 
 
@@ -292,18 +289,15 @@ def arxiv_abstracts(fetcher: Fetcher, dates: Dates, label: int, category: str, n
     """
     first, last = dates.days(label)
     days = [first + timedelta(days=i) for i in range((last - first).days + 1)]
-    per_day = max(PER_DAY, ceil(3 * n / len(days)))
-    n_found = 0
-    for n_days, day in enumerate(shuffled(days, seed), start=1):
+    per_day, n_found = max(PER_DAY, ceil(3 * n / len(days))), 0
+    for i, day in enumerate(shuffled(days, seed), start=1):
         entries = shuffled(_arxiv_day(fetcher, category, day), seed, key=lambda entry: _inside(entry, "id"))
         n_found += len(entries)
-        if n_days == MAX_EMPTY_DAYS and not n_found:
-            raise ValueError(
-                f"arXiv has nothing of {category!r} on {n_days} random days; is it a category (cs, math.AG)?"
-            )
+        if i == MAX_EMPTY_DAYS and not n_found:
+            raise ValueError(f"arXiv has nothing of {category!r} on {i} random days; is it a category (cs, math.AG)?")
         for entry in entries[:per_day]:
-            make = partial(_arxiv_page, entry, dates, label, category)
-            yield page_or_reason(_inside(entry, "id") or f"an entry of {day}", make)
+            source = _inside(entry, "id") or f"an entry of {day}"
+            yield page_or_reason(source, _arxiv_page, entry, dates, label, category)
 
 
 def _arxiv_day(fetcher: Fetcher, category: str, day: date) -> list[ElementTree.Element]:
@@ -326,11 +320,11 @@ def _arxiv_day(fetcher: Fetcher, category: str, day: date) -> list[ElementTree.E
             raise ValueError(f"no entries after number {len(entries)} of {total}")
         return total, found
 
-    while True:
+    total = 1
+    while len(entries) < total:
         total, found = fetcher.get("arxiv", params=params | {"start": len(entries)}, parse=parse)
         entries += found
-        if len(entries) >= total:
-            return entries
+    return entries
 
 
 def _arxiv_page(entry: ElementTree.Element, dates: Dates, label: int, category: str) -> Page:
@@ -380,7 +374,7 @@ def gutenberg_books(fetcher: Fetcher, dates: Dates, label: int, seed: int) -> Pa
         except ValueError:
             wanted = True  # malformed: left out below, by name
         if wanted:
-            yield page_or_reason(f"book {row['Text#']}", partial(_gutenberg_book, fetcher, row, label))
+            yield page_or_reason(f"book {row['Text#']}", _gutenberg_book, fetcher, row, label)
 
 
 def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> Page:

@@ -1,8 +1,7 @@
 """How fast scoring is on the machine at hand, next to a lower bound and to the ways that public code takes.
 
-Every row of the table is measured on the same texts, in one process, in interleaved rounds (A B C, A B C, ...), so that
-whatever else the machine does falls on all of them. The models have random weights, which changes nothing about the
-time, and the texts are made of random words, so nothing is downloaded.
+Every row of the table is measured on the same texts, in interleaved rounds (A B C, A B C, ...), so that whatever else
+the machine does falls on all of them. Weights and texts are random, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import numpy as np
 import pandas as pd
 import psutil
 import torch
-from numpy.typing import NDArray
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from mialib.batches import right_padded
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import SPARE_BYTES, pick_dtype
-from mialib.detectors import DETECTORS, detect, get_detector
+from mialib.detectors import DETECTORS, FloatArray, detect
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import LoadedModel, free_bytes, pick_device, tokenizer_hash
 from mialib.scoring import LoadedScorer as Scorer
@@ -45,24 +43,18 @@ MEMORY_SAMPLE_SECONDS = 0.002
 # How far the rows of the table may lie apart, in nats and nats^2. In 16 bits the field's variance, a small difference
 # of two numbers of about 100, has no digits left, so it is not compared.
 TOLERANCE = {"float32": (1e-3, 1e-3, 1e-3), "bfloat16": (0.25, 0.25, math.inf), "float16": (0.05, 0.05, math.inf)}
-# Seven scores that the texts' own pass gives; a toolkit that runs the model anew for each takes seven passes over each
-# text. Lowercase and Small Ref, which need further passes of anyone, would say less of what is kept between detectors.
-SEVEN: dict[str, tuple[str, dict[str, Any]]] = {
-    "ppl": ("ppl", {}),
-    "zlib": ("zlib", {}),
-    "min_k": ("min_k", {}),
-    "min_k, k = 10": ("min_k", {"k": 10}),
-    "min_k++": ("min_k++", {}),
-    "surp": ("surp", {}),
-    "dc_pdd": ("dc_pdd", {}),
-}
+# Seven scores that the texts' own pass gives, and their hyperparameters; a detector's name ends at the comma. A toolkit
+# that runs the model anew for each takes seven passes over each text.
+SEVEN = {"ppl": {}, "zlib": {}, "min_k": {}, "min_k, k = 10": {"k": 10}, "min_k++": {}, "surp": {}, "dc_pdd": {}}
 FLOOR, OURS, LOOP = "forward and head alone", "mialib", "one text at a time"
 OURS_SEVEN, TOOLKIT = "mialib, seven detectors", "one forward a detector, seven detectors"
+
+Way = Callable[[], Any]  # runs one row of the table, on texts and a model of its own
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The sizes of a causal language model: all that its speed hangs on."""
+    """The sizes of a causal language model."""
 
     family: str  # "gpt_neox", "llama" or "qwen2"
     layers: int
@@ -73,7 +65,7 @@ class Geometry:
 
     @property
     def config(self) -> PreTrainedConfig:
-        """Of a model of these sizes."""
+        """The configuration of a model of these sizes."""
         return AutoConfig.for_model(
             self.family,
             num_hidden_layers=self.layers,
@@ -88,8 +80,7 @@ class Geometry:
 
     @property
     def multiplied_parameters(self) -> int:
-        """Weights that each token is multiplied with: of the layers' matrices and the output head. No embedding, norm
-        or bias."""
+        """Weights that each token is multiplied with: the layers' matrices and the output head."""
         mlp_matrices = 2 if self.family == "gpt_neox" else 3  # LLaMA's and Qwen's MLP has a gate
         a_layer = 4 * self.hidden_size**2 + mlp_matrices * self.hidden_size * self.intermediate_size
         return self.layers * a_layer + self.hidden_size * self.vocab_size
@@ -127,7 +118,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Timings:
-    """All rows of one geometry, what the machine can do, and what was run."""
+    """All rows of one geometry, the machine's rates, and what was run."""
 
     geometry: str
     rows: tuple[Row, ...]
@@ -145,8 +136,8 @@ class Timings:
 def forward_flops(geometry: Geometry, lengths: Sequence[int]) -> int:
     """Floating-point operations of scoring texts of `lengths` tokens once, without padding.
 
-    Two (a product and a sum) for each token and weight that it is multiplied with; attention's scores and sums are
-    another 4 x layers x hidden size for each token and token that it sees, of which a text of n has n (n + 1) / 2.
+    Two for each token and weight; attention takes another 4 x layers x hidden size for each token and token that it
+    sees: n (n + 1) / 2 pairs in a text of n tokens.
     """
     pairs = sum(n * (n + 1) // 2 for n in lengths)
     return 2 * geometry.multiplied_parameters * sum(lengths) + 4 * geometry.layers * geometry.hidden_size * pairs
@@ -162,9 +153,8 @@ def roofline(
 ) -> dict[str, float]:
     """Seconds that each part of scoring texts of `lengths` tokens takes at least, at the rates of a machine.
 
-    "products" is all arithmetic; "logits" writes them to memory once in float32 and reads them once, which a processor
-    that works on a block of them in its cache need not; "weights, one batch" reads the weights, of `weight_bytes` each,
-    once; "weights, one text at a time" reads them for every text.
+    "products" is all arithmetic, "logits" writes and reads them once in float32, "weights" reads those, of
+    `weight_bytes` each, once or for every text.
     """
     weights = weight_bytes * geometry.multiplied_parameters / bytes_per_second
     return {
@@ -183,10 +173,7 @@ def draw_lengths(n_texts: int) -> list[int]:
 
 
 def make_texts(n_texts: int) -> tuple[list[str], PreTrainedTokenizerFast]:
-    """Texts of random words, and a byte-level BPE tokenizer trained on such words: the same on every machine.
-
-    The words' frequencies fall as in a language (Zipf), so that frequent ones are one token and rare ones a few.
-    """
+    """Texts of random words, their frequencies by Zipf's law, and a byte-level BPE tokenizer trained on such words."""
     rng = np.random.default_rng(SEED)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), rng.integers(2, 9))) for _ in range(3000)]
     words[::5] = [word.capitalize() for word in words[::5]]  # the lowercased text is another one
@@ -231,7 +218,7 @@ def make_model(name: str, tokenizer: PreTrainedTokenizerFast, device: torch.devi
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """ "float32" and its like."""
+    """The type's name, such as "float32"."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -239,8 +226,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
-    """What scoring in batches can't do without: the base model's forward pass on the batches that `Scorer.score` makes,
-    padding included, and the output head's product on the real positions. Tokenized and batched beforehand."""
+    """What scoring in batches can't do without: the base model's pass over `Scorer.score`'s batches, with padding, and
+    the output head's product on the real positions. Tokenized and batched beforehand."""
     token_ids = [[scorer.loaded.start_token_id, *ids] for ids in scorer.token_ids(texts)]
     batches = []
     for batch in scorer.batches(token_ids):
@@ -261,11 +248,8 @@ def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
 
 
 def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> TokenRow:
-    """Statistics of one text as the field's scripts get them: the whole model, then full softmax tensors.
-
-    (n, V) log p and p in the logits' own type, and from them log p of each token and, with `moments`, mean, variance
-    and maximum of log p. Without `moments` these are empty.
-    """
+    """Statistics of one text as the field's scripts get them: the whole model, then full (n, V) softmax tensors in the
+    logits' own type. Without `moments` all but log p of each token are empty."""
     ids = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
     inputs = torch.tensor([[loaded.start_token_id, *ids]], device=loaded.model.device)
     with torch.inference_mode():
@@ -281,28 +265,28 @@ def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> Toke
     return TokenRow(np.asarray(ids, np.int32), *columns, *empty)
 
 
-def run_toolkit(loaded: LoadedModel, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, NDArray[np.float64]]:
+def run_toolkit(loaded: LoadedModel, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, FloatArray]:
     """Each of SEVEN's scores, (N,), from a pass of its own, one text at a time."""
     scores = {}
-    for name, (detector, options) in SEVEN.items():
-        known, of_texts = DETECTORS[detector], []
+    for name, options in SEVEN.items():
+        known, of_texts = DETECTORS[name.split(",")[0]], []
         given = {"frequency": frequency.log_probability} if "frequency" in known.needs else {}
         for text in texts:
-            row = score_alone(loaded, text, moments=bool(known.reads))
             of_text = {"text": text} if "texts" in known.needs else {}
+            row = score_alone(loaded, text, moments=bool(known.reads))
             of_texts.append(known.score_text(row, **of_text, **given, **options))
         scores[name] = np.array(of_texts)
     return scores
 
 
-def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, NDArray[np.float64]]:
+def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequency) -> dict[str, FloatArray]:
     """The same scores from one pass over the texts."""
-    stats = scorer.score(texts, progress=False)
-    given = {"texts": texts, "frequency": frequency}
-    return {
-        name: detect(detector, stats, **{need: given[need] for need in get_detector(detector).needs}, **options)
-        for name, (detector, options) in SEVEN.items()
-    }
+    stats, given, scores = scorer.score(texts, progress=False), {"texts": texts, "frequency": frequency}, {}
+    for name, options in SEVEN.items():
+        detector = name.split(",")[0]
+        needed = {need: given[need] for need in DETECTORS[detector].needs}
+        scores[name] = detect(detector, stats, **needed, **options)
+    return scores
 
 
 # --- measuring ---
@@ -311,10 +295,10 @@ def run_ours_seven(scorer: Scorer, texts: Sequence[str], frequency: TokenFrequen
 def time_ways(
     geometry: str, *, n_texts: int = 200, n_rounds: int = 5, n_threads: int | None = None, dtype: str = "auto"
 ) -> Timings:
-    """Time every row in `n_rounds` interleaved rounds, after one that warms up and in which memory is measured.
+    """Time every row in `n_rounds` interleaved rounds, after one that warms up and measures memory.
 
-    `n_threads` are the processor's, default: what torch takes. ValueError for an unknown geometry, and where the rows
-    do not give the same numbers; Unavailable where the model does not fit.
+    ValueError for an unknown geometry, and where the rows do not give the same numbers; Unavailable where the model
+    does not fit.
     """
     if geometry not in GEOMETRIES:
         raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
@@ -325,24 +309,22 @@ def time_ways(
     texts, tokenizer = make_texts(n_texts)
     scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
     loaded = scorer.loaded
-    frequency = count_tokens(
-        texts, tokenizer, loaded.vocab_size, name="the texts", tokenizer_hash=loaded.tokenizer_hash
-    )
-    ways: dict[str, Callable[[], Any]] = {
+    about = {"name": "the texts", "tokenizer_hash": loaded.tokenizer_hash}
+    frequency = count_tokens(texts, tokenizer, loaded.vocab_size, **about)
+    ways: dict[str, Way] = {
         FLOOR: prepare_floor(scorer, texts),
         OURS: lambda: scorer.score(texts, progress=False),
         LOOP: lambda: [score_alone(loaded, text) for text in texts],
         OURS_SEVEN: lambda: run_ours_seven(scorer, texts, frequency),
         TOOLKIT: lambda: run_toolkit(loaded, texts, frequency),
     }
-    before = used_bytes(device)
-    found, peaks = {}, {}
+    before, found, peaks = used_bytes(device), {}, {}
     for name, way in ways.items():
         found[name], peaks[name] = with_peak_bytes(way, device, before)
     apart = largest_differences(found, dtype_name(torch_dtype))
-    seconds = time_rounds(ways, n_rounds, device)
-    lengths = found[OURS].n_tokens.tolist()
-    rates = {"flops_per_second": product_rate(device, torch_dtype), "bytes_per_second": copy_rate(device)}
+    seconds, lengths = time_rounds(ways, n_rounds, device), found[OURS].n_tokens.tolist()
+    rates, is_gpu = machine_rates(device, torch_dtype), device.type == "cuda"
+    processor = f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
     return Timings(
         geometry=geometry,
         rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
@@ -351,11 +333,10 @@ def time_ways(
         least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
         apart=apart,
         provenance={
-            "device": device_name(device),
-            "on_gpu": device.type == "cuda",
+            "device": torch.cuda.get_device_name() if is_gpu else processor,
+            "on_gpu": is_gpu,
             "threads": torch.get_num_threads() if device.type == "cpu" else None,
             "dtype": dtype_name(torch_dtype),
-            "memory": "allocated" if device.type == "cuda" else "resident",
             "torch": version("torch"),
             "transformers": version("transformers"),
             "mialib": mialib_version(),
@@ -368,15 +349,13 @@ def time_ways(
     )
 
 
-def time_rounds(
-    ways: Mapping[str, Callable[[], Any]], n_rounds: int, device: torch.device
-) -> dict[str, tuple[float, ...]]:
-    """Seconds of each way in each round; the ways take turns, so that what disturbs a round falls on all of them."""
+def time_rounds(ways: Mapping[str, Way], n_rounds: int, device: torch.device) -> dict[str, tuple[float, ...]]:
+    """Seconds of each way in each round; the ways take turns."""
     rounds = [[time_once(way, device) for way in ways.values()] for _ in range(n_rounds)]
     return dict(zip(ways, zip(*rounds, strict=True), strict=True))
 
 
-def time_once(way: Callable[[], Any], device: torch.device) -> float:
+def time_once(way: Way, device: torch.device) -> float:
     """Seconds until the device is done."""
     wait = torch.accelerator.synchronize if device.type != "cpu" else lambda: None
     wait()
@@ -389,8 +368,7 @@ def time_once(way: Callable[[], Any], device: torch.device) -> float:
 def largest_differences(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
     """The largest differences between what the ways found; ValueError where one passes TOLERANCE.
 
-    Log-prob, entropy (nats) and variance (nats^2) of the field's loop against ours, and the seven detectors' scores, as
-    shares of the largest one.
+    Log-prob, entropy (nats) and variance (nats^2), and each detector's scores as shares of the largest one.
     """
     ours, loop = found[OURS], found[LOOP]
     apart = {
@@ -417,9 +395,8 @@ def used_bytes(device: torch.device) -> int:
     return torch.cuda.memory_allocated() if device.type == "cuda" else psutil.Process().memory_info().rss
 
 
-def with_peak_bytes(way: Callable[[], Any], device: torch.device, before: int) -> tuple[Any, int]:
-    """What a way returns, and its peak memory beyond `before`: on CUDA torch's own count, elsewhere the process's
-    resident memory, looked at every 2 ms by a second thread."""
+def with_peak_bytes(way: Way, device: torch.device, before: int) -> tuple[Any, int]:
+    """What a way returns, and its peak of `used_bytes` beyond `before`; a second thread looks at resident memory."""
     _give_back_memory()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -449,27 +426,16 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Floating-point operations a second of a large matrix product: the best of five."""
-    n = 1024 if device.type == "cpu" else 8192
+def machine_rates(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    """Floating-point operations a second of a large matrix product, and bytes a second that a copy reads and writes, of
+    memory that no cache holds; the best of five each."""
+    n, n_bytes = (1024, 2**27) if device.type == "cpu" else (8192, 2**31)
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
-    out = torch.mm(a, b)
-    return 2 * n**3 / min(time_once(lambda: torch.mm(a, b, out=out), device) for _ in range(5))
-
-
-def copy_rate(device: torch.device) -> float:
-    """Bytes a second that a copy reads and writes, of memory that no cache holds: the best of five."""
-    n = 2**27 if device.type == "cpu" else 2**31
-    source = torch.zeros(n, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source).copy_(source)
-    return 2 * n / min(time_once(lambda: target.copy_(source), device) for _ in range(5))
-
-
-def device_name(device: torch.device) -> str:
-    """What a person calls the device."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name()
-    return f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
+    out, source = torch.mm(a, b), torch.zeros(n_bytes, dtype=torch.uint8, device=device)
+    target = source.clone()
+    ways = (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source))
+    of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
+    return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
 
 
 # --- the table ---
@@ -478,14 +444,10 @@ def device_name(device: torch.device) -> str:
 def bench_table(timings: Timings) -> pd.DataFrame:
     """One row a way to score: median seconds with the fastest and slowest round, and how it compares with ours.
 
-    The last columns are the shares of the measured rates that it reaches: of the product's, by `forward_flops`, and, on
-    a GPU, of the copy's, where a pass over the texts moves at least its logits, written and read once, and the weights,
-    once a text for the ways that take one text at a time and else once.
+    The last columns are the shares of the measured rates that it reaches, by `roofline`; the copy's on a GPU alone.
     """
     rows = {}
     for row in timings.rows:
-        weights = "weights, one text at a time" if row.name in (LOOP, TOOLKIT) else "weights, one batch"
-        moving = timings.least_seconds["logits"] + timings.least_seconds[weights]
         rows[row.name] = {
             "passes": row.passes,
             "seconds (min to max)": f"{row.median:.2f} ({min(row.seconds):.2f} to {max(row.seconds):.2f})",
@@ -495,6 +457,8 @@ def bench_table(timings: Timings) -> pd.DataFrame:
             "of the product rate": f"{row.passes * timings.least_seconds['products'] / row.median:.0%}",
         }
         if timings.provenance["on_gpu"]:
+            weights = "weights, one text at a time" if row.name in (LOOP, TOOLKIT) else "weights, one batch"
+            moving = timings.least_seconds["logits"] + timings.least_seconds[weights]
             rows[row.name]["of the copy rate"] = f"{row.passes * moving / row.median:.0%}"
     return text_table(rows, f"Passes over a model of the shape of {timings.geometry}")
 
@@ -503,9 +467,7 @@ def describe(timings: Timings) -> str:
     """What was run and where, in a few sentences."""
     p = timings.provenance
     on_threads = f", {p['threads']} threads" if p["threads"] else ""
-    memory = (
-        "torch's own count" if p["memory"] == "allocated" else "the process's resident memory, looked at every 2 ms"
-    )
+    memory = "torch's own count" if p["on_gpu"] else "the process's resident memory, looked at every 2 ms"
     not_compared = (
         f"; variances and Min-K%++ are not compared in {p['dtype']}, which leaves the field's way no digits of them"
         if math.inf in TOLERANCE[p["dtype"]]

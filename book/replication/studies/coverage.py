@@ -1,7 +1,7 @@
 """How often the book's intervals hold the truth, and its set p-values call what they should not: by simulation.
 
-Scores are drawn from distributions whose AUC and TPR are known, and each interval is made as a page makes it. A family
-is one kind of interval; `FAMILIES` says what each simulates.
+Scores are drawn from distributions of known AUC and TPR, and intervals are made as on the pages. `FAMILIES` says what
+each kind of interval, a family, simulates.
 """
 
 from __future__ import annotations
@@ -16,56 +16,46 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
+from scipy.stats import norm
 
+from mialib import metrics
 from mialib.calibration import non_use_p_value, set_p_value
-from mialib.metrics import (
-    Comparison,
-    FloatArray,
-    Interval,
-    auc_interval,
-    clopper_pearson,
-    compare_auc,
-    compare_auc_over_seeds,
-    compare_tpr_at_fpr,
-    compare_tpr_at_fpr_over_seeds,
-    tpr_at_fpr_interval,
-)
+from mialib.metrics import FloatArray, Interval, auc_interval, clopper_pearson
 from mialib.versions import versions_of
 from replication import DATA
 from replication.results import DASH, Result, load_results, needs_more, save
 
 RECORDED = DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400
-# As many simulations: those of a bootstrap take long.
+# So many times as many simulations: a bootstrap takes long.
 TIMES = {"tpr_difference": 0.4, "seeds": 0.4, "set": 5, "set_power": 5, "non_use": 5}
 SIZES = ((10, 10), (20, 20), (50, 50), (500, 500), (20, 500), (500, 20))  # members, non-members
 AUCS = (0.5, 0.7, 0.9, 0.97, 0.99)
 CORRELATION = 0.9  # of two detectors' scores of a text
+LEVEL = 0.05  # a set is called where its p-value is at most this
 FEW_RESAMPLES = 500  # of a bootstrap, where the pages take 2,000: simulated more often, each a little rougher
 
 Draw = Callable[[np.random.Generator], bool]  # one simulation: whether the interval holds the truth, or a set is called
 Case = tuple[str, str, Draw | str]  # row, column, and what is simulated; or why it is not
+Scores = Callable[..., tuple[FloatArray, ...]]  # rng and numbers of texts -> scores of members and non-members
+Compare = Callable[..., metrics.Comparison]  # of two sides on the same texts
 
 
 # --- scores with a known AUC ---
 
 
-def _normal(auc: float, of_members: float = 1, of_non_members: float = 1) -> Callable[..., tuple[FloatArray, ...]]:
-    from scipy.stats import norm
-
+def _normal(auc: float, of_members: float = 1, of_non_members: float = 1) -> Scores:
     shift = hypot(of_members, of_non_members) * norm.ppf(auc)
     return lambda rng, m, n: (rng.normal(shift, of_members, m), rng.normal(0, of_non_members, n))
 
 
-def _exponential(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
+def _exponential(auc: float) -> Scores:
     return lambda rng, m, n: (rng.exponential(auc / (1 - auc), m), rng.exponential(1, n))
 
 
-def _rounded(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
+def _rounded(auc: float) -> Scores:
     """Normal scores rounded to whole numbers, so that most of them tie."""
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
     whole = np.arange(-20, 30)
 
     def auc_at(shift: float) -> float:  # a tie counts one half
@@ -76,10 +66,10 @@ def _rounded(auc: float) -> Callable[..., tuple[FloatArray, ...]]:
     return lambda rng, m, n: (np.round(rng.normal(shift, 1, m)), np.round(rng.normal(0, 1, n)))
 
 
-DISTRIBUTIONS: dict[str, Callable[[float], Callable[..., tuple[FloatArray, ...]]]] = {
+DISTRIBUTIONS: dict[str, Callable[[float], Scores]] = {
     "normal": _normal,
-    "normal, members twice as spread": lambda auc: _normal(auc, of_members=2),
-    "normal, non-members twice as spread": lambda auc: _normal(auc, of_non_members=2),
+    "normal, members twice as spread": partial(_normal, of_members=2),
+    "normal, non-members twice as spread": partial(_normal, of_non_members=2),
     "exponential": _exponential,
     "normal, rounded": _rounded,
 }
@@ -93,72 +83,59 @@ def _labels(m: int, n: int) -> FloatArray:
     return np.repeat([1.0, 0.0], [m, n])
 
 
-def _holding(truth: float, interval: Callable[..., Interval], scores: Callable[..., Any], *given: Any) -> Draw:
-    """Whether the interval of scores that are drawn anew holds the truth; `given` is what the scores are drawn by."""
-
-    def draw(rng: np.random.Generator) -> bool:
-        found = interval(*scores(rng, *given))
-        return bool(found.low - 1e-9 <= truth <= found.high + 1e-9)  # the last digits of a sum are no miss
-
-    return draw
+def _holds(truth: float, interval: Interval) -> bool:
+    return bool(interval.low - 1e-9 <= truth <= interval.high + 1e-9)  # the last digits of a sum are no miss
 
 
-# --- families ---
+# --- families: a simulation, and the cases that it is made of ---
+
+
+def _auc(rng: np.random.Generator, auc: float, scores: Scores, m: int, n: int) -> bool:
+    return _holds(auc, auc_interval(_labels(m, n), np.concatenate(scores(rng, m, n))))
 
 
 def aucs() -> Iterator[Case]:
     """`auc_interval`, of each size, AUC and distribution."""
-
-    def interval(members: FloatArray, non_members: FloatArray) -> Interval:
-        return auc_interval(_labels(len(members), len(non_members)), np.concatenate([members, non_members]))
-
     for (m, n), auc, (name, make) in product(SIZES, AUCS, DISTRIBUTIONS.items()):
-        yield _size(m, n), f"{auc:g}, {name}", _holding(auc, interval, make(auc), m, n)
+        yield _size(m, n), f"{auc:g}, {name}", partial(_auc, auc=auc, scores=make(auc), m=m, n=n)
+
+
+def _tpr(rng: np.random.Generator, tpr: float, fpr: float, n: int) -> bool:
+    shift, labels = norm.ppf(1 - fpr) + norm.ppf(tpr), _labels(n, n)
+    return _holds(tpr, metrics.tpr_at_fpr_interval(labels, rng.normal(size=2 * n) + shift * labels, fpr))
 
 
 def tprs() -> Iterator[Case]:
     """`tpr_at_fpr_interval` of normal scores, of as many members as non-members."""
-    from scipy.stats import norm
-
-    def scores(rng: np.random.Generator, labels: FloatArray, shift: float) -> tuple[FloatArray, FloatArray]:
-        return labels, rng.normal(size=len(labels)) + shift * labels
-
     for n, percent, tpr in product((50, 100, 500), (1, 5), (0.1, 0.5, 0.9)):
-        labels, fpr = _labels(n, n), percent / 100
-        interval, shift = partial(tpr_at_fpr_interval, fpr=fpr), norm.ppf(1 - fpr) + norm.ppf(tpr)
-        draw = needs_more(f"tpr_at_{percent}_fpr", labels) or _holding(tpr, interval, scores, labels, shift)
+        needs = needs_more(f"tpr_at_{percent}_fpr", _labels(n, n))
+        draw = needs or partial(_tpr, tpr=tpr, fpr=percent / 100, n=n)
         yield _size(n, n), f"TPR {tpr:g} at {percent}% FPR", draw
 
 
-def _two_detectors(rng: np.random.Generator, labels: FloatArray, shifts: Sequence[float]) -> tuple[FloatArray, ...]:
-    """Labels, and scores of two detectors that see much the same in a text."""
+def _difference(
+    rng: np.random.Generator, truth: float, compare: Compare, labels: FloatArray, shifts: FloatArray
+) -> bool:
+    """Two detectors that see much the same in a text."""
     common = np.sqrt(CORRELATION) * rng.normal(size=len(labels))
     own = np.sqrt(1 - CORRELATION) * rng.normal(size=(2, len(labels)))
-    return labels, *(common + of + shift * labels for of, shift in zip(own, shifts, strict=True))
-
-
-def _difference(compare: Callable[..., Comparison], **options: Any) -> Callable[..., Interval]:
-    return lambda *given: compare(*given, **options).difference
+    return _holds(truth, compare(labels, *(common + own + np.outer(shifts, labels))).difference)
 
 
 def auc_differences() -> Iterator[Case]:
     """`compare_auc` of two detectors on the same texts."""
-    from scipy.stats import norm
-
     for (m, n), (a, b) in product(((20, 20), (20, 500), (50, 50), (500, 500)), ((0.7, 0.7), (0.8, 0.7), (0.97, 0.9))):
-        shifts = np.sqrt(2) * norm.ppf([a, b])
-        draw = _holding(a - b, _difference(compare_auc), _two_detectors, _labels(m, n), shifts)
+        given = {"labels": _labels(m, n), "shifts": np.sqrt(2) * norm.ppf([a, b])}
+        draw = partial(_difference, truth=a - b, compare=metrics.compare_auc, **given)
         yield _size(m, n), f"AUC {a:g} against {b:g}", draw
 
 
 def tpr_differences() -> Iterator[Case]:
     """`compare_tpr_at_fpr` of two detectors on the same texts."""
-    from scipy.stats import norm
-
-    interval = _difference(compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
+    compare = partial(metrics.compare_tpr_at_fpr, n_resamples=FEW_RESAMPLES)
     for n, (a, b) in product((50, 100, 500), ((0.3, 0.3), (0.5, 0.3))):
-        shifts = norm.ppf(0.95) + norm.ppf([a, b])
-        draw = _holding(a - b, interval, _two_detectors, _labels(n, n), shifts)
+        given = {"labels": _labels(n, n), "shifts": norm.ppf(0.95) + norm.ppf([a, b])}
+        draw = partial(_difference, truth=a - b, compare=compare, **given)
         yield _size(n, n), f"TPR {a:g} against {b:g} at 5% FPR", draw
 
 
@@ -166,51 +143,46 @@ def tpr_differences() -> Iterator[Case]:
 SEEDS = {"texts dominate": (0.0, 100), "texts and seeds alike": (0.07, 100), "seeds dominate": (0.4, 200)}
 
 
-def _three_seeds(rng: np.random.Generator, labels: FloatArray, moved: float) -> tuple[Any, ...]:
-    """Labels, and two sides alike, three seeds each, of the same texts, so that the true difference is 0.
+def _three_seeds(rng: np.random.Generator, compare: Compare, moved: float, n: int) -> bool:
+    """Two sides alike, three seeds each, on the same texts, so that the true difference is 0.
 
     A text's score has a part that all share, one of its side and a smaller one of its side and seed.
     """
-    n, both = len(labels), rng.normal(size=len(labels))
-    by_side = []
+    labels, both, sides = _labels(n, n), rng.normal(size=2 * n), []
     for _ in range(2):
-        own = both + 0.5 * rng.normal(size=n)
-        by_side.append([own + 0.2 * rng.normal(size=n) + (1 + moved * rng.normal()) * labels for _ in range(3)])
-    return labels, *by_side
+        own = both + 0.5 * rng.normal(size=2 * n)
+        sides.append([own + 0.2 * rng.normal(size=2 * n) + (1 + moved * rng.normal()) * labels for _ in range(3)])
+    return _holds(0, compare(labels, *sides).difference)
 
 
 def seed_differences() -> Iterator[Case]:
     """`compare_auc_over_seeds` and `compare_tpr_at_fpr_over_seeds`, three seeds."""
-    metrics = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
-    for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), metrics.items()):
-        draw = _holding(0, _difference(compare), _three_seeds, _labels(n, n), moved)
+    compared = {"AUC": metrics.compare_auc_over_seeds, "TPR at 5% FPR": metrics.compare_tpr_at_fpr_over_seeds}
+    for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), compared.items()):
+        draw = partial(_three_seeds, compare=compare, moved=moved, n=n)
         yield f"three seeds, {_size(n, n)}: {name}", metric, draw
 
 
 def _set(
-    rng: np.random.Generator,
-    m: int,
-    shift: float = 0,
-    correlation: float = 0,
-    digits: int = 9,
-    floor: float = -np.inf,
+    rng: np.random.Generator, m: int, shift: float = 0, correlation: float = 0, digits: int = 9, floor: float = -np.inf
 ) -> FloatArray:
     """Scores of m texts of one source, (m,), normal: one part of each is the source's. None is below `floor`."""
     of_source = np.sqrt(correlation) * rng.normal() + np.sqrt(1 - correlation) * rng.normal(size=m)
     return np.maximum(np.round(of_source + shift, digits), floor)
 
 
-def _p_of_set(rng: np.random.Generator, m: int, *, by_source: bool = False, copies: int = 1, **of_set: Any) -> float:
-    """The p-value of a set of m texts against known non-members: 200 texts, or 40 sources of m texts each."""
+def _set_called(rng: np.random.Generator, m: int, *, by_source: bool = False, copies: int = 1, **of_set: Any) -> bool:
+    """A set of m texts against known non-members: 200 texts, or 40 sources of m texts each."""
     own = np.repeat(_set(rng, m // copies, **of_set), copies)
     unseen = of_set | {"shift": 0}
     if by_source:
-        return set_p_value([own.mean()], [_set(rng, m, **unseen).mean() for _ in range(40)])
-    return set_p_value(own, _set(rng, 200, **(unseen | {"correlation": 0})))
+        return set_p_value([own.mean()], [_set(rng, m, **unseen).mean() for _ in range(40)]) <= LEVEL
+    return set_p_value(own, _set(rng, 200, **(unseen | {"correlation": 0}))) <= LEVEL
 
 
-def _called(p_value: Callable[..., float], **given: Any) -> Draw:
-    return lambda rng: p_value(rng, **given) <= 0.05
+def _unused_called(rng: np.random.Generator, m: int, shift: float) -> bool:
+    """A set of m texts against 200 known members."""
+    return non_use_p_value(_set(rng, m, shift), _set(rng, 200)) <= LEVEL
 
 
 OF_SETS: dict[str, dict[str, Any]] = {
@@ -224,22 +196,21 @@ OF_SETS: dict[str, dict[str, Any]] = {
 
 
 def sets(shift: float = 0) -> Iterator[Case]:
-    """`set_p_value` at most 5%, for a set against known non-members: a false alarm, or the power where its texts are
-    shifted by so many standard deviations."""
+    """`set_p_value` at most 5%, against known non-members: a false alarm, or power where the set's texts are shifted by
+    so many standard deviations."""
     for (name, of_kind), m in product(OF_SETS.items(), (1, 20, 100)):
         if m >= of_kind.get("copies", 1):
-            yield name, f"a set of {m}", _called(_p_of_set, m=m, shift=shift, **of_kind)
+            yield name, f"a set of {m}", partial(_set_called, m=m, shift=shift, **of_kind)
+
+
+shifted_sets = partial(sets, 0.5)
 
 
 def unused_sets() -> Iterator[Case]:
-    """`non_use_p_value` at most 5% against 200 known members, for a set of members (a false alarm) and one of texts
-    whose scores lie half a standard deviation lower."""
-
-    def p_value(rng: np.random.Generator, m: int, shift: float) -> float:
-        return non_use_p_value(_set(rng, m, shift), _set(rng, 200))
-
+    """`non_use_p_value` at most 5%, for a set of members (a false alarm) and one of texts whose scores lie half a
+    standard deviation lower."""
     for (name, shift), m in product({"a set of members": 0.0, "a set that was not used": -0.5}.items(), (1, 20, 100)):
-        yield name, f"a set of {m}", _called(p_value, m=m, shift=shift)
+        yield name, f"a set of {m}", partial(_unused_called, m=m, shift=shift)
 
 
 FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
@@ -249,10 +220,7 @@ FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
     "tpr_difference": ("The interval of two detectors' TPR difference holds the true difference", tpr_differences),
     "seeds": ("The interval of a difference over three training seeds holds the true difference", seed_differences),
     "set": ("A set without a member is called members at p ≤ 0.05", sets),
-    "set_power": (
-        "A set of members, half a standard deviation higher, is called members at p ≤ 0.05",
-        partial(sets, 0.5),
-    ),
+    "set_power": ("A set of members, half a standard deviation higher, is called members at p ≤ 0.05", shifted_sets),
     "non_use": ("A set is called unused at p ≤ 0.05", unused_sets),
 }
 
@@ -260,11 +228,13 @@ FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
 def simulate(family: str, simulations: int = SIMULATIONS, seed: int = 0) -> list[Result]:
     """The share of simulations of each case of a family in which it holds, with its Monte Carlo interval."""
     rng, results = np.random.default_rng([seed, list(FAMILIES).index(family)]), []
-    simulations = how_many(family, simulations)
+    n = how_many(family, simulations)
     for row, column, draw in FAMILIES[family][1]():
-        is_drawn = not isinstance(draw, str)
-        share = clopper_pearson(sum(draw(rng) for _ in range(simulations)), simulations) if is_drawn else None
-        results.append(Result.of(row=row, column=column, metric=family, interval=share, why="" if is_drawn else draw))
+        about = {"row": row, "column": column, "metric": family}
+        if isinstance(draw, str):
+            results.append(Result.of(interval=None, why=draw, **about))
+        else:
+            results.append(Result.of(interval=clopper_pearson(sum(draw(rng) for _ in range(n)), n), **about))
     return results
 
 
@@ -275,8 +245,9 @@ def how_many(family: str, simulations: int) -> int:
 
 def record(results: Sequence[Result], simulations: int, seed: int, path: Path = RECORDED) -> None:
     """Write what was simulated for the book, with what it was made by."""
+    n = {family: how_many(family, simulations) for family in FAMILIES}
     made_by = {
-        "simulations": (n := {family: how_many(family, simulations) for family in FAMILIES}),
+        "simulations": n,
         "monte_carlo_error": {family: sqrt(0.95 * 0.05 / n[family]) for family in FAMILIES},  # of a share of 95 or 5%
         "seed": seed,
         "versions": versions_of("intervals"),
@@ -291,17 +262,16 @@ def load_recorded(path: Path = RECORDED) -> tuple[list[Result], dict[str, Any]]:
 
 def table(results: Sequence[Result], family: str) -> pd.DataFrame:
     """A family's shares, a row a size; of an AUC's interval the lowest and the highest share of the distributions."""
-    rows: dict[str, dict[str, list[Result]]] = {}
+    shares: dict[str, dict[str, list[Result]]] = {}
     for r in (r for r in results if r.metric == family):
         column = f"AUC {r.column.split(', ')[0]}" if family == "auc" else r.column
-        rows.setdefault(r.row, {}).setdefault(column, []).append(r)
-    cells = {row: {column: _cell(of) for column, of in columns.items()} for row, columns in rows.items()}
-    return pd.DataFrame.from_dict(cells, orient="index").fillna(DASH)
+        shares.setdefault(r.row, {}).setdefault(column, []).append(r)
+    rows = {row: {column: _cell(of) for column, of in columns.items()} for row, columns in shares.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").fillna(DASH)
 
 
 def _cell(results: Sequence[Result]) -> str:
-    shares = [r.ours for r in results if r.ours is not None]
-    if not shares:
+    if results[0].why:
         return results[0].why
-    low, high = f"{min(shares):.3f}", f"{max(shares):.3f}"
-    return low if len(shares) == 1 else f"{low} to {high}"
+    low, high = (f"{end(r.ours for r in results):.3f}" for end in (min, max))
+    return low if len(results) == 1 else f"{low} to {high}"

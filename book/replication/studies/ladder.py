@@ -1,6 +1,6 @@
 """The recorded ladder (`mialib record-lab`): models too large for the stored lab.
 
-They are trained and scored once; `replication.recorded` writes and reads what is kept of them.
+They are trained and scored once; `replication.recorded` writes and reads their files.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ PROFILE = DATA / "profiles" / "recorded.yml"
 
 
 def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Train, score and keep what is not in the folder of the profile's models, or of those named; yields each file.
+    """Train, score and keep what `find_left` finds of the profile's models, or of those named; yields each file.
 
-    All models' first seeds come first. A training that was broken off goes on where it was. ValueError for an unknown
-    name.
+    A training that was broken off goes on where it was. ValueError for an unknown name.
     """
     if unknown := set(names) - set(load_profile().models):
         raise ValueError(f"the profile has no model {unknown.pop()!r}; it has: {', '.join(load_profile().models)}")
@@ -39,17 +38,11 @@ def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
 
 
 def find_left(folder: Path) -> list[tuple[str, int]]:
-    """Each model of the profile that is trained and each of its seeds, but those that the folder holds a file of.
-
-    A file of another recipe or other texts does not count.
-    """
+    """Models and seeds that the profile has trained and the folder holds no file of, or one of another recipe or other
+    texts; all models' first seeds come first."""
     models = {name: model for name, model in load_profile().models.items() if model.train}
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
-
-    def is_recorded(name: str, seed: int) -> bool:
-        return read_provenance(folder / _file_name(name, seed)).get("key") == _key(name, seed)
-
-    return [training for training in trainings if not is_recorded(*training)]
+    return [of for of in trainings if read_provenance(folder / _file_name(*of)).get("key") != _key(*of)]
 
 
 def _file_name(name: str, seed: int) -> str:
@@ -70,6 +63,8 @@ def _dealt(corpus: str) -> str:
 
 def _record_one(name: str, seed: int, folder: Path) -> Path:
     """Train a model, score its members and non-members, write the files."""
+    import torch
+
     from mialib.catalog.models import Scorer
     from mialib.models import pick_device
 
@@ -95,7 +90,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         "model": f"{RECORDED}{name.removeprefix('lab/')}",
         "seed": seed,
         "key": _key(name, seed),
-        "machine": _device_name(device),
+        "machine": torch.cuda.get_device_name() if device == "cuda" else f"one core, {platform.machine()}",
         **made_with(),
         "commit": _commit(),
         "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
@@ -103,13 +98,6 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     path = folder / _file_name(name, seed)
     save_training(path, lab().times_seen(of_seed(name, seed), benchmark.texts), stats, provenance)
     return path
-
-
-def _device_name(device: str) -> str:
-    import torch
-
-    is_cuda = torch.device(device).type == "cuda"
-    return torch.cuda.get_device_name() if is_cuda else f"one core, {platform.machine()}"
 
 
 def _commit() -> str | None:

@@ -44,17 +44,15 @@ class Submission:
 
 
 class Board:
-    """Judges detectors on texts of known membership without handing out a label.
+    """Judges detectors on texts of known membership without handing out a label; not safe from those who want to cheat.
 
-    `stats` are the token statistics of N texts, `labels` (N,) 1 for members. Nothing here withstands someone who wants
-    to cheat: in Python every object can be taken apart, and the labels are those of a benchmark that can be loaded.
+    `stats` are the token statistics of N texts, `labels` (N,) 1 for members.
     """
 
-    def __init__(self, stats: TokenStats, labels: ArrayLike, seed: int = 0) -> None:
+    def __init__(self, stats: TokenStats, labels: ArrayLike) -> None:
         labels = np.asarray(labels)
-        halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5, seed), strict=True))
-        # In the benchmark's order members may stand first, so a detector sees the texts in random order.
-        self._order = np.random.default_rng(seed).permutation(len(labels))
+        halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5), strict=True))
+        self._order = np.random.default_rng(0).permutation(len(labels))  # members may come first in the benchmark
         self._stats, self._is_open = stats, True
         self._scores: dict[str, FloatArray] = {}
         baseline = self._score(DETECTORS[BASELINE].score_text)
@@ -76,12 +74,9 @@ class Board:
         ValueError for a score that is no finite number, and after `reveal`: no second half is left to judge by.
         """
         if not self._is_open:
-            raise ValueError(
-                "the second half has been shown, so this board is closed: what is tried now is chosen on it"
-            )
+            raise ValueError("the second half has been shown, so this board is closed: what is tried is chosen on it")
+        scores, n = self._score(score_text), self.n_submissions + 1
         name = name or getattr(score_text, "__name__", "detector")
-        scores = self._score(score_text)
-        n = self.n_submissions + 1
         name = f"{name} ({n})" if name in self._scores else name
         self._scores[name] = scores
         return Submission(name, *self._judge(scores, OPEN), n)

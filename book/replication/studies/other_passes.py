@@ -10,49 +10,22 @@ from dis import get_instructions
 from inspect import getsource
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from mialib.batches import right_padded, token_batches
 from mialib.catalog.models import load_scorer, pass_key
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import Format, keep
 from mialib.store import hash_texts
-from mialib.text import check_texts
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import versions_of
 
-if TYPE_CHECKING:
-    import torch
-
 # Logits (R, V) float32 and targets (R,) to three (R,) tensors in the places of log p, entropy and variance of log p.
-Statistics = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", ...]]
+Statistics = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 
 LOGITS_BYTES = 128 * 2**20  # of a batch, in float32; what is made of them takes as much again
-
-
-def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
-    folder.mkdir()
-    for name, of_name in stats.items():
-        of_name.save(folder / f"{name}.parquet")
-
-
-def _source(function: FunctionType) -> list[str]:
-    codes, read = [function.__code__], []
-    while codes:  # of functions inside it, too
-        code = codes.pop()
-        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        read += [step.argval for step in get_instructions(code) if step.opname == "LOAD_GLOBAL"]
-    around = function.__globals__
-    changing = [name for name in read if name in around and not isinstance(around[name], ModuleType)]
-    if others := [*function.__code__.co_freevars, *changing]:
-        raise ValueError(f"{function.__name__} reads {others[0]!r} from around it; write what it needs into it")
-    return [getsource(function), repr(function.__defaults__), repr(function.__kwdefaults__)]
-
-
-def _read(folder: Path) -> dict[str, TokenStats]:
-    return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
 
 
 def other_statistics(
@@ -61,11 +34,10 @@ def other_statistics(
     """The statistics of each text by each function, from one pass on the device and in the dtype that `Scorer` takes.
 
     Texts are cut to the context as there; `then` is the id of a token that is scored after each text as if it were its
-    last. ValueError, naming the text, for an empty one. They may not be finite: a model that gives some tokens no
-    probability at all has no plain mean of log p. What is kept is known by the functions' source text: ValueError for
-    one that reads anything but modules from around itself, which might change while its text does not.
+    last. They may not be finite: a model that gives some tokens no probability at all has no plain mean of log p. The
+    cache knows a function by its source text. ValueError for one that reads anything but modules from around itself,
+    which might change while its text does not.
     """
-    check_texts(texts, "texts to score")
     return keep(
         "other_statistics",
         lambda: _run(model, texts, functions, then),
@@ -78,11 +50,32 @@ def other_statistics(
     )
 
 
+def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
+    folder.mkdir()
+    for name, of_name in stats.items():
+        of_name.save(folder / f"{name}.parquet")
+
+
+def _read(folder: Path) -> dict[str, TokenStats]:
+    return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
+
+
+def _source(function: FunctionType) -> list[str]:
+    """A function's source and defaults; ValueError where it, or a function inside it, reads what may change."""
+    codes, read = [function.__code__], list(function.__code__.co_freevars)
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        names = [step.argval for step in get_instructions(code) if step.opname == "LOAD_GLOBAL"]
+        around = function.__globals__
+        read += [name for name in names if name in around and not isinstance(around[name], ModuleType)]
+    if read:
+        raise ValueError(f"{function.__name__} reads {read[0]!r} from around it; write what it needs into it")
+    return [getsource(function), repr(function.__defaults__), repr(function.__kwdefaults__)]
+
+
 def _run(
     model: str, texts: Sequence[str], functions: Mapping[str, Statistics], then: int | None
 ) -> dict[str, TokenStats]:
-    import torch
-
     scorer = load_scorer(model)
     loaded = scorer.loaded
     token_ids, n_cut = scorer.encode(texts, range(len(texts)))

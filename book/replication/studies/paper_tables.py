@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -87,12 +87,10 @@ def read_columns(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
     return checked
 
 
-def columns_of(profile: Profile) -> Iterator[tuple[str, str, Column]]:
+def columns_of(profile: Profile) -> list[tuple[str, str, Column]]:
     """Each page of a profile that is made of columns, each printed column and what it is made of."""
-    for name, page in profile.notebooks.items():
-        if page.notebook == PAPER_TABLE:
-            for printed, column in read_columns(page.parameters["columns"]).items():
-                yield name, printed, column
+    pages = {name: page for name, page in profile.notebooks.items() if page.notebook == PAPER_TABLE}
+    return [(name, *of) for name, page in pages.items() for of in read_columns(page.parameters["columns"]).items()]
 
 
 def is_whole(path: str | Path) -> bool:
@@ -102,9 +100,8 @@ def is_whole(path: str | Path) -> bool:
 
 
 def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str, Column]]:
-    """The columns whose model, benchmark or page is named in `only`; all where it is empty. ValueError for a name that
-    is none."""
-    every = list(columns_of(profile))
+    """The columns whose model, benchmark or page is named in `only`, all where it is empty; ValueError for another."""
+    every = columns_of(profile)
     known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
     if only and not every:
         raise ValueError(f"profile {profile.name} has no tables of the papers' own models to choose {only[0]!r} from")
@@ -132,14 +129,13 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     of_cell = {(result.row, result.column, result.metric): result for result in measured.results}
     for result in printed_alone(paper, items, name, column):
         of_cell.setdefault((result.row, result.column, result.metric), result)
-    results = [result if result.ours is not None else _not_run(result) for result in of_cell.values()]
     others, why_not = _other_start_token(inputs, paper, items, name, column)
-    results, notes = results + others, notes + why_not
+    results = [*map(_not_run, of_cell.values()), *others]
     domains, judged = np.array(inputs.benchmark.domains), {name: inputs.benchmark}
     for field, domain in column.fields.items():
         judged[field] = inputs.benchmark.take(np.flatnonzero(domains == domain), field)
     results += blind_tables.baseline_results(results, judged)
-    return Measured(results, notes + measured.notes, measured.provenance)
+    return Measured(results, notes + why_not + measured.notes, measured.provenance)
 
 
 def _other_start_token(
@@ -152,7 +148,7 @@ def _other_start_token(
     if not column.has_other_start_token:
         return [], []
     other = column.but(start_token=None if column.start_token else "auto", **dict.fromkeys(SOURCES.values()))
-    measure_other = MEASURE | {"probe": partial(_probe, score=probe_tables.baseline_column)}
+    measure_other = MEASURE | {"probe": partial(_probe, learns=False)}
     try:
         again = load_inputs(other).given(frequency=inputs["frequency"], lowercase=None)
         results = measure_other[paper](again, {"auc": items["auc"]}, name, other).results
@@ -164,23 +160,34 @@ def _other_start_token(
 
 def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
     """The printed numbers of a column, and the AUCs of its fields, with none of ours."""
-    cells = {name: printed(paper, items, name)}
-    cells |= {field: printed(paper, {"auc": items["auc"]}, field) for field in column.fields}
-    return [
-        _not_run(Result.of(row=row, column=of, metric=metric, interval=None, published=value, published_column=of))
-        for of, metrics in cells.items()
-        for metric, rows in metrics.items()
-        for row, (value, _) in rows.items()
-    ]
+    results = []
+    for heading in (name, *column.fields):
+        of_heading = items if heading == name else {"auc": items["auc"]}
+        for metric, rows in printed(paper, of_heading, heading).items():
+            for row, (value, _) in rows.items():
+                about = {"row": row, "column": heading, "metric": metric, "published_column": heading}
+                results.append(_not_run(Result.of(interval=None, published=value, **about)))
+    return results
 
 
 def _not_run(result: Result) -> Result:
-    return replace(result, why=result.why or (NOT_RUN if result.published is not None else ""))
+    """The result, which says so where its number is printed and ours is lacking for no other reason."""
+    is_lacking = result.ours is None and result.published is not None
+    return replace(result, why=result.why or (NOT_RUN if is_lacking else ""))
 
 
 def _load(column: Column) -> tuple[Inputs, list[str]]:
-    """Everything that the column needs and that can be had, and a note for each thing that can't."""
-    _check_gpu(column.model)
+    """Everything that the column needs and that can be had, and a note for each thing that can't.
+
+    Unavailable for a model so large, by its config, that a processor would take days.
+    """
+    if source_of(column.model).has_weights and pick_device().type == "cpu":
+        billions = count_parameters(column.model, embeddings=True) / 1e9
+        if billions > BILLIONS_WITHOUT_GPU:
+            raise Unavailable(
+                f"{column.model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` "
+                "scores it all the same, if you have the days"
+            )
     inputs, notes = load_inputs(column.but(**dict.fromkeys(SOURCES.values()))), []
     for what, source in SOURCES.items():
         try:
@@ -188,18 +195,6 @@ def _load(column: Column) -> tuple[Inputs, list[str]]:
         except Unavailable as error:
             notes.append(f"without {what}: {error}")
     return inputs, notes
-
-
-def _check_gpu(model: str) -> None:
-    """Unavailable for a large model on a machine where a table would take days, told by its config."""
-    if not source_of(model).has_weights or pick_device().type != "cpu":
-        return
-    billions = count_parameters(model, embeddings=True) / 1e9
-    if billions > BILLIONS_WITHOUT_GPU:
-        raise Unavailable(
-            f"{model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` scores it all "
-            "the same, if you have the days"
-        )
 
 
 def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
@@ -220,25 +215,15 @@ def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column)
 
 
 def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
-    """SURP's tables: Min-K%'s and SURP's hyperparameters the best on the reported texts, and chosen on others.
-
-    The two tails of a book (Dolma-Book) are dealt out and drawn together.
-    """
-    results = tune_two_ways(inputs).results(name, items["auc"], name)
-    return Measured(results, [], inputs.passes())
+    """SURP's tables: hyperparameters the best on the reported texts, and chosen on others."""
+    return Measured(tune_two_ways(inputs).results(name, items["auc"], name), [], inputs.passes())
 
 
-def _probe(
-    inputs: Inputs,
-    items: Mapping[str, str],
-    name: str,
-    column: Column,
-    score: Callable[..., probe_tables.ProbeColumn] = probe_tables.probe_column,
-) -> Measured:
-    """The probe paper's tables: baselines and the probe on the texts that the probe was not chosen on."""
-    sources, notes = {probe_tables.REAL: column.unseen} if column.unseen else {}, []
-    if not sources:
-        notes.append("without unseen texts, which the probe learns from")
+def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, *, learns: bool = True) -> Measured:
+    """The probe paper's tables: baselines and, where it learns, the probe, on texts that it was not chosen on."""
+    sources = {probe_tables.REAL: column.unseen} if column.unseen else {}
+    notes = [] if sources else ["without unseen texts, which the probe learns from"]
+    score = probe_tables.probe_column if learns else probe_tables.baseline_column
     try:
         probed = score(inputs, sources, n_training=column.n_training)
     except Unavailable as error:
@@ -271,7 +256,7 @@ def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: 
     """A column, or its printed numbers and why it can't be run here: one that fails must not cost the others."""
     import torch
 
-    alone = printed_alone(paper, items, name, column)
+    alone = printed_alone(paper, items, name, column)  # an error in its names is one of the profile
     try:
         return measure_column(paper, items, name, column)
     except (OSError, ValueError, MemoryError, ArithmeticError, torch.OutOfMemoryError) as error:

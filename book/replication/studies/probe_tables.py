@@ -46,7 +46,7 @@ class ProbeColumn:
     """All texts of one column, what the probe may learn from and be chosen on, and every method's scores."""
 
     inputs: Inputs  # without the texts that were set apart
-    unseen: dict[str, list[str]]  # what each probe learns from, by the row that it stands in
+    unseen: dict[str, list[str]]  # what each probe learns from, by its row
     val_idx: Indices
     test_idx: Indices
     scores: dict[str, FloatArray | None]  # (N,) by row; None for a method that is not applicable
@@ -73,7 +73,7 @@ class ProbeColumn:
     def results(
         self, column: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
     ) -> list[Result]:
-        """Each method's metrics on the test texts, or on those of them that are of one domain.
+        """Each method's metrics on the test texts, or on the test texts of one domain.
 
         `items` says which item of the paper prints each metric; `published` is the printed column to show next to ours.
         ValueError for a domain without texts.
@@ -113,33 +113,29 @@ def provenance(name: str, model: str, texts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def baseline_column(
-    inputs: Inputs, sources: Mapping[str, str], *, n_training: int = N_TRAINING, seed: int = 0
-) -> ProbeColumn:
-    """The baselines, then our other detectors, beside unseen texts for a probe of each of `sources`, named as in
-    `replication.builders.unseen`, by the row that it is to stand in.
+def baseline_column(inputs: Inputs, sources: Mapping[str, str], *, n_training: int = N_TRAINING) -> ProbeColumn:
+    """The baselines, then our other detectors, and unseen texts for a probe of each of `sources`.
 
-    The validation texts are the benchmark's own where it has some, else a fifth that `seed` deals out.
+    `sources` are named as in `replication.builders.unseen`, by the row that the probe will have. The validation texts
+    are the benchmark's own where it has some, else a random fifth.
     """
-    left, unseen = unseen_texts(inputs.benchmark, sources, n_training, seed)
+    left, unseen = unseen_texts(inputs.benchmark, sources, n_training)
     inputs = inputs.take(left, inputs.benchmark.name)
-    val_idx, test_idx = split_of(inputs.benchmark, seed)
+    val_idx, test_idx = split_of(inputs.benchmark)
     scores = {BASELINES.get(name, label_of(name)): of for name, of in score_all(inputs).items()}
-    rows = dict.fromkeys([*BASELINES.values(), *scores])
-    return ProbeColumn(inputs, unseen, val_idx, test_idx, {row: scores.get(row) for row in rows})
+    return ProbeColumn(inputs, unseen, val_idx, test_idx, dict.fromkeys(BASELINES.values()) | scores)
 
 
-def split_of(benchmark: Benchmark, seed: int = 0) -> tuple[Indices, Indices]:
+def split_of(benchmark: Benchmark) -> tuple[Indices, Indices]:
     """The texts to choose a probe on, which the benchmark may name, and those to judge on."""
     own = np.array(benchmark.validation) if benchmark.validation else None
-    return validation_and_test(benchmark.labels, seed, own)
+    return validation_and_test(benchmark.labels, validation=own)
 
 
-def probe_column(inputs: Inputs, sources: Mapping[str, str], *, seed: int = 0, **given: Any) -> ProbeColumn:
+def probe_column(inputs: Inputs, sources: Mapping[str, str], *, n_training: int = N_TRAINING) -> ProbeColumn:
     """`baseline_column`, and below it the probe that learns from each of the sources; of none, the baselines alone."""
-    column = baseline_column(inputs, sources, seed=seed, **given)
-    of = column.inputs
+    column = baseline_column(inputs, sources, n_training=n_training)
+    model, texts, labels = column.inputs.target.model, column.inputs.texts, column.inputs.labels
     for row, unseen in column.unseen.items():
-        found = probe_scores(of.target.model, of.texts, of.labels, unseen, validation=column.val_idx, seed=seed)
-        column.scores[row] = found.scores
+        column.scores[row] = probe_scores(model, texts, labels, unseen, validation=column.val_idx).scores
     return column

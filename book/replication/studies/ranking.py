@@ -1,12 +1,11 @@
 """Which detector when: blocks, in each of which every detector has an AUC on the same texts.
 
-A block is one model, from one training seed, on one benchmark cut to one length. In it each likelihood detector that
-applies is scored. Hyperparameters of a detector that a paper tunes are chosen on each fifth of the texts in turn, and
-all detectors are judged on the other four fifths: an AUC is the mean over the five. The page `which_detector` ranks
-detectors over blocks and averages their AUCs; the statistics are on that page.
+A block is one model, from one training seed, on one benchmark cut to one length. Hyperparameters of a detector that a
+paper tunes are chosen on each fifth of the texts in turn, and all detectors are judged on the other four fifths: an AUC
+is the mean over the five. The page `which_detector` ranks detectors over blocks; the statistics are on that page.
 
     gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`, a row a detector;
-                  where no seed 0 is recorded, that of models of your own, say, seed 0 is computed
+                  where no seed 0 is recorded, of models of your own, say, it is computed
     groups        which blocks belong together: all, one benchmark's, one model's, one length's
     runs          which detectors a bar joins, in a diagram of their order
 """
@@ -16,9 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -147,36 +148,31 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
     every cell has the same.
     """
     blocks, left_out, ran = [], [], []
-    of_blocks: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    of_cells: dict[tuple[str, str, int], list[dict[str, Any]]] = {}  # the recorded rows
     for row in read_rows(recorded):
-        of_blocks.setdefault(tuple(row[name] for name in BLOCK), []).append(row)
-    not_counted: dict[str, list[dict[str, Any]]] = {}
+        of_cells.setdefault((row["model"], row["benchmark"], row["n_words"]), []).append(row)
+    not_counted: dict[str, list[dict[str, Any]]] = {}  # by reason
     for target, condition in of_page:
-        benchmark = load_benchmark(target.benchmark)
+        benchmark, inputs = load_benchmark(target.benchmark), None
         check_enough(target.benchmark, benchmark.labels, round(1 / HELD_OUT))
         possible, too_long = split_lengths(benchmark, whole_numbers(lengths, "lengths"))
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
-        inputs = None
         for n_words in possible:
-            cell, texts = (target.model, target.benchmark, n_words), texts_of(benchmark, n_words, target.corpus)
-            found = []
-            for of_block in [rows for (*of, _seed), rows in of_blocks.items() if tuple(of) == cell]:
-                fitting = []
-                for row in of_block:
-                    why = _recorded_for(row, target, n_words, texts)
-                    (not_counted.setdefault(why, []) if why else fitting).append(row)
-                if fitting:
-                    found.append(_recorded_block(fitting, benchmark, condition))
-            if 0 not in {block.seed for block in found}:
+            texts, fitting = texts_of(benchmark, n_words, target.corpus), {}
+            for row in of_cells.get((target.model, target.benchmark, n_words), ()):
+                why = _recorded_for(row, target, n_words, texts)
+                where, key = (not_counted, why) if why else (fitting, row["seed"])
+                where.setdefault(key, []).append(row)
+            blocks += [_recorded_block(rows, benchmark, condition) for rows in fitting.values()]
+            if 0 not in fitting:
                 inputs = inputs or load_inputs(target)
-                found.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
-            blocks += found
+                blocks.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
         ran += [inputs] if inputs else []
     for why, rows in not_counted.items():
         of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
         left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
-    known = {row["detector"] for rows in of_blocks.values() for row in rows}
+    known = {row["detector"] for rows in of_cells.values() for row in rows}
     if known and (new := {name for target, _ in of_page for name in ranked(target)} - known):
         left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
     blocks, incomplete = complete(blocks)
@@ -187,13 +183,12 @@ def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int 
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
     scores, chosen = {}, {}
     for name, at_default in score_all(cut, ranked(inputs.target)).items():
-        if at_default is None:
-            continue
-        by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
-        scores[name] = by_fold.scores
-        if DETECTORS[name].grid:
-            chosen[name] = by_fold.options
-            scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
+        if at_default is not None:
+            by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
+            scores[name] = by_fold.scores
+            if DETECTORS[name].grid:
+                chosen[name] = by_fold.options
+                scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
     return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, chosen)
 
 
@@ -213,9 +208,7 @@ def made_for(target: Target, n_words: int, detector: str) -> str:
     recipes, and the detector's hyperparameters and their candidates; `detector` as a block names its scores."""
     fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
     known = DETECTORS[detector.removesuffix(AT_DEFAULT)]
-    options = [detector, known.hyperparameters, known.grid]
-    recipes = recipes_of(models_of(target))
-    return hash_of([fields, n_words, options, recipes])
+    return hash_of([fields, n_words, [detector, known.hyperparameters, known.grid], recipes_of(models_of(target))])
 
 
 def models_of(target: Target) -> list[str]:
@@ -225,27 +218,27 @@ def models_of(target: Target) -> list[str]:
 
 def versions_behind_row(detector: str) -> dict[str, int]:
     """The versions of all that makes a detector's ranks; `detector` as a block names its scores."""
-    name = detector.removesuffix(AT_DEFAULT)
-    return versions_of("training", "choosing") | versions_behind(name)
+    return versions_of("training", "choosing") | versions_behind(detector.removesuffix(AT_DEFAULT))
 
 
 def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
-    cut, counts = benchmark.cut(n_words), source_of(corpus).own_counts(corpus) if corpus else None
-    of_corpus = (hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))) if corpus else None
-    chosen_on = [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
-    return hash_of([benchmark.revision, hash_texts(cut.texts), benchmark.labels.tolist(), chosen_on, of_corpus])
+    of_corpus = None
+    if corpus:
+        counts = source_of(corpus).own_counts(corpus)
+        of_corpus = hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))
+    texts, chosen_on = benchmark.cut(n_words).texts, [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
+    return hash_of([benchmark.revision, hash_texts(texts), benchmark.labels.tolist(), chosen_on, of_corpus])
 
 
 def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     """The blocks of the seeds that every cell has, and a line for each other seed."""
-    cells, cells_of = {block.cell for block in blocks}, {}
-    for block in blocks:
-        cells_of.setdefault(block.seed, set()).add(block.cell)
-    lacking = {seed: len(cells) - len(found) for seed, found in sorted(cells_of.items()) if found != cells}
+    n_cells = len({block.cell for block in blocks})
+    n_of = Counter(seed for seed, _ in {(block.seed, block.cell) for block in blocks})
+    lacking = {seed: n_cells - n for seed, n in sorted(n_of.items()) if n < n_cells}
     lines = [
-        f"seed {seed}: {n} of {len(cells)} blocks have no recorded scores of it that fit this build"
+        f"seed {seed}: {n} of {n_cells} blocks have no recorded scores of it that fit this build"
         for seed, n in lacking.items()
     ]
     return [block for block in blocks if block.seed not in lacking], lines
@@ -257,37 +250,29 @@ def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
 def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
     """Each detector's ranks under the models of the profile's page, trained from these seeds: what is recorded.
 
-    Seed 0 is the model that is stored.
-    """
-    given, rows = load_profile().notebooks[PAGE].parameters, []
-    names = ("models", "benchmarks", "references", "corpora", "shifted")
-    for seed in seeds:
-        for target, condition in columns(*(given[name] for name in names)):
-            logger.info("seed %d: %s", seed, target.column)
-            reference = target.reference and of_seed(target.reference, seed)
-            inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
-            for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
-                block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
-                shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
-                shared["texts"] = texts_of(inputs.benchmark, n_words, target.corpus)
-                shared["weights"] = weights_of(*models_of(inputs.target))
-                for name, scores in block.scores.items():
-                    row = {"detector": name, "made_for": made_for(target, n_words, name)}
-                    row["versions"] = json.dumps(versions_behind_row(name))
-                    row["ranks"], row["of_fold"] = _distinct_ranks(scores)
-                    rows.append(shared | row | {"chosen": json.dumps(block.chosen.get(name))})
-    return rows
-
-
-def _distinct_ranks(scores: FloatArray) -> tuple[list[NDArray[np.uint16]], NDArray[np.uint8]]:
-    """A detector's (F, N) scores as the different rows of ranks among them, and the number of each fold's row.
-
-    The lowest score has rank 1, equal scores have one rank: an AUC needs no more.
+    Seed 0 is the model that is stored. A detector's (F, N) scores are kept as ranks, which are all that an AUC needs:
+    the different rows among them, and the number of each fold's row. The lowest score has rank 1.
     """
     from scipy.stats import rankdata
 
-    ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
-    return list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
+    given, rows = load_profile().notebooks[PAGE].parameters, []
+    of_page = columns(*(given[name] for name in ("models", "benchmarks", "references", "corpora", "shifted")))
+    for seed, (target, condition) in product(seeds, of_page):
+        logger.info("seed %d: %s", seed, target.column)
+        reference = target.reference and of_seed(target.reference, seed)
+        inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
+        for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
+            block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
+            shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
+            shared["texts"] = texts_of(inputs.benchmark, n_words, target.corpus)
+            shared["weights"] = weights_of(*models_of(inputs.target))
+            for name, scores in block.scores.items():
+                row = {"detector": name, "made_for": made_for(target, n_words, name)}
+                row["versions"] = json.dumps(versions_behind_row(name))
+                ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
+                row["ranks"], row["of_fold"] = list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
+                rows.append(shared | row | {"chosen": json.dumps(block.chosen.get(name))})
+    return rows
 
 
 def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: str) -> str:
@@ -335,16 +320,14 @@ def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     A set of blocks comes once, under the first of its names.
     """
     several = len({block.benchmark for block in blocks}) > 1
-    names: list[Callable[[Block], str]] = [
-        lambda block: "all",
-        lambda block: block.benchmark,
-        lambda block: block.model,
-        lambda block: f"{block.benchmark}, {block.n_words} words" if several else f"{block.n_words} words",
-    ]
+
+    def names(block: Block) -> tuple[str, ...]:
+        length = f"{block.n_words} words"
+        return "all", block.benchmark, block.model, f"{block.benchmark}, {length}" if several else length
+
     named: dict[str, list[Block]] = {}
-    for name_of in names:
-        for of_group, block in [(name_of(block), block) for block in blocks]:
-            named.setdefault(of_group, []).append(block)
+    for kind, block in product(range(4), blocks):
+        named.setdefault(names(block)[kind], []).append(block)
     first_name: dict[frozenset[int], str] = {}
     for name, of_group in named.items():
         first_name.setdefault(frozenset(map(id, of_group)), name)

@@ -7,26 +7,19 @@ compare_reading(setup, reading)   differences of AUC and TPR with intervals, tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import kendalltau, norm
 
+from mialib import metrics
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray
-from mialib.metrics import (
-    Interval,
-    auc,
-    auc_interval,
-    compare_auc,
-    compare_tpr_at_fpr,
-    compared,
-    placements,
-    split_scores,
-)
+from mialib.metrics import Interval, split_scores
 from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
 from mialib.token_stats import TokenRow, TokenStats
 from replication.results import Result, label_of, needs_more
@@ -65,26 +58,23 @@ def roc_points(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray
 
 
 def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interval:
-    """AUC of `other` on the texts that it scores minus AUC of `ours` on all of them, paired.
+    """AUC of `other` on the texts that it scores minus AUC of `ours` on all of them, (N,) each, paired.
 
-    Where `other` scores every text this is `metrics.compare_auc`. Where it is NaN for some, its AUC is a mean over
-    fewer placements; each then weighs more in the variance of the difference, by N over the number that is left.
-    NotApplicable where `other` leaves texts out and scores fewer than `FEWEST` of a class.
+    `metrics.compare_auc` where `other` scores every text. Where it is NaN for some, its AUC is a mean over fewer
+    placements, and each weighs more in the variance of the difference, by N over the number that is left.
+    NotApplicable where it then scores fewer than `FEWEST` of a class.
     """
-    from scipy.stats import norm
-
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     scored = ~np.isnan(other)
     if scored.all():
-        return compare_auc(labels, other, ours).difference
+        return metrics.compare_auc(labels, other, ours).difference
     if min(n_left := [int((scored & (labels == label)).sum()) for label in (1, 0)]) < FEWEST:
         raise NotApplicable(
             f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes {FEWEST} of each"
         )
     of_other, of_ours = split_scores(labels[scored], other[scored]), split_scores(labels, ours)
-    difference = auc(labels[scored], other[scored]) - auc(labels, ours)
-    variance = 0.0
-    for label, left, whole in zip((1, 0), placements(*of_other), placements(*of_ours), strict=True):
+    difference, variance = metrics.auc(labels[scored], other[scored]) - metrics.auc(labels, ours), 0.0
+    for label, left, whole in zip((1, 0), metrics.placements(*of_other), metrics.placements(*of_ours), strict=True):
         of_class = scored[labels == label]
         influence = -(whole - whole.mean())
         influence[of_class] += (left - left.mean()) * len(of_class) / of_class.sum()
@@ -96,25 +86,23 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
 def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rule = at_most) -> Interval:
     """TPR at 5% FPR of `other` by a rule, on the texts that it scores, minus that of `ours` by ours, paired.
 
-    Where nothing but scores differs this is `metrics.compare_tpr_at_fpr`; else a bootstrap like it, a ROC curve each
-    time.
+    `metrics.compare_tpr_at_fpr` where scores alone differ, else a bootstrap like it, with two ROC curves each time.
     """
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     if rule is at_most and not np.isnan(other).any():
-        return compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
-    by_class = [(other[labels == label], ours[labels == label]) for label in (1, 0)]
-    rng = np.random.default_rng(0)
-    differences = []
+        return metrics.compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
+    of_other, of_ours = ([scores[labels == label] for label in (1, 0)] for scores in (other, ours))
+    rng, differences = np.random.default_rng(0), []
     for at in range(1 + N_RESAMPLES):  # the first is of the texts as they are
-        drawn = [rng.choice(len(b), len(b)) if at else slice(None) for _, b in by_class]
-        theirs = [a[i][~np.isnan(a[i])] for (a, _), i in zip(by_class, drawn, strict=True)]
-        if not all(map(len, theirs)):
+        drawn = [rng.choice(len(of), len(of)) if at else np.arange(len(of)) for of in of_ours]
+        theirs, whole = ([of[i] for of, i in zip(scores, drawn, strict=True)] for scores in (of_other, of_ours))
+        left = [of[~np.isnan(of)] for of in theirs]
+        if not all(map(len, left)):
             raise NotApplicable("so few texts of a class are scored that a resample holds none")
-        whole = [b[i] for (_, b), i in zip(by_class, drawn, strict=True)]
-        differences.append(rule(*roc_points(*theirs)) - at_most(*roc_points(*whole)))
+        differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
     estimate, *resampled = differences
-    n_texts = len(by_class[0][1]), len(by_class[1][1])
-    return compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
+    n_texts = len(of_ours[0]), len(of_ours[1])
+    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
 
 
 # --- what a reading is a function of ---
@@ -126,7 +114,12 @@ class Texts:
 
     inputs: Inputs
     ours: dict[str, FloatArray]  # (N,) by detector
-    k: float = DETECTORS["min_k"].hyperparameters["k"]  # of Min-K%
+    k: float  # of Min-K% and Min-K%++
+
+    @classmethod
+    def of(cls, inputs: Inputs, k: float = DETECTORS["min_k"].hyperparameters["k"]) -> Texts:
+        """The scores of all detectors, by default with the papers' k."""
+        return cls(inputs, applicable_scores(inputs, **{name: {"k": k} for name in ("min_k", "min_k++")}), k)
 
     @property
     def labels(self) -> NDArray[np.int8]:
@@ -134,7 +127,7 @@ class Texts:
         return self.inputs.labels
 
     def rows(self, name: str = "stats") -> list[TokenRow]:
-        """The statistics of each text, in float64: the target's own pass, or its "lowercase" or "reference" one."""
+        """The statistics of each text, in float64, from one of PASSES."""
         return [TokenRow(row.token_ids, *(of.astype(np.float64) for of in row[1:])) for row in self.inputs[name]]
 
     def take(self, indices: NDArray[np.integer], name: str) -> Texts:
@@ -150,27 +143,23 @@ class Setup:
     inputs: Inputs
     n_words: int = 16  # of the texts cut short
     cut_words: int = 32  # of those cut to a length
-    unseen: str | None = (
-        None  # texts that the probe learns from, named as in `replication.builders.unseen`; None: no probe
-    )
+    unseen: str | None = None  # texts that the probe learns from, as in `replication.builders.unseen`; None: no probe
     n_training: int = 200  # of them
 
     @cached_property
     def whole(self) -> Texts:
         """The texts as they are."""
-        return Texts(self.inputs, applicable_scores(self.inputs))
+        return Texts.of(self.inputs)
 
     @cached_property
     def short(self) -> Texts:
-        """Cut to a few words, with Min-K%'s and Min-K%++'s k = 5."""
-        cut, k = self._cut(self.n_words), {"k": SHORT_K}
-        return Texts(cut, applicable_scores(cut, **{"min_k": k, "min_k++": k}), SHORT_K)
+        """Cut to a few words, with k = 5."""
+        return Texts.of(self._cut(self.n_words), SHORT_K)
 
     @cached_property
     def cut(self) -> Texts:
         """Cut to a length."""
-        cut = self._cut(self.cut_words)
-        return Texts(cut, applicable_scores(cut))
+        return Texts.of(self._cut(self.cut_words))
 
     def _cut(self, n_words: int) -> Inputs:
         try:
@@ -192,12 +181,12 @@ def rescored(
 
     NotApplicable where a statistic is not finite.
     """
-    for stats in passes.values():
-        try:
+    try:
+        for stats in passes.values():
             if stats is not None:
                 stats.check_finite()
-        except ValueError as error:
-            raise NotApplicable(str(error)) from error
+    except ValueError as error:
+        raise NotApplicable(str(error)) from error
     wanted = [name for name in detectors or setup.whole.ours if name in setup.whole.ours]
     return setup.whole, applicable_scores(setup.inputs.given(**passes), detectors=wanted)
 
@@ -244,7 +233,7 @@ class Finding:
     n_dropped: int = 0  # texts without one
     aucs: tuple[Interval, Interval] | None = None  # ours, other
     auc: Interval | None = None  # other minus ours
-    tpr: Interval | None = None
+    tpr: Interval | None = None  # other minus ours
     tpr_needs: str = ""  # what to say in its place where the non-members are too few for one
     places: tuple[int, int] | None = None  # among the detectors, 1 is the highest; by TPR where the rule differs
     n_detectors: int = 0
@@ -266,21 +255,48 @@ class Finding:
 def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
     """One reading on one target, one finding a detector; a single one that says why where it is not applicable."""
     blank = Finding(reading, setup.inputs.target.column, reading.detector)
-    if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:
-        return [replace(blank, why=unavailable_reason(setup.inputs, reading.detector))]
     try:
+        if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:
+            raise NotApplicable(unavailable_reason(setup.inputs, reading.detector))
         if reading.runs_model and not source_of(setup.inputs.target.model).has_weights:
             raise NotApplicable("the model is behind an API, and this takes a pass of its own over its weights")
         texts, other = reading.scores(setup)
-        by_tpr = reading.rule is not at_most
-        orders = [
-            {name: _height(texts.labels, scores, rule if by_tpr else None) for name, scores in of.items()}
-            for of, rule in ((texts.ours, at_most), (texts.ours | other, reading.rule))
-        ]
-        concerned = [reading.detector] if reading.detector else list(other)
-        return [_compare(replace(blank, detector=name), texts, other[name], orders) for name in concerned]
+        return _compare(blank, texts, other)
     except NotApplicable as error:
         return [replace(blank, why=str(error))]
+
+
+def _compare(blank: Finding, texts: Texts, other: dict[str, FloatArray]) -> list[Finding]:
+    """A finding for each detector that the reading concerns: its scores and its place among all."""
+    rule, labels = blank.reading.rule, texts.labels
+    by_tpr = rule is not at_most
+    ours_by, other_by = (
+        {name: _height(labels, scores, rule if by_tpr else None) for name, scores in of.items()}
+        for of, rule in ((texts.ours, at_most), (texts.ours | other, rule))
+    )
+    tau = kendalltau(list(ours_by.values()), list(other_by.values())).statistic if len(ours_by) > 1 else None
+    needs, findings = needs_more("tpr_at_5_fpr", labels), []
+    for name in [blank.detector] if blank.detector else other:
+        ours, theirs = texts.ours[name], other[name]
+        scored = ~np.isnan(theirs)
+        is_same = np.isclose(theirs[scored], ours[scored], rtol=1e-9, atol=0)  # but for a last digit
+        findings.append(
+            replace(
+                blank,
+                detector=name,
+                n_texts=len(labels),
+                n_changed=int(np.sum(~is_same)),
+                n_dropped=int(np.sum(~scored)),
+                aucs=(metrics.auc_interval(labels, ours), metrics.auc_interval(labels[scored], theirs[scored])),
+                auc=compare_aucs(labels, theirs, ours),
+                tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
+                tpr_needs=needs,
+                places=tuple(1 + sum(of > by[name] for of in by.values()) for by in (ours_by, other_by)),
+                n_detectors=len(ours_by),
+                tau=None if tau is None else float(tau),
+            )
+        )
+    return findings
 
 
 def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> float:
@@ -289,49 +305,24 @@ def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> 
     if len(np.unique(labels[scored])) < 2:
         raise NotApplicable(f"{int(scored.sum())} of {len(scores)} scores are left, at the labels of one class alone")
     labels, scores = labels[scored], scores[scored]
-    return auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
-
-
-def _compare(blank: Finding, texts: Texts, other: FloatArray, orders: Sequence[Mapping[str, float]]) -> Finding:
-    from scipy.stats import kendalltau
-
-    name, labels, ours, rule = blank.detector, texts.labels, texts.ours[blank.detector], blank.reading.rule
-    scored = ~np.isnan(other)
-    many = len(orders[0]) > 1
-    return replace(
-        blank,
-        n_texts=len(labels),
-        n_changed=int(np.sum(~np.isclose(other[scored], ours[scored], rtol=1e-9, atol=0))),  # not a last digit alone
-        n_dropped=int(np.sum(~scored)),
-        aucs=(auc_interval(labels, ours), auc_interval(labels[scored], other[scored])),
-        auc=compare_aucs(labels, other, ours),
-        tpr=None if (needs := needs_more("tpr_at_5_fpr", labels)) else compare_tprs(labels, other, ours, rule),
-        tpr_needs=needs,
-        places=tuple(1 + sum(height > order[name] for height in order.values()) for order in orders),
-        n_detectors=len(orders[0]),
-        tau=float(kendalltau(*(list(order.values()) for order in orders)).statistic) if many else None,
-    )
+    return metrics.auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
 
 
 def most_moved(findings: Iterable[Finding]) -> list[Finding]:
     """Of each reading and target the detector whose AUC it moves most, or whose TPR where no AUC moves."""
-    groups: dict[tuple[str, Reading], list[Finding]] = {}
+    most: dict[tuple[str, Reading], Finding] = {}
     for found in findings:
-        groups.setdefault((found.column, found.reading), []).append(found)
-    return [max(of_one, key=lambda found: found.moved) for of_one in groups.values()]
+        of_one = found.column, found.reading
+        most[of_one] = max(most.get(of_one, found), found, key=lambda one: one.moved)
+    return list(most.values())
 
 
 def as_results(findings: Iterable[Finding]) -> list[Result]:
     """Every finding as results: what each reading adds to AUC and TPR of each detector, and both AUCs."""
-    return [
-        Result.of(
-            row=f"{f.reading} ({f.label})", column=f.column, metric=metric, interval=interval, why=f.why or f.tpr_needs
-        )
-        for f in findings
-        for metric, interval in {
-            "auc_difference": f.auc,
-            "tpr_at_5_fpr_difference": f.tpr,
-            "auc_ours": f.aucs[0] if f.aucs else None,
-            "auc_other": f.aucs[1] if f.aucs else None,
-        }.items()
-    ]
+    results = []
+    for f in findings:
+        ours, other = f.aucs or (None, None)
+        named = {"auc_difference": f.auc, "tpr_at_5_fpr_difference": f.tpr, "auc_ours": ours, "auc_other": other}
+        about = {"row": f"{f.reading} ({f.label})", "column": f.column, "why": f.why or f.tpr_needs}
+        results += [Result.of(metric=metric, interval=interval, **about) for metric, interval in named.items()]
+    return results

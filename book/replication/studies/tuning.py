@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.detectors import DETECTORS, describe_options
@@ -22,9 +22,6 @@ from mialib.passes.inputs import Inputs, score_all, score_grid, unavailable_reas
 from replication.published import printed, printed_column
 from replication.results import Result, measure
 from replication.tables import text_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAPER = "surp"
 # The rows of the paper's tables, by detector.
@@ -54,8 +51,7 @@ class Gap:
 def gap(candidates: Candidates, labels: ArrayLike, document: Indices | None = None) -> Gap:
     """AUC of what four fifths of the texts choose minus AUC of what the other fifth chooses, both on the four fifths.
 
-    It has two parts: the best of many on the judged texts is partly luck there, and a fifth of the texts chooses worse
-    than four fifths would. It is never negative: on any texts, the best on them is at least as good as another.
+    It is never negative: the best of many on the judged texts is partly luck there, and a fifth chooses worse.
     """
     labels, gaps = np.asarray(labels), []
     for seed in range(GAP_SPLITS):
@@ -92,18 +88,14 @@ class TunedTwoWays:
     @property
     def held_out(self) -> dict[str, FloatArray | None]:
         """Scores of the texts that nothing was chosen on, with what the fifth chose."""
-        scores = self._scores(self.best_on_fifth)
-        return {name: None if of is None else of[self.test_idx] for name, of in scores.items()}
-
-    def _scores(self, best: Mapping[str, int]) -> dict[str, FloatArray | None]:
-        return {name: self.candidates[name].scores[best[name]] if name in best else None for name in self.candidates}
+        best = self.best_on_fifth
+        return {name: c and c.scores[best[name], self.test_idx] for name, c in self.candidates.items()}
 
     @cached_property
     def gaps(self) -> dict[str, Gap]:
-        """Of the methods that have something to choose."""
+        """The gap of each method that has something to choose."""
         labels, document = self.inputs.labels, self.inputs.benchmark.document
-        tuned = {name: c for name, c in self.candidates.items() if c and len(c.options) > 1}
-        return {name: gap(c, labels, document) for name, c in tuned.items()}
+        return {name: gap(c, labels, document) for name, c in self.candidates.items() if c and len(c.options) > 1}
 
     def options(self, method: str) -> dict[str, dict[str, float]]:
         """What was chosen for a method, by the metric of `results`."""
@@ -111,18 +103,19 @@ class TunedTwoWays:
         return {"auc": options[self.best_on_all[method]], "auc_held_out": options[self.best_on_fifth[method]]}
 
     def results(self, column: str = "", item: str = "", published: str | None = None) -> list[Result]:
-        """AUC of every method, chosen in both ways.
+        """AUC of every method: "auc" chosen and judged on all texts, "auc_held_out" chosen on a fifth and judged on the
+        others.
 
-        "auc" is chosen and judged on all texts, "auc_held_out" chosen on a fifth and judged on the others. Methods with
-        nothing to choose are judged on the same texts. `published` is the column of the paper's `item` to
-        show next to "auc", if the item has it; of documents with several texts, intervals draw whole documents.
+        `published` is the column of the paper's `item` to show next to "auc", if the item has it; of documents with
+        several texts, intervals draw whole documents.
         """
         column, published = column or self.inputs.target.column, published and printed_column(PAPER, item, published)
-        document = self.inputs.benchmark.document
+        document, best = self.inputs.benchmark.document, self.best_on_all
+        on_all = {name: c and c.scores[best[name]] for name, c in self.candidates.items()}
         of_rest = None if document is None else document[self.test_idx]
         paper = {"printed": printed(PAPER, {"auc": item}, published), "published_column": published}
         return [
-            *measure(self.inputs.labels, self._scores(self.best_on_all), column, document=document, **paper),
+            *measure(self.inputs.labels, on_all, column, document=document, **paper),
             *measure(self.labels, self.held_out, column, named="auc_held_out", document=of_rest),
         ]
 
@@ -141,17 +134,14 @@ def tune_two_ways(inputs: Inputs) -> TunedTwoWays:
 
 def choice_table(columns: Mapping[str, TunedTwoWays], measured: Iterable[Result]) -> pd.DataFrame:
     """One row a column and method with hyperparameters: AUC and choice of each way, and the gap between the two."""
-    result = {(r.column, r.row, r.metric): r for r in measured}
-    ways = {"auc": "paper's way", "auc_held_out": "chosen on a fifth"}
-    rows = {
-        f"{column}: {method}": {
-            ways[metric]: f"{result[column, method, metric]}, {describe_options(options)}"
-            for metric, options in tuned.options(method).items()
-        }
-        | {"gap": str(its_gap)}
-        for column, tuned in columns.items()
-        for method, its_gap in tuned.gaps.items()
-    }
+    result, rows = {(r.column, r.row, r.metric): r for r in measured}, {}
+    for column, tuned in columns.items():
+        for method, its_gap in tuned.gaps.items():
+            on_all, on_fifth = (
+                f"{result[column, method, metric]}, {describe_options(options)}"
+                for metric, options in tuned.options(method).items()
+            )
+            rows[f"{column}: {method}"] = {"paper's way": on_all, "chosen on a fifth": on_fifth, "gap": str(its_gap)}
     return text_table(rows, "AUC with hyperparameters chosen in the paper's way and on a fifth of the texts")
 
 
@@ -160,19 +150,19 @@ def tune_once(
 ) -> tuple[list[Inputs], list[dict[str, FloatArray]], dict[str, dict[str, float]]]:
     """Columns with the same members, each detector's scores of them, and the hyperparameters that were chosen.
 
-    A detector that a paper tunes is chosen for on a random fifth of the first column's texts, and the choice serves all
-    columns. The fifth's texts are left out of each column, so that all are judged on the same members, none of which
-    was chosen on. Detectors that are not applicable have no scores.
+    A random fifth of the first column's texts chooses for all columns. It is left out of each, so that all are judged
+    on the same members, none of which was chosen on. Detectors that are not applicable have no scores.
     """
     first, chosen = columns[0], {}
     val_idx, _ = stratified_split(first.labels, HELD_OUT)
-    for name in [name for name in detectors if DETECTORS[name].grid and not unavailable_reason(first, name)]:
-        candidates = score_grid(first, name)
-        chosen[name] = candidates.options[candidates.best(first.labels, val_idx)]
-    left_out = {first.texts[i] for i in val_idx}
-    judged = [
-        column.take([i for i, text in enumerate(column.texts) if text not in left_out], column.target.benchmark)
-        for column in columns
-    ]
-    scored = [score_all(column, detectors, **chosen) for column in judged]
-    return judged, [{name: of for name, of in scores.items() if of is not None} for scores in scored], chosen
+    for name in detectors:
+        if DETECTORS[name].grid and not unavailable_reason(first, name):
+            candidates = score_grid(first, name)
+            chosen[name] = candidates.options[candidates.best(first.labels, val_idx)]
+    left_out, judged, scored = {first.texts[i] for i in val_idx}, [], []
+    for column in columns:
+        rest = [i for i, text in enumerate(column.texts) if text not in left_out]
+        judged.append(column.take(rest, column.target.benchmark))
+        scores = score_all(judged[-1], detectors, **chosen)
+        scored.append({name: of for name, of in scores.items() if of is not None})
+    return judged, scored, chosen
