@@ -36,8 +36,8 @@ from mialib.store import hash_of, version
 from mialib.versions import versions_of
 from replication import DATA
 from replication.builders.unseen import APART, SAMPLED, load_unseen
-from replication.intervals import document_means
 from replication.lab.source import of_seed, recipes_of
+from replication.results import document_means
 
 CLAIMS_FILE = DATA / "claims.yml"
 CHANCE = "chance"

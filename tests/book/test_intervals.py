@@ -8,8 +8,8 @@ from scipy.stats import spearmanr
 from mialib import auc, auc_interval
 from mialib.bootstrap import at_level, document_auc_interval
 from mialib.metrics import Interval
-from replication import intervals
-from replication.intervals import document_means, mean_interval, rank_correlation
+from replication import results as intervals
+from replication.results import document_means, mean_interval, rank_correlation
 
 
 def overlapping():

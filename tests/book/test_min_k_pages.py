@@ -18,9 +18,8 @@ from mialib.metrics import Interval, auc_interval, threshold_at_fpr
 from mialib.reports import token_view
 from mialib.token_stats import TokenStats
 from replication import example_texts, figures, profile, tables
-from replication.intervals import mean_interval
 from replication.lab.source import lab_recipe, member_times
-from replication.results import ONE_SEED, load_results, one_seed_says
+from replication.results import ONE_SEED, load_results, mean_interval, one_seed_says
 
 matplotlib.use("Agg")
 
