@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -159,6 +159,9 @@ class Recipes(Strict):
         return self
 
 
+R = TypeVar("R", bound=Recipes)
+
+
 def profile_path() -> Path:
     """The profile's file: $MIALIB_PROFILE, or the lab's."""
     return Path(os.environ.get("MIALIB_PROFILE", DEFAULT_PROFILE))
@@ -166,19 +169,18 @@ def profile_path() -> Path:
 
 def load_recipes() -> Recipes:
     """The lab's recipes of the profile; ValueError names the file and what is wrong in it."""
-    path = checked(profile_path())
-    return _load(path, path.stat().st_mtime_ns)
+    return read_profile(profile_path(), Recipes)
 
 
-def checked(path: Path) -> Path:
-    """A profile's path; FileNotFoundError where there is none."""
+def read_profile(path: Path, schema: type[R]) -> R:
+    """A profile's file as a schema, read again only where it has changed; FileNotFoundError where there is none."""
     if not path.is_file():
         others = ", ".join(sorted(other.stem for other in path.parent.glob("*.yml")))
         known = f"{path.parent} has {others}" if others else "run from a clone of the repository, or set MIALIB_PROFILE"
         raise FileNotFoundError(f"no profile {path}; {known}")
-    return path
+    return _read(path, path.stat().st_mtime_ns, schema)
 
 
 @cache
-def _load(path: Path, _mtime_ns: int) -> Recipes:
-    return read_yaml(path, Recipes)
+def _read(path: Path, _mtime_ns: int, schema: type[R]) -> R:
+    return read_yaml(path, schema)

@@ -24,6 +24,13 @@ from mialib.store import write_json
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
+PRELOADED = [  # all that a job imports
+    *("ipykernel.kernelapp", "matplotlib.pyplot", "pandas", "papermill", "pyarrow.parquet", "scipy.stats", "seaborn"),
+    *("sklearn.feature_extraction.text", "sklearn.linear_model", "sklearn.model_selection", "torch"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
+    *("transformers.models.gpt_neox.modeling_gpt_neox", "transformers.models.roberta.modeling_roberta"),
+    "mialib.passes.inputs",
+]
 
 
 def run(name: str, job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
@@ -56,8 +63,9 @@ def _context() -> BaseContext:
         os.environ[f"{name}_NUM_THREADS"] = "1"
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # read as matplotlib is imported
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["replication.pipeline.preloaded"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 

@@ -119,9 +119,7 @@ def book_index(profile: str) -> str:
 
 def check_pages(html: str | Path, profile: Profile | None = None) -> None:
     """FileNotFoundError unless a rendered book has its first page and every page of the profile, none of them empty."""
-    profile = profile or load_profile()
-    pages = [profile.landing, *(page for chapter in profile.book for page in chapter.pages)]
-    wanted = ["index.html", *(f"{page.file}.html" for page in pages)]
+    wanted = ["index.html", *(f"{page.file}.html" for page in (profile or load_profile()).pages)]
     lost = [name for name in wanted if not (path := Path(html, name)).is_file() or not path.stat().st_size]
     if lost:
         raise FileNotFoundError(f"{len(lost)} of {len(wanted)} pages are missing or empty in {html}: {', '.join(lost)}")

@@ -1,9 +1,4 @@
-"""The figures of executed pages in the book's order: as slides in one HTML file, and as the list in the book.
-
-figures_of      a page's figures, each with its caption and where it stands
-lesson_pages    the pages that a lesson plan of book/teaching.md shows, in its order
-slides          the HTML: a figure a slide, its caption below, for a screen or for paper
-"""
+"""The figures of executed pages in the book's order: as slides in one HTML file, and as the list in the book."""
 
 from __future__ import annotations
 
@@ -52,7 +47,7 @@ class Figure:
 
 def figures_of(notebook: Path) -> list[Figure]:
     """The figures of a page, from top to bottom; none of a page that has not run."""
-    found, headings = [], [notebook.stem]
+    found, headings = [], []
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "markdown":
             headings += _headings("".join(cell["source"]))
@@ -60,14 +55,13 @@ def figures_of(notebook: Path) -> list[Figure]:
         shown = cell["metadata"].get("mystnb", {})
         for output in cell["outputs"] if "figure" in shown else ():
             media_type = next((one for one in (SVG, PNG) if one in output.get("data", {})), None)
-            if media_type is None:
-                continue
-            data = "".join(output["data"][media_type])
-            image = data.encode() if media_type == SVG else base64.b64decode(data)
-            title, *sections = headings[1:] or headings
-            section, alt = sections[-1] if sections else "", shown.get("image", {}).get("alt", "")
-            name, caption = (shown["figure"][key] for key in ("name", "caption"))
-            found.append(Figure(title, section, name, caption, alt, media_type, image))
+            if media_type:
+                data = "".join(output["data"][media_type])
+                image = data.encode() if media_type == SVG else base64.b64decode(data)
+                title, *sections = headings or [notebook.stem]
+                section, alt = sections[-1] if sections else "", shown.get("image", {}).get("alt", "")
+                name, caption = (shown["figure"][key] for key in ("name", "caption"))
+                found.append(Figure(title, section, name, caption, alt, media_type, image))
     return found
 
 
