@@ -1,6 +1,6 @@
 # The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
-# What the rules do is in book/replication/pipeline/jobs.py, what a page takes in book/replication/pipeline/needs.py. Snakemake knows what is stale:
-# inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
+# What the rules do is in book/replication/pipeline/jobs.py, what a page takes in needs.py beside it. Snakemake knows what is
+# stale: inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
 from glob import glob
 from importlib.metadata import version
@@ -155,7 +155,7 @@ rule notebook:
 
 
 # What the book is made of besides its pages. report.py writes three lists of results.
-TEXT = ["_config.yml", *(f"mialib/book/{name}.py" for name in ("theme", "report", "slides")), PROFILE_FILE]
+TEXT = ["_config.yml", *(f"book/replication/pipeline/{name}.py" for name in ("theme", "report", "slides")), PROFILE_FILE]
 TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))]
 
 

@@ -53,21 +53,21 @@ def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Resu
     for i, row in enumerate(inputs.stats):
         levels = [len(way.levels) if level is None else level for level in way.see(row, **options, **given)[0]]
         shares[i] = np.bincount(levels, minlength=len(names)) / len(levels)
-    classes = {"members": shares[inputs.labels == 1], "non-members": shares[inputs.labels == 0]}
-    means = {name: of_class.mean(0) for name, of_class in classes.items()}
-    resampled = {
-        name: resamples(len(of_class), seed=int(name == "members")) @ of_class / len(of_class)
-        for name, of_class in classes.items()
-    }
+    means, resampled = {}, {}
+    for name, label in (("members", 1), ("non-members", 0)):
+        of_class = shares[inputs.labels == label]
+        means[name] = of_class.mean(0)
+        resampled[name] = resamples(len(of_class), seed=label) @ of_class / len(of_class)
     for values in (means, resampled):
         values["difference"] = values["members"] - values["non-members"]
-    results = []
+    found = []
     for column, of_column in resampled.items():
-        ends = np.quantile(of_column, [0.025, 0.975], axis=0)
-        for name, mean, low, high in zip(names, means[column], *ends, strict=True):
+        for name, mean, low, high in zip(
+            names, means[column], *np.quantile(of_column, [0.025, 0.975], axis=0), strict=True
+        ):
             interval = Interval(float(mean), float(low), float(high))
-            results.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
-    return results
+            found.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
+    return found
 
 
 def score_table(

@@ -102,7 +102,7 @@ def test_one_entry_is_for_all_and_a_dash_is_none():
 PARAMETERS = 'models = "a"  # or several\nbenchmarks = ["b"]\nout = ""'
 
 
-BEGIN = "from mialib.book import figures, pages\nfigures.use_style()\n"
+BEGIN = "from replication import figures, pages\nfigures.use_style()\n"
 
 
 def page_of(*sources):

@@ -24,14 +24,8 @@ def place_of(docstring: Docstring, text: str) -> Place:
     """The place of a docstring's text, or of its beginning."""
     quoted = text[len(docstring.before) : len(text) - len(docstring.after)]
     n_words = len(quoted.split(" ")) if quoted else 0
-    package, file, path, before, after = (
-        docstring.package,
-        docstring.file,
-        docstring.path,
-        docstring.before,
-        docstring.after,
-    )
-    return Place(package, file, path, n_words, before, after, hash_texts([text]))
+    d = docstring
+    return Place(d.package, d.file, d.path, n_words, d.before, d.after, hash_texts([text]))
 
 
 def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:

@@ -164,8 +164,7 @@ def _named(text: str, draft: _Draft, numeral: str) -> str:
     """The text with its components' names, followed by reference numerals where their form is given."""
 
     def name(match: re.Match[str]) -> str:
-        index = int(match[1])
-        return draft.names[index] + numeral.replace("#", str(index + 1))
+        return draft.names[int(match[1])] + numeral.replace("#", str(int(match[1]) + 1))
 
     return re.sub(r"<(\d+)>", name, text)
 

@@ -1,8 +1,6 @@
 """The lab of a profile: what is not stored as its recipe says is made where it is asked for, once.
 
-`lab/en-25k` is a model of the profile (`data/profiles/lab.yml`), `lab/en-25k@1` the same trained from seed 1: a
-GPT-NeoX trained from scratch on a corpus's members and background. Besides there is one that was made to forget some
-members, and a masked model, trained on background alone, which proposes words for the Neighbor attack.
+`lab/en-25k` is a model of the profile (`data/profiles/lab.yml`), `lab/en-25k@1` the same trained from seed 1.
 """
 
 from __future__ import annotations
@@ -170,9 +168,8 @@ def _key(name: str) -> str:
     Corpora count by their texts: another way to gather the same ones trains nothing anew.
     """
     recipe = lab_recipe(name)
-    made_of: list[Any] = []
-    if isinstance(recipe, Unlearning):
-        made_of.append(hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS]))
+    is_unlearned = isinstance(recipe, Unlearning)
+    made_of: list[Any] = [hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab().card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
@@ -189,9 +186,9 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
         path.write_bytes(buffer.getbuffer())
 
-    for corpus in corpora_of_recipe(lab_recipe(name)) or [lab_model_corpus(name)]:
-        lab().check_whole(corpus)
     recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
+    for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
+        lab().check_whole(corpus)
     if isinstance(recipe, Unlearning):
         corpus = lab_model_corpus(name)
         members, background, non_members = (lab().texts(corpus, r) for r in ("member", "background", "non_member"))
@@ -199,8 +196,12 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         base = lab().folder(base_of(name, recipe))
         card = training.unlearn(name, recipe, base, members[: recipe.texts], retained, non_members, folder)
     elif isinstance(recipe, Masked):
+        # It pads with the end of text.
+        special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
+        corpus = lab().corpus_folder(recipe.corpus)
+        tokenizer = load_tokenizer(corpus, model_max_length=recipe.context_tokens, **special)
         texts = lab().texts(recipe.corpus, "background")
-        card = training.train_masked(name, recipe, masked_tokenizer(recipe), texts, folder, parts)
+        card = training.train_masked(name, recipe, tokenizer, texts, folder, parts)
     else:
         given = lab_tokenizer(recipe.corpus), *lab().texts_and_times(recipe.model_dump()), folder, device
         card = training.train(name, recipe, *given, parts=parts)
@@ -211,12 +212,6 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
     """A corpus's tokenizer."""
     return load_tokenizer(lab().corpus_folder(corpus))
-
-
-def masked_tokenizer(recipe: Masked) -> PreTrainedTokenizerBase:
-    """The same with a start and a mask token added; it pads with the end of text."""
-    special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
-    return load_tokenizer(lab().corpus_folder(recipe.corpus), model_max_length=recipe.context_tokens, **special)
 
 
 def lab_recipe(name: str) -> Training | Unlearning | Masked:
@@ -243,12 +238,12 @@ def base_of(name: str, recipe: Unlearning) -> str:
 
 def recipes_of(models: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """The lab models' recipes by name, each followed by that of the model it was made from; no other model has one."""
-    return {name: _recipes(name) for name in sorted(set(models)) if is_lab(name)}
 
+    def lineage(name: str) -> list[dict[str, Any]]:
+        recipe = lab_recipe(name)
+        return [recipe.model_dump(), *(lineage(recipe.base) if isinstance(recipe, Unlearning) else [])]
 
-def _recipes(name: str) -> list[dict[str, Any]]:
-    recipe = lab_recipe(name)
-    return [recipe.model_dump(), *(_recipes(recipe.base) if isinstance(recipe, Unlearning) else [])]
+    return {name: lineage(name) for name in sorted(set(models)) if is_lab(name)}
 
 
 def corpora_of_recipe(recipe: Training | Masked | Unlearning) -> list[str]:
@@ -279,10 +274,9 @@ def member_times(recipe: Training, n_members: int) -> list[int]:
 
 def forgotten_texts(name: str) -> list[str]:
     """The texts that an unlearned model was made to forget; none of any other model."""
-    recipe = lab_recipe(name)
+    recipe, corpus = lab_recipe(name), lab_model_corpus(name)
     if not isinstance(recipe, Unlearning):
         return []
-    corpus = lab_model_corpus(name)
     found = lab().read(corpus, lab().rows(corpus, "member")[: recipe.texts])
     return [text for text in found if text is not None]
 
