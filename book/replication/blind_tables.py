@@ -37,10 +37,7 @@ RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia",
 def measure_blind(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
-    """Blind baselines on a benchmark, a row each.
-
-    Of a recorded model's benchmark, whose texts are not here, they were recorded with what the model made of them.
-    """
+    """Blind baselines on a benchmark, a row each; of a recorded benchmark, whose texts are not here, as recorded."""
     if not source_of(benchmark.name).has_texts:
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
         return [Result(**fields | {"column": column}) for fields in aucs]
@@ -51,10 +48,7 @@ def measure_blind(
 
 
 def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchmark]) -> list[Result]:
-    """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
-
-    Marked where one's estimate is above the best detector's of its column and it is surely above chance.
-    """
+    """The blind baselines of each column's benchmark, marked where one is above chance and above the best detector."""
     detected, found = list(detected), []
     for column, benchmark in benchmarks.items():
         metrics = [name for name in BOTH if any((r.column, r.metric) == (column, name) for r in detected)]
@@ -78,8 +72,7 @@ def highest(results: Iterable[Result]) -> Result | None:
 
 
 def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
-    """In how many columns a blind baseline's AUC beats the best detector's, and where one tells members without beating
-    it, in Markdown."""
+    """In how many columns a blind baseline beats the best detector's AUC, or is at least above chance, in Markdown."""
     detected, baselines = ([r for r in of if r.metric == "auc"] for of in (detected, baselines))
     columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
     if not columns:
@@ -111,10 +104,7 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
 
 
 def leak_note(names: Iterable[str]) -> str:
-    """Whether the members of each benchmark, by name or file, can be told without any model, in Markdown.
-
-    It is of whole texts, whatever a page cuts them to: a property of the benchmark, computed once and kept.
-    """
+    """Whether the texts alone separate the members of each whole benchmark, by name or file, in Markdown."""
     lines = []
     for name in dict.fromkeys(names):
         benchmark = load_benchmark(name)
@@ -178,8 +168,7 @@ def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[s
 
 
 def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
-    """Measure benchmarks and write what the book shows where their texts can't be had; what is recorded of others
-    stays."""
+    """Measure benchmarks and write what the book shows where their texts can't be had; records of others stay."""
     results, provenance = _recorded(path)
     for name in names:
         measured, provenance[name] = measure_parts(name)

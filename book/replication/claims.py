@@ -80,10 +80,7 @@ def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
 
 
 def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:
-    """What `figures.forest` draws: {claim: {setting: its test}}.
-
-    Of a claim against several others it is the difference that speaks most against it, and the row says of how many.
-    """
+    """What `figures.forest` draws, {claim: {setting: its test}}: the difference that speaks most against the claim."""
     rows: dict[str, dict[str, Tested]] = {}
     for j in judgements:
         if (worst := _worst(j.claim, j.comparisons)) is not None:
@@ -109,21 +106,18 @@ def difference_of(judgements: Sequence[Judgement], claim_id: str, setting: str) 
 
 
 def three_digits(interval: Interval) -> str:
-    """An interval in a sentence or a claim's row: its verdict says on which side of 0 an end lies that rounds to 0."""
+    """An interval in a sentence or a claim's row, without a minus before 0.000."""
     estimate, low, high = (f"{round(x, 3) + 0.0:.3f}" for x in (interval.estimate, interval.low, interval.high))
     return f"{estimate} [{low}, {high}]"
 
 
 def leads(difference: Interval) -> str:
-    """How one detector stands to another, in the words of a sentence: "is ahead of", by the rule of the verdicts."""
+    """How one detector compares with another, in words ("is ahead of"), by the rule of the verdicts."""
     return LEADS[verdict(difference, matters=SMALLEST)]
 
 
 def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
-    """One row a change of a test or of the rule: when, what, why, what had been seen, and verdicts before and after.
-
-    The rule "no difference that matters" changes the verdict of every test that the last rows name.
-    """
+    """One row a change of a test or of the rule: when, what, why, what had been seen, and verdicts before and after."""
     said = {(j.claim.id, j.setting): f"{j.setting}: {j.verdict}" for j in judgements}
 
     def verdicts_of_all(claim: Claim) -> str:

@@ -73,10 +73,7 @@ def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Resu
 def score_table(
     views: Mapping[str, Mapping[str, token_view.TokenView]], texts: Mapping[str, int], scores: Mapping[str, FloatArray]
 ) -> pd.DataFrame:
-    """One row a text: its score, rank among all texts' `scores`, and how many tokens count, under each way's detector.
-
-    {way: {text: view}}, {text: its number}, {detector: (N,) scores}.
-    """
+    """A row a text: score, rank, tokens that count; {way: {text: view}}, {text: its number}, {detector: (N,) scores}."""
     cells: dict[str, dict[str, str]] = {}
     for by, of_texts in views.items():
         detector = token_view.WAYS[by].detector

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
+from IPython.core.getipython import get_ipython
 from seaborn.utils import relative_luminance
 
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication import pages
 from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
-from replication.tables import use_html
+from replication.tables import html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,12 +86,12 @@ CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  #
 
 def use_style() -> None:
     """The book's look, of figures, tables and errors (`pages.begin`): call once in a notebook."""
-    import pandas as pd
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     pages.begin()
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
-    use_html()
+    if shell := get_ipython():
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
     sns.set_theme(context="notebook", style="ticks", palette=COLORS)
     plt.rcParams |= {
         "axes.spines.top": False,
@@ -235,8 +237,7 @@ def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str
 
 
 def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
-    """Our number over the published one, a point a cell that has both, one colour a method; a diagonal where both are
-    the same."""
+    """Our number over the published one: a point a cell with both, a colour a method, a diagonal where both agree."""
     both = [r for r in results if r.metric == metric and r.interval and r.published is not None]
     figure, axes = plt.subplots(figsize=(5.2, 4.6))
     values = [value for r in both for value in (r.published, r.low, r.high)] or [0.5, 1.0]
@@ -370,15 +371,12 @@ def _upright_grid(axes: Axes) -> None:
 
 
 def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure:
-    """A tile a test, by verdict, in groups: {group: the verdicts of its tests}; the legend counts them.
-
-    It is narrow, so that a phone shows its marks at a size that can be read.
-    """
+    """A tile a test, {group: its tests' verdicts}, narrow enough for a phone; the legend counts them."""
     width = 4.2  # inches
     rows: list[tuple[str, list[str]]] = []
     for name, verdicts in groups.items():
         ordered = sorted(verdicts, key=VERDICTS.index)
-        heading = f"{name}: {len(ordered)} test{'s' * (len(ordered) != 1)}"
+        heading = f"{name}: {len(ordered)} {'test' if len(ordered) == 1 else 'tests'}"
         rows += [(heading if at == 0 else "", ordered[at : at + per_row]) for at in range(0, len(ordered), per_row)]
     counts = {name: sum(list(of).count(name) for of in groups.values()) for name in VERDICTS}
     shown = [name for name in VERDICTS if counts[name]]

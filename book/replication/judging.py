@@ -101,10 +101,7 @@ def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
 
 
 def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:
-    """Whether a claimed equality is one of sides that tell nothing: each AUC's interval lies in 0.5 ± the margin.
-
-    That is a test of equivalence with chance. An interval that only contains 0.5 would not do: a wide one always does.
-    """
+    """Whether the sides of a claimed equality tell nothing: each AUC's whole interval lies in 0.5 ± the margin."""
     if claim.margin is None or CHANCE in claim.against:
         return False
     return all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in aucs_of(labels, seeds))
@@ -164,10 +161,7 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
 
 
 def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
-    """The scores of all claims' tests under models trained from these seeds: what is recorded.
-
-    Scores are kept, so that a recording that was broken off goes on where it was.
-    """
+    """The scores of all claims' tests under models of these seeds: what is recorded. Each is computed once and kept."""
     rows = []
     tests = [test for test in claims.tests() if source_of(claims.settings[test[1]].model).has_texts]  # others are kept
     for seed in seeds:

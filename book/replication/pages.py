@@ -40,11 +40,7 @@ def begin() -> None:
 
 
 def _show_error(
-    shell: InteractiveShell,
-    kind: type[Exception],
-    error: Exception,
-    trace: TracebackType,
-    tb_offset: int | None = None,
+    shell: InteractiveShell, kind: type[Exception], error: Exception, trace: TracebackType, tb_offset: int | None = None
 ) -> None:
     """Show an error without its traceback where mialib or the page raises it in words of their own.
 
@@ -185,8 +181,7 @@ def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:
 
 
 def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
-    """How often the model has seen each text in training, (N,), as the benchmark, the lab's recipe or a recording says;
-    None where nothing does."""
+    """How often the model has seen each text, (N,), as benchmark, recipe or recording says; None where none does."""
     if inputs.benchmark and inputs.benchmark.times:
         return np.array(inputs.benchmark.times)
     return source_of(inputs.target.model).times_seen(inputs.target.model, inputs.texts)

@@ -38,10 +38,7 @@ PRINTED_ON = {
 
 
 def load_published(paper: str | None = None, item: str | None = None) -> pd.DataFrame:
-    """All published numbers, or only those of one paper, one item, or both.
-
-    `value` is float64, NaN where the paper prints '-'; every other column is text.
-    """
+    """All published numbers, or those of a paper, an item, or both; `value` is float64, NaN for a printed '-'."""
     # Only an empty `value` is missing; an empty `marker` is the empty string.
     types = dict.fromkeys(["paper", "item", "row", "column", "metric", "marker"], "str") | {"value": "float64"}
     published = pd.read_csv(PUBLISHED_CSV, dtype=types, keep_default_na=False, na_values={"value": [""]})
@@ -54,10 +51,7 @@ def load_published(paper: str | None = None, item: str | None = None) -> pd.Data
 
 
 def published_along(paper: str, item: str, name: str, metric: str) -> dict[str, float | None]:
-    """One column of a printed table by its rows, or one row by its columns, whichever `name` is; None for a '-'.
-
-    Raises ValueError where neither a row nor a column of that metric has the name.
-    """
+    """A printed column by its rows, or a row by its columns; None for '-'. ValueError where `name` is neither."""
     return {key: value for key, (value, _) in _along(paper, item, name, metric).items()}
 
 

@@ -45,10 +45,7 @@ NOT_THERE = "the repository holds only per-token statistics of the recorded ladd
 
 
 class Recorded(Source):
-    """`recorded/docstrings-5m`, a model; `recorded/docstrings`, its benchmark and its reference corpus.
-
-    FileNotFoundError for a name that is not recorded.
-    """
+    """The recorded ladder's models and benchmarks; FileNotFoundError for a name that is not recorded."""
 
     has_texts = scores_any_text = False
 
@@ -88,7 +85,7 @@ class Recorded(Source):
         path = _file(name)
         labels = pq.read_table(path, columns=["label"])["label"].to_numpy().astype(np.int8)
         provenance = read_provenance(path)
-        texts = _stand_ins(name, len(labels))
+        texts = tuple(f"{name}, text {i}" for i in range(len(labels)))  # as `_numbers` knows them
         return Benchmark(name, texts, labels, revision=provenance["dealt"], language=provenance["language"])
 
     def frequency(self, corpus: str) -> TokenFrequency:
@@ -108,13 +105,9 @@ def recorded_models() -> dict[str, list[int]]:
     return found
 
 
-def _stand_ins(benchmark: str, n: int) -> tuple[str, ...]:
-    return tuple(f"{benchmark}, text {i}" for i in range(n))
-
-
 def _numbers(model: str, texts: Sequence[str]) -> list[int]:
     stats, benchmark = _load(model, FOLDER)
-    known = {text: i for i, text in enumerate(_stand_ins(benchmark, len(stats)))}
+    known = {f"{benchmark}, text {i}": i for i in range(len(stats))}
     if unknown := next((text for text in texts if text not in known), None):
         raise ValueError(f"{model} is recorded on {benchmark} alone, not on {excerpt(unknown)}: {NOT_THERE}")
     return [known[text] for text in texts]

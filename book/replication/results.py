@@ -109,12 +109,17 @@ def measure(
     cells are marked where it is significantly better (paired, two-sided p <= 0.05). A TPR that the non-members are too
     few for says how many it needs.
     """
+    is_of_snippets = document is not None and len(np.unique(document)) < len(document)
     found = []
     for metric in metrics:
+        if is_of_snippets and metric != "auc":
+            raise ValueError(f"{metric} of snippets: there is no interval of it that knows of documents")
+        interval_of, _ = METRICS[metric]
+        if is_of_snippets:
+            interval_of = partial(document_auc_interval, document=np.unique(document, return_inverse=True)[1])
         needs, beside = needs_more(metric, labels), (printed or {}).get(metric, {})
-        is_better = False
-        if star and (paired := compare(labels, scores, *star, metric)):
-            is_better = paired.difference.estimate > 0 and paired.p_value <= SIGNIFICANT
+        paired = compare(labels, scores, *star, metric) if star else None
+        is_better = bool(paired) and paired.difference.estimate > 0 and paired.p_value <= SIGNIFICANT
         for name, values in scores.items():
             value, published_marker = beside.get(label_of(name), (None, ""))
             found.append(
@@ -122,10 +127,10 @@ def measure(
                     row=label_of(name),
                     column=column,
                     metric=named or metric,
-                    interval=None if values is None or needs else interval_of(metric, labels, values, document),
+                    interval=None if values is None or needs else interval_of(labels, values),
                     published=value,
                     published_column=published_column,
-                    marker="*" if is_better and star and name == star[0] else "",
+                    marker="*" if is_better and name == star[0] else "",
                     published_marker=published_marker,
                     why="" if values is None else needs,
                 )
@@ -141,15 +146,6 @@ def too_few(n: int, needed: int) -> str:
 def needs_more(metric: str, labels: ArrayLike) -> str:
     """`too_few` for a metric of texts with these labels: a TPR at 1% FPR needs 100 non-members, an AUC one."""
     return too_few(int(np.equal(labels, 0).sum()), non_members_needed(FPRS[metric])) if metric in FPRS else ""
-
-
-def interval_of(metric: str, labels: ArrayLike, scores: ArrayLike, document: NDArray[np.int64] | None) -> Interval:
-    """One metric of scores; an AUC of snippets draws whole documents where one has several."""
-    if document is None or len(np.unique(document)) == len(document):
-        return METRICS[metric][0](labels, scores)
-    if metric != "auc":
-        raise ValueError(f"{metric} of snippets: there is no interval of it that knows of documents")
-    return document_auc_interval(labels, scores, np.unique(document, return_inverse=True)[1])
 
 
 def compare(

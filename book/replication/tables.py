@@ -14,7 +14,6 @@ from textwrap import fill
 from typing import Any
 
 import pandas as pd
-from IPython.core.getipython import get_ipython
 from IPython.display import Markdown
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
@@ -186,12 +185,6 @@ def printed(table: pd.DataFrame) -> str:
     """A table as commands print it: its caption, and its rows below."""
     caption, table = caption_of(table)
     return f"{caption}\n{table.to_string()}" if caption else table.to_string()
-
-
-def use_html() -> None:
-    """Show DataFrames by `html` in this notebook; outside one nothing happens."""
-    if shell := get_ipython():
-        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
 
 
 def shown(table: pd.DataFrame, caption: str = "") -> Styler:

@@ -56,10 +56,7 @@ def file_of(corpus: Corpus) -> Path:
 
 
 def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Path) -> None:
-    """Deal out a corpus into a new folder; none of its texts is a near-duplicate of one that it is `apart_from`.
-
-    ValueError where the sources hold fewer texts than the recipe asks for.
-    """
+    """Deal out a corpus, without near-duplicates of `apart_from`, into a new folder; ValueError for too few texts."""
     found, n_dropped = gather(corpus, apart_from)
     dealt = (corpus.members, corpus.non_members, corpus.background)
     n_needed = sum(dealt) + corpus.reference

@@ -29,10 +29,7 @@ def place_of(docstring: Docstring, text: str) -> Place:
 
 
 def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
-    """All distinct docstrings of at least `min_words` words, by package, file and line.
-
-    Raises ModuleNotFoundError for a package that is not installed.
-    """
+    """All distinct docstrings of at least `min_words` words; ModuleNotFoundError where a package is not installed."""
     return _read("docstring", packages, min_words)
 
 

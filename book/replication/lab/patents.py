@@ -71,10 +71,7 @@ class _Draft:
 
 
 def generate_patents(n: int, *, seed: int, min_words: int = 128) -> list[str]:
-    """n distinct Chinese patent texts of six sectors, each at least min_words jieba words long.
-
-    Text i depends on the seed, i, min_words, and jieba's lexicon, not on n.
-    """
+    """n distinct texts of at least min_words jieba words; text i depends on seed, i and min_words, not on n."""
     if n < 0:
         raise ValueError(f"n must be at least 0, got {n}")
     if min_words < 1:

@@ -80,28 +80,18 @@ def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | Training | U
 def deal_again(name: str) -> Path:
     """The folder of a lab corpus that was dealt out on this machine, from the packages that are installed."""
     corpus = known_corpus(name)
-    made_by = [corpus.model_dump(), _made_by(corpus)]
-    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of(made_by)}"
+    made_by: dict[str, Any] = {"sources": sources_of(corpus), "tokenizers": version("tokenizers")}
+    made_by |= versions_of("gathering", "dealing")
+    if corpus.apart_from:
+        made_by["apart_from"] = lab().card(corpus.apart_from)["content_hash"]
+    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of([corpus.model_dump(), made_by])}"
 
     def make(to: Path) -> None:
         logger.warning("%s: gathering texts first, once", name)
-        roles = [role for role in ROLES if role != "reference"]
-        apart_from = [t for role in roles for t in lab().texts(corpus.apart_from, role)] if corpus.apart_from else []
-        dealing.make_corpus(name, corpus, apart_from, to)
+        roles = [role for role in ROLES if role != "reference"] if corpus.apart_from else []
+        dealing.make_corpus(name, corpus, [t for role in roles for t in lab().texts(corpus.apart_from, role)], to)
 
     return once(folder, make)
-
-
-def _made_by(corpus: Corpus) -> dict[str, Any]:
-    """What else determines a corpus: versions of its sources, or its file, and of what deals it out."""
-    made_by = {
-        "sources": sources_of(corpus),
-        "tokenizers": version("tokenizers"),
-        **versions_of("gathering", "dealing"),
-    }
-    if corpus.apart_from:
-        made_by["apart_from"] = lab().card(corpus.apart_from)["content_hash"]
-    return made_by
 
 
 def known_corpus(name: str) -> Corpus:
@@ -113,10 +103,7 @@ def known_corpus(name: str) -> Corpus:
 
 
 def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | None:
-    """The share of each text's 7-grams of words that models of a lab benchmark's first corpus were trained on, (N,).
-
-    None for a benchmark that is not the lab's: what its models were trained on is not known.
-    """
+    """The share of each text's 7-grams that a lab benchmark's models were trained on, (N,); None for any other."""
     if not is_lab(name):
         return None
     corpus = corpora_of(name)[0]
@@ -163,10 +150,7 @@ def train_again(name: str, device: str = "cpu") -> Path:
 
 
 def _key(name: str) -> str:
-    """What determines a model: recipe, texts in their roles, code and libraries.
-
-    Corpora count by their texts: another way to gather the same ones trains nothing anew.
-    """
+    """What determines a model: recipe, its corpora's texts in their roles, versions of training and libraries."""
     recipe = lab_recipe(name)
     is_unlearned = isinstance(recipe, Unlearning)
     made_of: list[Any] = [hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []

@@ -189,10 +189,7 @@ def tf32_products(device: str) -> Iterator[None]:
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Save a trained model, its weights rounded to float16, and its tokenizer.
-
-    What is saved is the model: whoever scores with it reads these values back as float32.
-    """
+    """Save a trained model, its weights rounded to float16 (so scores are this model's), and its tokenizer."""
     model.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -129,10 +129,7 @@ def notebook(name: str, page: str, results: str, failed: str, computed: str = ""
 
 
 def book(index: str, page: str = "") -> None:
-    """Render the book, or one page of it with the pages of text; broken references are errors in the whole book.
-
-    `index` is the file in the end, below `_build/html`.
-    """
+    """Render the book, or one page with the pages of text, to `index`; broken references are errors in the whole book."""
     import yaml
 
     from replication.pipeline.report import build_folder, write_lists

@@ -62,8 +62,7 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
 
 
 def names_in(strings: Iterable[str]) -> set[str]:
-    """What strings may name: models, corpora and benchmarks, as in `lab/en-25k@1`, `lab/en:reference` and
-    `lab/en~lab/code`."""
+    """What strings may name, as in `lab/en-25k@1`, `lab/en:reference` and `lab/en~lab/code`: models and corpora."""
     return {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
 
 
@@ -77,10 +76,7 @@ def strings_in(value: Any) -> Iterator[str]:
 
 
 def recipes_hash(profile: Profile, models: Iterable[str], corpora: Iterable[str]) -> str:
-    """A hash of how these models, and those that they were made from, and these corpora are made.
-
-    The versions of the packages that texts are read from count, and so does the content of a corpus's file.
-    """
+    """A hash of how these models, and those they were made from, and these corpora are made, and of what versions."""
     recipes = [model.recipe for name in models for model in _lineage(profile, name) if model.recipe]
     names = {*corpora, *(corpus for recipe in recipes for corpus in corpora_of_recipe(recipe))} & set(profile.corpora)
     names |= {other for name in names if (other := profile.corpora[name].apart_from)}

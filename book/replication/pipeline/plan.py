@@ -90,8 +90,7 @@ def _requests(column: Column) -> tuple[int, int]:
 
 
 def _own_passes(column: Column) -> int:
-    """How often the model reads the benchmark: its texts, and where all detectors are shown, in lower case too and with
-    the other convention of the start token."""
+    """How often the model reads the texts: as they are, mostly in lower case too, and after the other start token."""
     return (1 if column.a_values or column.corpora else 2) + column.has_other_start_token
 
 
@@ -227,10 +226,7 @@ def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
 
 
 def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
-    """Whether the hub's cache holds the weights of a model, these files of a data set, or some where none are named.
-
-    A config alone, of a model that was refused, is not the model.
-    """
+    """Whether the hub's cache holds a model's weights (a config alone is none), or these files of a data set, or any."""
     commit, _ = kept_commit(name, kind)
     for snapshot in cached_snapshots(name, kind):
         if kind == "dataset":

@@ -55,11 +55,7 @@ class Judged:
 
 
 def printed_items(profile: Profile) -> list[PrintedItem]:
-    """Every table and figure of the papers with the profile's pages that replicate it, in the papers' order.
-
-    These are the items of data/published.csv, and those that a notebook says its results are of (a figure without
-    printed numbers has none there).
-    """
+    """Every table and figure of data/published.csv, or that a notebook saves, with its pages, in the papers' order."""
     pages: dict[tuple[str, str], list[str]] = {}
     for name, page in profile.notebooks.items():
         for key in _replicates(NOTEBOOKS / f"{page.notebook}.ipynb", page.parameters):
@@ -132,10 +128,7 @@ def command(page: str, profile: Profile) -> str:
 
 
 def papers_tables(profile: Profile, build: Path) -> str:
-    """Markdown, a section a paper: of each printed table and figure its page, verdicts, status and notebook; commands.
-
-    The verdicts stand before the status, so that a phone shows them without scrolling sideways.
-    """
+    """Markdown, a section a paper: each printed item's page, verdicts, status and notebook; the pages' commands."""
     ledger, items, parts = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
     head = ["printed", "verdicts of its claims", "status", "notebook"]
     for paper, title in PAPERS.items():

@@ -44,10 +44,7 @@ _CODE_OR_LINK = re.compile(
 
 
 def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
-    """Write the two notebooks of each of `paths` into `output`/student and `output`/solution; their paths.
-
-    ValueError for a notebook whose exercises and solutions do not fit together.
-    """
+    """Write both notebooks of each path below `output`; their paths. ValueError for exercises that are not whole."""
     written = []
     for path in paths:
         source = json.loads(path.read_text(encoding="utf-8"))
@@ -96,11 +93,7 @@ def _tags(cell: dict[str, Any]) -> list[str]:
 
 
 def plain(source: str, without_solutions: bool = False) -> str:
-    """Markdown without what Sphinx alone knows.
-
-    ValueError for a directive that has no plain form here, and for one that is not closed: what follows could be taken
-    for text.
-    """
+    """Markdown without what Sphinx alone knows; ValueError for a directive that is not closed or has no plain form."""
     parts, end = [], 0
     for found in _DIRECTIVE.finditer(source):
         parts += [_plain_text(source[end : found.start()]), _plain_directive(found, without_solutions)]

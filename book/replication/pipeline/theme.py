@@ -188,11 +188,7 @@ def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterat
 
 
 def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
-    """Number the tables that have a caption through the whole book, and list them where a page asks for the list.
-
-    What most pages have is left out of the list.
-    Sphinx numbers figures alone: a table that a cell made is HTML to it.
-    """
+    """Number all tables with a caption, as Sphinx does figures alone, and list them where a page asks for the list."""
     found: list[tuple[Path, str]] = []
 
     def numbered(caption: re.Match[str], path: Path) -> str:
@@ -230,10 +226,7 @@ def with_scopes(part: re.Match[str]) -> str:
 
 
 def downloaded(notebook: str, address: str = "") -> str:
-    """A notebook as JSON without outputs: whoever downloads it makes their own.
-
-    Where the repository's address is known, the first cell installs both packages from there where they are missing.
-    """
+    """A notebook as JSON without outputs, with a first cell that installs both packages where `address` is known."""
     content = json.loads(notebook)
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
         at = f"@{sha}" if (sha := os.environ.get("GITHUB_SHA")) else ""  # the commit that the Action builds
