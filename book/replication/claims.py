@@ -28,6 +28,7 @@ LEADS = {
     NO_DIFFERENCE: "is level with",
     "inconclusive": "is not told apart from",
 }
+DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading
 VERDICT = "verdict"  # the metric of a result that is one in words
 
 
@@ -60,9 +61,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 "claim": f"{_stated(claim)} ({claim.paper}; test fixed {_fixed(claim)})" if is_new else "",
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
                 "where": _describe_place(j),
-                "difference of AUC (or TPR) [95% interval]": (
-                    f"{metric}{_describe(claim.a, *where)}:{differences}{expected}"
-                ),
+                DIFFERENCE: f"{metric}{_describe(claim.a, *where)}:{differences}{expected}",
                 "published": claim.published if is_new else "",
             }
         )

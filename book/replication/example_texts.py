@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
 from mialib.bootstrap import resamples
 from mialib.detectors import DETECTORS, FloatArray
@@ -36,8 +37,6 @@ def typical_pair(labels: ArrayLike, scores: ArrayLike, quantile: float = 0.5) ->
 
 def ranks(scores: ArrayLike) -> NDArray[np.int64]:
     """Each text's rank by score, 1 for the one most likely a member; ties share the better rank."""
-    from scipy.stats import rankdata
-
     return rankdata(-np.asarray(scores), method="min").astype(np.int64)
 
 
@@ -62,9 +61,8 @@ def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Resu
         values["difference"] = values["members"] - values["non-members"]
     found = []
     for column, of_column in resampled.items():
-        for name, mean, low, high in zip(
-            names, means[column], *np.quantile(of_column, [0.025, 0.975], axis=0), strict=True
-        ):
+        ends = np.quantile(of_column, [0.025, 0.975], axis=0)
+        for name, mean, low, high in zip(names, means[column], *ends, strict=True):
             interval = Interval(float(mean), float(low), float(high))
             found.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
     return found
@@ -73,7 +71,7 @@ def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Resu
 def score_table(
     views: Mapping[str, Mapping[str, token_view.TokenView]], texts: Mapping[str, int], scores: Mapping[str, FloatArray]
 ) -> pd.DataFrame:
-    """A row a text: score, rank, tokens that count; {way: {text: view}}, {text: its number}, {detector: (N,) scores}."""
+    """A row a text: score, rank, tokens counted; {way: {text: view}}, {text: its number}, {detector: (N,) scores}."""
     cells: dict[str, dict[str, str]] = {}
     for by, of_texts in views.items():
         detector = token_view.WAYS[by].detector

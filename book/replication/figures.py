@@ -5,27 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from IPython.core.getipython import get_ipython
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from seaborn.utils import relative_luminance
 
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication import pages
-from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
+from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS, Result
 from replication.tables import html
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from replication.results import Result
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
@@ -74,6 +70,7 @@ class Tested(NamedTuple):
     margin: float | None = None  # of a claim of equality; None: the claim is a difference above 0
 
 
+Curves = dict[str, dict[float, Interval]]  # {line: {x: interval}}
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
 # Ours and the printed number of a detector whose row says which it is: no colour is needed, and none is a detector's.
 SOURCE_STYLES = {
@@ -131,7 +128,7 @@ def _bars(intervals: Iterable[Interval]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def lines_in_panels(
-    panels: dict[str, dict[str, dict[float, Interval]]],
+    panels: dict[str, Curves],
     *,
     xlabel: str,
     ylabel: str = "AUC",
@@ -140,7 +137,7 @@ def lines_in_panels(
     ticks: dict[float, str] | None = None,
     bands: bool = False,
     columns: int = 2,
-    hollow: dict[str, dict[str, dict[float, Interval]]] | None = None,
+    hollow: dict[str, Curves] | None = None,
 ) -> Figure:
     """One line a detector over x with its intervals, `columns` panels a row: {panel: {line: {x: interval}}}.
 
@@ -185,9 +182,7 @@ def _with_legend(figure: Figure, grid: NDArray[Any], most_columns: int) -> Figur
     return _closed(figure)
 
 
-def _draw_lines(
-    axes: Axes, curves: dict[str, dict[float, Interval]], log_x: bool, bands: bool, hollow: bool = False
-) -> None:
+def _draw_lines(axes: Axes, curves: Curves, log_x: bool, bands: bool, hollow: bool = False) -> None:
     for j, (label, points) in enumerate(curves.items()):
         style, xs = line_style(label, j), np.array(list(points))
         if hollow:  # the legend has the label already, and an underscore keeps a second one out

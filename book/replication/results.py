@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
 from mialib.bootstrap import ENDS, document_auc_interval, percentile_interval, resamples
 from mialib.detectors import DETECTORS
@@ -289,8 +290,6 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None)
     With `minus` it is the correlation of x and y minus that of x and `minus`, on the same resampled texts. ValueError
     for lists of several lengths, and for one that does not vary.
     """
-    from scipy.stats import rankdata
-
     lists = [np.asarray(values, float) for values in (x, y, minus) if values is not None]
     if len(set(map(len, lists))) > 1 or not all(map(np.ptp, lists)):
         lengths = " and ".join(str(len(values)) for values in lists)

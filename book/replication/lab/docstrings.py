@@ -54,9 +54,8 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
 
     def make() -> list[Docstring]:
         # One file's tree at a time: with all of a package's in memory, garbage collection takes most of the time.
-        return [
-            found for file in files for found in KINDS[kind](package, file.relative_to(folder).as_posix(), parse(file))
-        ]
+        named = ((file.relative_to(folder).as_posix(), file) for file in files)
+        return [found for name, file in named for found in KINDS[kind](package, name, parse(file))]
 
     folder, files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]

@@ -13,6 +13,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, Lab, by_group, corpora_of
 from mialib.catalog.sources import source_of
 from mialib.catalog.stored import stored
@@ -24,8 +27,6 @@ from replication.lab.dealing import END_OF_TEXT, load_tokenizer, overlaps, sourc
 from replication.lab.recipes import Corpus, Masked, Training, Unlearning, is_lab, load_recipes
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)

@@ -13,19 +13,26 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
 from mialib.head_loss import HeadLoss, one_thread
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from mialib.shared.kept import Parts
-    from replication.lab.recipes import Masked, Training, Unlearning
+from mialib.shared.kept import Parts
+from replication.lab.recipes import Masked, Training, Unlearning
 
 WARMUP_STEPS = 20
 TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
@@ -47,8 +54,6 @@ def train(
 
     Where a run is broken off, the next goes on from what it kept in `parts`, to the same weights.
     """
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
     token_ids = _encode(tokenizer, texts, recipe.context_tokens)
     torch.manual_seed(recipe.seed)
     config = GPTNeoXConfig(
@@ -92,8 +97,6 @@ def train_masked(
     frequent tokens are, because it never finds out which positions to attend to. The padding token's id is 0, since
     RoBERTa counts positions from it on.
     """
-    from transformers import RobertaConfig, RobertaForMaskedLM
-
     rows = [row for ids in encode(tokenizer, texts) for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
     torch.manual_seed(recipe.seed)
     config = RobertaConfig(
@@ -131,8 +134,6 @@ def unlearn(
     non-members *under the same weights*: a model that only becomes worse at everything never gets there. RuntimeError
     where `max_epochs` do not suffice.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(base)
     forgotten_ids, retained_ids, unseen_ids = (
@@ -275,8 +276,6 @@ def _optimize(
 
     What stands after some steps is kept in `parts`, as often as it costs next to nothing; a later run goes on there.
     """
-    from tqdm import tqdm
-
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
     stateful: tuple[Any, ...] = (model, optimizer, schedule)

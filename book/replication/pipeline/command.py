@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import Annotated
 
 import typer
+from filelock import FileLock, Timeout
 
 from mialib.store import ROOT, write_json
 from replication.pipeline import needs as planning
@@ -74,8 +75,6 @@ def show(text: str) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """Of two builds in one clone the second is an error. Snakemake's own lock would outlive a build that was killed."""
-    from filelock import FileLock, Timeout
-
     (ROOT / ".snakemake").mkdir(exist_ok=True)
     try:
         with FileLock(ROOT / ".snakemake" / "build.lock", timeout=0):

@@ -19,6 +19,8 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+import yaml
+
 from mialib.commands.output import log_plainly
 from mialib.store import write_json
 
@@ -129,9 +131,7 @@ def notebook(name: str, page: str, results: str, failed: str, computed: str = ""
 
 
 def book(index: str, page: str = "") -> None:
-    """Render the book, or one page with the pages of text, to `index`; broken references are errors in the whole book."""
-    import yaml
-
+    """Render the book, or one page with the pages of text, to `index`; broken references are errors in the book."""
     from replication.pipeline.report import build_folder, write_lists
     from replication.profile import load_profile
 

@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Template
+from safetensors.numpy import load_file
 
 from mialib.catalog import stored
 from mialib.catalog.lab import CARD, MODEL_CARD, PLACES, TEXTS
+from mialib.catalog.models import Scorer
+from mialib.detectors import detect
+from mialib.metrics import auc
 from mialib.store import write_json
 from replication.lab.recipes import Unlearning, load_recipes
 from replication.lab.source import WEIGHTS, deal_again, lab, lab_model_card, lab_recipe, train_again
@@ -103,8 +108,6 @@ def _is_there(kind: str, name: str) -> bool:
 
 def _weights_apart(*folders: Path) -> tuple[float, float]:
     """The largest difference of a weight in two models, and the cosine of all weights of the one and of the other."""
-    from safetensors.numpy import load_file
-
     ours, theirs = (load_file(folder / WEIGHTS) for folder in folders)
     a, b = (np.concatenate([of[key].astype(float).ravel() for key in sorted(theirs)]) for of in (ours, theirs))
     return float(np.abs(a - b).max()), float(a @ b / np.sqrt((a @ a) * (b @ b)))
@@ -112,10 +115,6 @@ def _weights_apart(*folders: Path) -> tuple[float, float]:
 
 def auc_apart(benchmark: str, *folders: Path) -> float:
     """The largest difference of an AUC of PPL or Min-K% Prob under two models."""
-    from mialib.catalog.models import Scorer
-    from mialib.detectors import detect
-    from mialib.metrics import auc
-
     texts = lab().benchmark(benchmark)
     stats = [Scorer(str(folder)).score(texts.texts, progress=False) for folder in folders]
     aucs = [[auc(texts.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
@@ -179,8 +178,6 @@ def write_sums() -> None:
 
 def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]]) -> str:
     """The card of the stored lab, as Markdown, from the cards of its corpora and models."""
-    from jinja2 import Template
-
     sources = sorted({source for card in corpora for source in card["sources"]})
     made_with = sorted({f"torch {card['torch']}, transformers {card['transformers']}" for card in models})
     template = Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), trim_blocks=True)

@@ -15,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from huggingface_hub import constants, get_token
+
 from mialib.attacks.probe import LEARNING_RATES
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
@@ -194,8 +197,6 @@ def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequenc
 
     `size_gb` makes the size of the hub's list of files; None keeps the size that is known.
     """
-    from huggingface_hub import get_token
-
     copy = local_copy(known.name, kind)
     if known.is_here or (copy and (kind == "dataset" or (copy / "config.json").is_file())):
         return replace(known, is_here=True)
@@ -226,7 +227,7 @@ def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
 
 
 def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
-    """Whether the hub's cache holds a model's weights (a config alone is none), or these files of a data set, or any."""
+    """Whether the hub's cache holds a model's weights (a config alone is none), or these files of a data set."""
     commit, _ = kept_commit(name, kind)
     for snapshot in cached_snapshots(name, kind):
         if kind == "dataset":
@@ -283,9 +284,6 @@ def _dollars(n_tokens: int) -> str:
 
 def _this_machine(download_gb: float) -> str:
     """Device, memory and disk of the machine at hand, and a warning where the downloads do not fit."""
-    import torch
-    from huggingface_hub import constants
-
     device = pick_device()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     cache = Path(constants.HF_HUB_CACHE)

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup, escape
 
 from mialib.shared.templates import macros
 from mialib.store import ROOT
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 SVG, PNG = "image/svg+xml", "image/png"
 TEACHING = ROOT / "book" / "teaching.md"
@@ -67,8 +66,6 @@ def figures_of(notebook: Path) -> list[Figure]:
 
 def _headings(source: str) -> list[str]:
     """The headings of a cell's Markdown, without those in code and in boxes."""
-    from markdown_it import MarkdownIt
-
     return [text.content for opened, text in pairwise(MarkdownIt().parse(source)) if opened.type == "heading_open"]
 
 
@@ -88,8 +85,6 @@ def slides(figures: Sequence[Figure], title: str) -> str:
 
 def with_math(text: str) -> Markup:
     """A caption or heading as HTML: its symbols in italics, all else as it is."""
-    from markupsafe import Markup, escape
-
     parts = text.split("$")  # every second one is a symbol
     return Markup("").join(
         Markup("<i>{}</i>").format(part.lstrip("\\")) if i % 2 else escape(part) for i, part in enumerate(parts)

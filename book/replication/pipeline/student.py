@@ -19,12 +19,11 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pybtex.database import Entry, parse_file
 
 from mialib.store import ROOT, atomic_path
-
-if TYPE_CHECKING:
-    from pybtex.database import Entry
 
 KINDS = ("student", "solution")
 EXERCISE, SOLUTION, CHECK = "exercise", "solution", "check"  # tags of code cells
@@ -136,9 +135,8 @@ def _plain_role(role: re.Match[str]) -> str:
 def _cited(key: str, in_text: bool) -> str:
     """A reference as "Shi et al. 2024", in a sentence "Shi et al. (2024)", linked to where it can be read."""
     entry = _references()[key]
-    names = [
-        " ".join(map(str, [*person.rich_prelast_names, *person.rich_last_names])) for person in entry.persons["author"]
-    ]
+    people = entry.persons["author"]
+    names = [" ".join(map(str, [*one.rich_prelast_names, *one.rich_last_names])) for one in people]
     authors = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) > 1 else "")
     said = f"{authors} ({entry.fields['year']})" if in_text else f"{authors} {entry.fields['year']}"
     return f"[{said}]({entry.fields['url']})" if "url" in entry.fields else said
@@ -146,8 +144,6 @@ def _cited(key: str, in_text: bool) -> str:
 
 @cache
 def _references() -> dict[str, Entry]:
-    from pybtex.database import parse_file
-
     return dict(parse_file(str(ROOT / "book" / "references.bib")).entries)
 
 
