@@ -109,20 +109,6 @@ def test_a_description_begins_after_a_label_in_bold():
     assert theme.description(document) == "A detector that scores a text by its tokens."
 
 
-def test_an_image_that_no_page_shows_is_removed(tmp_path):
-    for name in ("shown.svg", "linked.svg", "é.svg", "earlier.svg"):
-        (tmp_path / name).write_text("<svg/>")
-    pages = [
-        '<object data="../_images/shown.svg"></object>',
-        '<a href="_images/linked.svg#x">',
-        "earlier.svg",
-        '<img src="_images/%C3%A9.svg">',
-    ]
-    theme.remove_unshown(tmp_path, pages)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["linked.svg", "shown.svg", "é.svg"]
-    theme.remove_unshown(tmp_path / "none", pages)
-
-
 def test_the_part_of_mathjax_that_is_copied_is_whole(tmp_path):
     theme.copy_mathjax(tmp_path / "mathjax")
     for part in theme.MATHJAX:

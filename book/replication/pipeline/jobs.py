@@ -23,6 +23,8 @@ import yaml
 
 from mialib.commands.output import log_plainly
 from mialib.store import write_json
+from replication.pipeline.notebooks import forked_kernel, run_notebook
+from replication.profile import load_profile
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
@@ -105,7 +107,6 @@ def score(model: str, benchmark: str, receipt: str) -> None:
 
 def column(page: str, name: str, output: str) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
-    from replication.profile import load_profile
     from replication.studies import paper_tables
 
     profile = load_profile()
@@ -122,18 +123,14 @@ def column(page: str, name: str, output: str) -> None:
 
 def notebook(name: str, page: str, results: str, failed: str, computed: str = "") -> None:
     """Make a page: execute its notebook with the profile's parameters."""
-    from replication.pipeline.notebooks import forked_kernel, run_notebook
-    from replication.profile import load_profile
-
     given = {"output": Path(page), "results": Path(results), "failed": Path(failed)}
     with forked_kernel() as kernel:
         run_notebook(name, load_profile(), **given, computed=Path(computed) if computed else None, kernel=kernel)
 
 
 def book(index: str, page: str = "") -> None:
-    """Render the book, or one page with the pages of text, to `index`; broken references are errors in the book."""
+    """Render the whole book, where a broken reference is an error, or one page with the pages of text, to `index`."""
     from replication.pipeline.report import build_folder, write_lists
-    from replication.profile import load_profile
 
     profile = load_profile()
     write_lists(profile, build_folder(profile), Path("book/pages"), page)

@@ -16,7 +16,6 @@ from html import escape, unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from zlib import crc32
 
 from docutils import nodes
@@ -147,19 +146,10 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     pages = {path: edited(path.read_text(encoding="utf-8")) for path in out.rglob("*.html")}
     in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
     number_tables(pages, [path for path in in_order if path in pages])
-    remove_unshown(out / "_images", pages.values())
     for path, page in pages.items():
         path.write_text(page, encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
         path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
-
-
-def remove_unshown(images: Path, pages: Iterable[str]) -> None:
-    """Remove the images that no page shows: those of earlier builds, which Sphinx leaves there."""
-    shown = {unquote(name) for page in pages for name in re.findall(r"_images/([^\"?#]+)", page)}
-    for path in images.glob("*"):
-        if path.name not in shown:
-            path.unlink()
 
 
 def copy_mathjax(target: Path) -> None:
