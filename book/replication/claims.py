@@ -55,10 +55,13 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
         expected = "" if claim.margin is None else f" (expected within ±{claim.margin:g})"
+        stated = f"Former test, until {claim.history[0].date}: {claim.claim}" if claim.former_of else claim.claim
+        dates = "" if claim.former_of else ", ".join(str(change.date) for change in claim.history)
+        fixed = f"{claim.fixed}; history: {dates}" if dates else claim.fixed
         is_new, printed = claim.id != printed, claim.id
         rows.append(
             {
-                "claim": f"{_stated(claim)} ({claim.paper}; test fixed {_fixed(claim)})" if is_new else "",
+                "claim": f"{stated} ({claim.paper}; test fixed {fixed})" if is_new else "",
                 "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
                 "where": _describe_place(j),
                 DIFFERENCE: f"{metric}{_describe(claim.a, *where)}:{differences}{expected}",
@@ -187,17 +190,6 @@ def _said(judgement: Judgement) -> str:
         decisive = f" against {', '.join(sides)}"
     before = f" (without the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
     return f"{judgement.verdict}{decisive}{before}"
-
-
-def _stated(claim: Claim) -> str:
-    """A claim's sentence; that of a former test says so."""
-    return f"Former test, until {claim.history[0].date}: {claim.claim}" if claim.former_of else claim.claim
-
-
-def _fixed(claim: Claim) -> str:
-    """When a test was fixed, and when it was changed."""
-    dates = ", ".join(str(change.date) for change in claim.history)
-    return claim.fixed if claim.former_of or not dates else f"{claim.fixed}; history: {dates}"
 
 
 def _changed(claim: str, change: Change) -> dict[str, str]:

@@ -74,7 +74,8 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
     write_texts(folder / TEXTS, roles, packages, texts)
     if sources[0].file:
         places = [(role, *place_of(*pair)) for role, *pair in zip(roles, sources, texts, strict=True)]
-        _write_places(folder / PLACES, places)
+        with (folder / PLACES).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([("role", *Place._fields), *places])
     by_role = {role: [text for text, of in zip(texts, roles, strict=True) if of == role] for role in ROLES}
     if corpus.vocab_size:
         trained = train_tokenizer(by_role["reference"], corpus.vocab_size).to_str(pretty=True)
@@ -106,12 +107,6 @@ def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts
     rows = zip(roles, packages, texts, strict=True)
     lines = [json.dumps({"role": r, "package": p, "text": t}, ensure_ascii=False) + "\n" for r, p, t in rows]
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
-
-
-def _write_places(path: Path, rows: Sequence[tuple[str, ...]]) -> None:
-    """Write each text's role and place as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([("role", *Place._fields), *rows])
 
 
 def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:

@@ -99,7 +99,11 @@ def _snakemake(profile: str, *arguments: str) -> Iterator[str]:
     options = ["--nolock", "--rerun-incomplete", "--force-use-threads", "--resources", "gpu=1"]
     options += ["--scheduler", "greedy", "--max-checksum-file-size", "0"]
     command = [sys.executable, "-m", "snakemake", *arguments, *options]
-    own = {"start_new_session": True, "preexec_fn": _end_with_the_parent if sys.platform == "linux" else None}
+
+    def end_with_parent() -> None:
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+    own = {"start_new_session": True, "preexec_fn": end_with_parent if sys.platform == "linux" else None}
     with said.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, **own)
     try:
@@ -115,10 +119,6 @@ def _snakemake(profile: str, *arguments: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-
-
-def _end_with_the_parent() -> None:
-    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 class Progress:

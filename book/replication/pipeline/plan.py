@@ -254,7 +254,9 @@ def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> st
     for c in columns:
         hours = "" if c.gpu_hours is None else "< 0.01 h" if c.gpu_hours < 0.01 else f"{c.gpu_hours:.2f} h"
         memory = "" if c.memory_gb is None else f"{c.memory_gb:.0f} GB"
-        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{_dollars(c.tokens)}" if c.requests else ""
+        price = price_a_million()
+        dollars = "" if price is None else f", about ${c.tokens * price / 1e6:.2f}"
+        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{dollars}" if c.requests else ""
         lines.append(f"  {c.page:24}  {c.column:42}  {hours:>8}  {memory:>7}  {sent}".rstrip())
     lines.append(
         f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
@@ -275,11 +277,6 @@ def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> st
         "way. What can't be had is left out, and its page says so."
     )
     return "\n".join([*lines, _this_machine(all_gb)])
-
-
-def _dollars(n_tokens: int) -> str:
-    price = price_a_million()
-    return "" if price is None else f", about ${n_tokens * price / 1e6:.2f}"
 
 
 def _this_machine(download_gb: float) -> str:

@@ -49,7 +49,8 @@ def figures_of(notebook: Path) -> list[Figure]:
     found, headings = [], []
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "markdown":
-            headings += _headings("".join(cell["source"]))
+            tokens = MarkdownIt().parse("".join(cell["source"]))  # without headings in code and in boxes
+            headings += [text.content for opened, text in pairwise(tokens) if opened.type == "heading_open"]
             continue
         shown = cell["metadata"].get("mystnb", {})
         for output in cell["outputs"] if "figure" in shown else ():
@@ -62,11 +63,6 @@ def figures_of(notebook: Path) -> list[Figure]:
                 name, caption = (shown["figure"][key] for key in ("name", "caption"))
                 found.append(Figure(title, section, name, caption, alt, media_type, image))
     return found
-
-
-def _headings(source: str) -> list[str]:
-    """The headings of a cell's Markdown, without those in code and in boxes."""
-    return [text.content for opened, text in pairwise(MarkdownIt().parse(source)) if opened.type == "heading_open"]
 
 
 def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
