@@ -1,6 +1,6 @@
 # The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
-# What the rules do is in book/replication/pipeline/jobs.py, what a page takes in book/replication/pipeline/needs.py. Snakemake knows what is stale:
-# inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
+# What the rules do is in book/replication/pipeline/jobs.py, what a page takes in needs.py beside it. Snakemake knows what is
+# stale: inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
 import os
 from glob import glob
 from importlib.metadata import version

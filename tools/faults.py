@@ -160,8 +160,10 @@ class Command:
 
 def forks() -> multiprocessing.context.BaseContext:
     """Processes are forked from one that has imported what a command needs."""
+    from replication.pipeline.jobs import PRELOADED
+
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["replication.pipeline.preloaded", "mialib.commands.cli", "mialib.passes.cache"])
+    context.set_forkserver_preload([*PRELOADED, "mialib.commands.cli", "mialib.passes.cache"])
     return context
 
 

@@ -37,10 +37,7 @@ RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia",
 def measure_blind(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
-    """Blind baselines on a benchmark, a row each.
-
-    Of a recorded model's benchmark, whose texts are not here, they were recorded with what the model made of them.
-    """
+    """Blind baselines on a benchmark, a row each; of a recorded benchmark, whose texts are not here, as recorded."""
     if not source_of(benchmark.name).has_texts:
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
         return [Result(**fields | {"column": column}) for fields in aucs]
@@ -51,22 +48,17 @@ def measure_blind(
 
 
 def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchmark]) -> list[Result]:
-    """The blind baselines of each column's benchmark, in the metrics of its detectors' results.
-
-    Marked where one's estimate is above the best detector's of its column and it is surely above chance.
-    """
+    """The blind baselines of each column's benchmark, marked where one is above chance and above the best detector."""
     detected, found = list(detected), []
     for column, benchmark in benchmarks.items():
-        metrics = [name for name in BOTH if any(r.column == column and r.metric == name for r in detected)]
+        metrics = [name for name in BOTH if any((r.column, r.metric) == (column, name) for r in detected)]
         found += measure_blind(benchmark, column, metrics) if metrics else []
     return [replace(result, marker=LEAKS) if _beats(result, detected) else result for result in found]
 
 
 def _beats(result: Result, detected: Iterable[Result]) -> bool:
-    beside = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
-    if result.ours is None or beside is None:
-        return False
-    return result.ours > beside.ours and is_sure(result)
+    best = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
+    return is_sure(result) and best is not None and result.ours > best.ours
 
 
 def is_sure(result: Result) -> bool:
@@ -80,9 +72,7 @@ def highest(results: Iterable[Result]) -> Result | None:
 
 
 def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
-    """In how many columns a blind baseline's AUC beats the best detector's, and where one tells members without beating
-    it, in Markdown.
-    """
+    """In how many columns a blind baseline beats the best detector's AUC, or is at least above chance, in Markdown."""
     detected, baselines = ([r for r in of if r.metric == "auc"] for of in (detected, baselines))
     columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
     if not columns:
@@ -94,32 +84,27 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
         if blind := marked or highest(filter(is_sure, of_column)):
             of_best = f", the best detector {best.row} {best.interval}" if best else ""
             (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
+    best = highest(baselines)
+    said = (
+        f"**In none of the {len(columns)} columns does a blind baseline both beat every detector and lie surely above "
+        f"chance.** The highest is {name_of(best)} with {best.interval} (`{best.column}`)."
+    )
     if beaten:
         said = (
             f"{LEAKS} **In {len(beaten)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
             "detector.** What a detector measures there need not be membership (estimates are compared; the intervals "
             "say how sure each is):\n\n" + "\n".join(beaten)
         )
-    else:
-        blind = highest(baselines)
-        said = (
-            f"**In none of the {len(columns)} columns does a blind baseline both beat every detector and lie surely "
-            f"above chance.** The highest is {name_of(blind)} with {blind.interval} (`{blind.column}`)."
-        )
     if told:
         said += (
             f"\n\n**In {len(told)} of {len(columns)} columns a blind baseline is surely above chance, though not above "
-            "every detector.** The texts alone tell members there, so an AUC says little of membership:"
-            "\n\n" + "\n".join(told)
-        )
+            "every detector.** The texts alone tell members there, so an AUC says little of membership:\n\n"
+        ) + "\n".join(told)
     return said
 
 
 def leak_note(names: Iterable[str]) -> str:
-    """Whether the members of each benchmark, by name or file, can be told without any model, in Markdown.
-
-    It is of whole texts, whatever a page cuts them to: a property of the benchmark, computed once and kept.
-    """
+    """Whether the texts alone separate the members of each whole benchmark, by name or file, in Markdown."""
     lines = []
     for name in dict.fromkeys(names):
         benchmark = load_benchmark(name)
@@ -177,19 +162,18 @@ def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[s
             found, source = _of(name, recorded), provenance.get(name, {"benchmark": name})
             is_older = source.get("versions") != versions_of("blind")
             how = f"recorded{' by another version' if is_older else ''}" if found else "not to be had here"
-        results, sources = [*results, *found], [*sources, source | {"how": how}]
+        results += found
+        sources.append(source | {"how": how})
     return results, sources
 
 
 def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
-    """Measure benchmarks and write what the book shows where their texts can't be had; what is recorded of others
-    stays."""
+    """Measure benchmarks and write what the book shows where their texts can't be had; records of others stay."""
     results, provenance = _recorded(path)
     for name in names:
-        measured, source = measure_parts(name)
+        measured, provenance[name] = measure_parts(name)
         of_name = _of(name, results)
-        results = [*(result for result in results if result not in of_name), *measured]
-        provenance[name] = source
+        results = [result for result in results if result not in of_name] + measured
     save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
 
 

@@ -1,9 +1,5 @@
 """A claim of a paper as a test (`data/claims.yml`), and the scores that it compares. `replication.judging` judges them.
 
-    load_claims   the file: each claim is a comparison of AUCs, or TPRs, in some settings
-    score_claim   the scores of all sides of a claim in a setting, under models of one training seed
-    scores_of     the same, kept, so that it is computed once
-
 Recorded scores hold the versions of what makes them (`versions_behind_test`), "claims" for this module's own part.
 """
 
@@ -36,8 +32,8 @@ from mialib.store import hash_of, version
 from mialib.versions import versions_of
 from replication import DATA
 from replication.builders.unseen import APART, SAMPLED, load_unseen
-from replication.intervals import document_means
 from replication.lab.source import of_seed, recipes_of
+from replication.results import document_means
 
 CLAIMS_FILE = DATA / "claims.yml"
 CHANCE = "chance"
@@ -112,7 +108,7 @@ class Side(Strict):
     @property
     def is_sampled(self) -> bool:
         """Whether the probe's training texts are sampled from a model."""
-        return bool(self.training) and self.training.startswith(SAMPLED)
+        return (self.training or "").startswith(SAMPLED)
 
     @property
     def is_chosen(self) -> bool:
@@ -191,10 +187,8 @@ class Claim(Strict):
         """The tests that this one has replaced, each a claim of its own: their verdicts stay in the book."""
         now = self.model_dump(exclude={"history"})
         of_each = {f"{self.id} until {change.date}": change for change in self.history if change.was}
-        return [
-            Claim.model_validate(now | change.was | {"id": name, "former_of": self.id, "history": [change]})
-            for name, change in of_each.items()
-        ]
+        fields = {name: {"id": name, "former_of": self.id, "history": [of]} for name, of in of_each.items()}
+        return [Claim.model_validate(now | of.was | fields[name]) for name, of in of_each.items()]
 
 
 class Untested(Strict):
@@ -239,7 +233,7 @@ class Claims(Strict):
     def models(self, claim: Claim, setting: str, seed: int = 0) -> list[str]:
         """The models that a test runs, those that write texts or neighbors for it included.
 
-        Of another seed are those whose scores are compared; who writes texts or neighbors, or is sampled, stays.
+        Those whose scores are compared are of this training seed; who writes texts or neighbors stays.
         """
         place = self.settings[setting]
         names = {side.model.get(setting, place.model) for side in claim.scored}
@@ -307,7 +301,14 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> SeedSc
         if side == CHANCE:  # all texts tie, which is an AUC of 0.5
             candidates = Candidates(({},), np.zeros((1, len(texts.labels))))
         else:
-            candidates = _candidates(_target(place, setting, side, seed), side.alone, seed).take(texts.numbers)
+            target = place.but(
+                model=of_seed(side.model.get(setting, place.model), seed),
+                reference=place.reference and of_seed(place.reference, seed),
+                corpus=side.corpus or place.corpus,
+                n_words=side.n_words.get(setting, place.n_words),
+                part=side.part or place.part,
+            )
+            candidates = _candidates(target, side.alone, seed).take(texts.numbers)
         for f, (val_idx, test_idx) in enumerate(texts.runs):
             scores[i, f, test_idx] = candidates.scores[candidates.best(texts.labels, val_idx), test_idx]
     return SeedScores(seed, scores, texts.made_of)
@@ -352,16 +353,6 @@ def versions_behind_test(claim: Claim) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _target(place: Target, setting: str, side: Side, seed: int) -> Target:
-    return place.but(
-        model=of_seed(side.model.get(setting, place.model), seed),
-        reference=place.reference and of_seed(place.reference, seed),
-        corpus=side.corpus or place.corpus,
-        n_words=side.n_words.get(setting, place.n_words),
-        part=side.part or place.part,
-    )
-
-
 # Sides and claims share these.
 _inputs = cache(load_inputs)
 _model_revision, _corpus_identity = cache(model_revision), cache(corpus_identity)
@@ -369,8 +360,16 @@ _model_revision, _corpus_identity = cache(model_revision), cache(corpus_identity
 
 @cache
 def _candidates(target: Target, side: Side, seed: int) -> Candidates:
-    """The scores of a side at each of its candidate options, one where nothing is to be chosen."""
-    return _probe_candidates(target, side, seed) if side.detector == PROBE else _grid_candidates(_inputs(target), side)
+    """The scores of a side at each of its candidate options, one where nothing is to be chosen.
+
+    Of the probe these are every learning rate and layer; the training seed also draws its unseen texts and coin.
+    """
+    if side.detector != PROBE:
+        return _grid_candidates(_inputs(target), side)
+    benchmark = load_benchmark(target.benchmark, target.n_words)
+    unseen = load_unseen(side.training, benchmark, side.n_training, seed)
+    collected = collect(target.model, benchmark.texts, unseen, seed=seed)
+    return probe_candidates(fit_probes(collected.proxies, collected.coin), collected.target)
 
 
 def _grid_candidates(inputs: Inputs, side: Side) -> Candidates:
@@ -381,14 +380,5 @@ def _grid_candidates(inputs: Inputs, side: Side) -> Candidates:
     if inputs.target.part is None or document is None:
         return candidates
     if inputs.target.part == "all":
-        means = [document_means(scores, document) for scores in candidates.scores]
-        return Candidates(candidates.options, np.stack(means))
+        return Candidates(candidates.options, np.stack([document_means(s, document) for s in candidates.scores]))
     return candidates.take(np.flatnonzero(np.append(np.diff(document) > 0, True)))
-
-
-def _probe_candidates(target: Target, side: Side, seed: int) -> Candidates:
-    """Every learning rate and layer; the training seed also draws the unseen texts and flips the coin."""
-    benchmark = load_benchmark(target.benchmark, target.n_words)
-    unseen = load_unseen(side.training, benchmark, side.n_training, seed)
-    collected = collect(target.model, benchmark.texts, unseen, seed=seed)
-    return probe_candidates(fit_probes(collected.proxies, collected.coin), collected.target)

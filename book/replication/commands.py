@@ -184,8 +184,7 @@ def record(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
-    from replication import judging
-    from replication import recorded_rows as recorded
+    from replication import judging, recorded
     from replication.claim_tests import load_claims
     from replication.pipeline.notebooks import clone
     from replication.studies import ranking

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
 from mialib.bootstrap import resamples
 from mialib.detectors import DETECTORS, FloatArray
@@ -36,8 +37,6 @@ def typical_pair(labels: ArrayLike, scores: ArrayLike, quantile: float = 0.5) ->
 
 def ranks(scores: ArrayLike) -> NDArray[np.int64]:
     """Each text's rank by score, 1 for the one most likely a member; ties share the better rank."""
-    from scipy.stats import rankdata
-
     return rankdata(-np.asarray(scores), method="min").astype(np.int64)
 
 
@@ -53,30 +52,26 @@ def shade_shares(inputs: Inputs, by: str, **hyperparameters: float) -> list[Resu
     for i, row in enumerate(inputs.stats):
         levels = [len(way.levels) if level is None else level for level in way.see(row, **options, **given)[0]]
         shares[i] = np.bincount(levels, minlength=len(names)) / len(levels)
-    classes = {"members": shares[inputs.labels == 1], "non-members": shares[inputs.labels == 0]}
-    means = {name: of_class.mean(0) for name, of_class in classes.items()}
-    resampled = {
-        name: resamples(len(of_class), seed=int(name == "members")) @ of_class / len(of_class)
-        for name, of_class in classes.items()
-    }
+    means, resampled = {}, {}
+    for name, label in (("members", 1), ("non-members", 0)):
+        of_class = shares[inputs.labels == label]
+        means[name] = of_class.mean(0)
+        resampled[name] = resamples(len(of_class), seed=label) @ of_class / len(of_class)
     for values in (means, resampled):
         values["difference"] = values["members"] - values["non-members"]
-    results = []
+    found = []
     for column, of_column in resampled.items():
         ends = np.quantile(of_column, [0.025, 0.975], axis=0)
         for name, mean, low, high in zip(names, means[column], *ends, strict=True):
             interval = Interval(float(mean), float(low), float(high))
-            results.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
-    return results
+            found.append(Result.of(row=name, column=column, metric=f"share of tokens by {by}", interval=interval))
+    return found
 
 
 def score_table(
     views: Mapping[str, Mapping[str, token_view.TokenView]], texts: Mapping[str, int], scores: Mapping[str, FloatArray]
 ) -> pd.DataFrame:
-    """One row a text: its score, rank among all texts' `scores`, and how many tokens count, under each way's detector.
-
-    {way: {text: view}}, {text: its number}, {detector: (N,) scores}.
-    """
+    """A row a text: score, rank, tokens counted; {way: {text: view}}, {text: its number}, {detector: (N,) scores}."""
     cells: dict[str, dict[str, str]] = {}
     for by, of_texts in views.items():
         detector = token_view.WAYS[by].detector

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
+from IPython.core.getipython import get_ipython
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from seaborn.utils import relative_luminance
 
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication import pages
-from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS
-from replication.tables import use_html
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from replication.results import Result
+from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, VERDICTS, Result
+from replication.tables import html
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
@@ -72,23 +70,25 @@ class Tested(NamedTuple):
     margin: float | None = None  # of a claim of equality; None: the claim is a difference above 0
 
 
+Curves = dict[str, dict[float, Interval]]  # {line: {x: interval}}
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
 # Ours and the printed number of a detector whose row says which it is: no colour is needed, and none is a detector's.
 SOURCE_STYLES = {
     "ours, 95% interval": {"color": "0.1", "marker": "o"},
     "published (its own model)": {"color": "0.45", "marker": "D", "markerfacecolor": "none"},
 }
+AT_THE_RIGHT = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
 CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  # above the grid
 
 
 def use_style() -> None:
     """The book's look, of figures, tables and errors (`pages.begin`): call once in a notebook."""
-    import pandas as pd
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     pages.begin()
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
-    use_html()
+    if shell := get_ipython():
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
     sns.set_theme(context="notebook", style="ticks", palette=COLORS)
     plt.rcParams |= {
         "axes.spines.top": False,
@@ -116,15 +116,19 @@ def line_style(label: str, position: int) -> dict[str, str]:
             return {"color": style["color"], "marker": style["marker"]}
     if known := (DETECTOR_STYLES | SOURCE_STYLES).get(label):
         return dict(known)
-    return {
-        "color": OTHER_COLORS[position % len(OTHER_COLORS)],
-        "marker": MARKERS[position % len(MARKERS)],
-        "linestyle": ("-", "--", "-.", ":")[position // len(OTHER_COLORS) % 4],
-    }
+    lap, i = divmod(position, len(OTHER_COLORS))
+    linestyle = ("-", "--", "-.", ":")[lap % 4]
+    return {"color": OTHER_COLORS[i], "marker": MARKERS[position % len(MARKERS)], "linestyle": linestyle}
+
+
+def _bars(intervals: Iterable[Interval]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Estimates, (N,), and how far the intervals reach below and above them, (2, N); 0 where a mean lies outside."""
+    estimates, low, high = np.array([[i.estimate, i.low, i.high] for i in intervals]).reshape(-1, 3).T
+    return estimates, np.maximum((estimates - low, high - estimates), 0)
 
 
 def lines_in_panels(
-    panels: dict[str, dict[str, dict[float, Interval]]],
+    panels: dict[str, Curves],
     *,
     xlabel: str,
     ylabel: str = "AUC",
@@ -133,7 +137,7 @@ def lines_in_panels(
     ticks: dict[float, str] | None = None,
     bands: bool = False,
     columns: int = 2,
-    hollow: dict[str, dict[str, dict[float, Interval]]] | None = None,
+    hollow: dict[str, Curves] | None = None,
 ) -> Figure:
     """One line a detector over x with its intervals, `columns` panels a row: {panel: {line: {x: interval}}}.
 
@@ -143,8 +147,8 @@ def lines_in_panels(
     height = 4.4 if min(columns, len(panels)) == 1 < len(panels) else 3.6
     figure, grid = _grid(len(panels), columns, lambda _, n_rows: (7.2, height * n_rows + 0.5), sharey=True)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
-        _draw_lines(axes, curves, log_x, bands)
         beside = (hollow or {}).get(title, {})
+        _draw_lines(axes, curves, log_x, bands)
         _draw_lines(axes, beside, log_x, bands, hollow=True)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
         labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
@@ -152,8 +156,7 @@ def lines_in_panels(
         axes.minorticks_off()
         if chance is not None:
             axes.axhline(chance, **CHANCE)
-            beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}  # where no mark is
-            axes.annotate("chance", (1, chance), (3, 0), **beside, va="center", fontsize=8.5, color="0.4")
+            axes.annotate("chance", (1, chance), (3, 0), **AT_THE_RIGHT, fontsize=8.5, color="0.4")  # where no mark is
         axes.set(xlabel=xlabel, ylabel=ylabel if axes in grid[:, 0] else "")
         axes.set_title(title, fontsize=11)
     return _with_legend(figure, grid, most_columns=6)
@@ -179,21 +182,19 @@ def _with_legend(figure: Figure, grid: NDArray[Any], most_columns: int) -> Figur
     return _closed(figure)
 
 
-def _draw_lines(
-    axes: Axes, curves: dict[str, dict[float, Interval]], log_x: bool, bands: bool, hollow: bool = False
-) -> None:
+def _draw_lines(axes: Axes, curves: Curves, log_x: bool, bands: bool, hollow: bool = False) -> None:
     for j, (label, points) in enumerate(curves.items()):
         style, xs = line_style(label, j), np.array(list(points))
         if hollow:  # the legend has the label already, and an underscore keeps a second one out
             style, label = style | {"markerfacecolor": "none", "linestyle": "--"}, f"_{label}"
-        ys, low, high = np.array([[i.estimate, i.low, i.high] for i in points.values()]).T
+        ys, ends = _bars(points.values())
         if bands:
             axes.plot(xs, ys, label=label, **style, markersize=4.5, linewidth=1.4)
+            low, high = np.array([[i.low, i.high] for i in points.values()]).T
             axes.fill_between(xs, low, high, color=style["color"], alpha=0.12, linewidth=0)
         else:
             shift = (j - (len(curves) - 1) / 2) * 0.012
             shifted = xs * (xs.max() / xs.min()) ** shift if log_x else xs + shift * np.ptp(xs)
-            ends = np.maximum((ys - low, high - ys), 0)  # a mean may lie outside of the quantiles
             axes.errorbar(shifted, ys, yerr=ends, label=label, **style, markersize=6, linewidth=1.6, elinewidth=1)
     if log_x:
         axes.set_xscale("log")
@@ -231,25 +232,22 @@ def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str
 
 
 def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
-    """Our number over the published one, a point a cell that has both, one colour a method; a diagonal where both are
-    the same."""
-    both = [r for r in results if r.metric == metric and r.ours is not None and r.published is not None]
+    """Our number over the published one: a point a cell with both, a colour a method, a diagonal where both agree."""
+    both = [r for r in results if r.metric == metric and r.interval and r.published is not None]
     figure, axes = plt.subplots(figsize=(5.2, 4.6))
     values = [value for r in both for value in (r.published, r.low, r.high)] or [0.5, 1.0]
     ends = (min(values) - 0.02, max(values) + 0.02)
     axes.plot(ends, ends, **CHANCE)
     for position, row in enumerate(dict.fromkeys(r.row for r in both)):
-        of_row = [r for r in both if r.row == row]
-        x, y = [r.published for r in of_row], [r.ours for r in of_row]
-        bars = [[r.ours - r.low for r in of_row], [r.high - r.ours for r in of_row]]
-        style = line_style(row, position)
-        axes.errorbar(x, y, yerr=bars, fmt=style["marker"], color=style["color"], elinewidth=1.2, label=row)
+        of_row, style = [r for r in both if r.row == row], line_style(row, position)
+        ours, bars = _bars(r.interval for r in of_row)
+        look = {"fmt": style["marker"], "color": style["color"], "elinewidth": 1.2}
+        axes.errorbar([r.published for r in of_row], ours, yerr=bars, label=row, **look)
     if not both:
         axes.text(0.5, 0.5, "nothing was run", ha="center", transform=axes.transAxes)
     else:
         figure.legend(loc="outside right upper", fontsize=9)
-    axes.set(xlim=ends, ylim=ends, xlabel="published AUC", ylabel="ours")
-    axes.set_aspect("equal")
+    axes.set(xlim=ends, ylim=ends, xlabel="published AUC", ylabel="ours", aspect="equal")
     return _closed(figure)
 
 
@@ -271,41 +269,32 @@ def heatmaps(
     large as the cells allow, and so have no 0 before the point.
     """
     width, height = 0.4 * len(xticks) + 0.5, 0.27 * len(yticks) + 1.0
-    figure, panels = _grid(
-        len(grids), 2, lambda columns, rows: (columns * width + 0.9, rows * height + 0.3), sharey=True
-    )
+    figure, panels = _grid(len(grids), 2, lambda n, n_rows: (n * width + 0.9, n_rows * height + 0.3), sharey=True)
     every = np.stack(list(grids.values()))
     digits = np.vectorize(lambda x: re.sub(r"^0\.", ".", f"{x:{fmt}}"))(every)
-    at_paper = [
-        np.flatnonzero(np.isclose(ticks, at))
-        for ticks, at in zip((xticks, yticks), paper_cell or (np.nan, np.nan), strict=True)
-    ]
+    ticks = {"xticklabels": [f"{x:g}" for x in xticks], "yticklabels": [f"{y:g}" for y in yticks]}
+    scale = {"vmin": np.nanmin(every), "vmax": np.nanmax(every), "cmap": "cividis", "cbar": False}
+    text = {"fmt": "", "annot_kws": {"fontsize": min(11, 40 / np.char.str_len(digits).max())}}
+    paper_cell = paper_cell or (np.nan, np.nan)
+    at_paper = [np.flatnonzero(np.isclose(of, at)) for of, at in zip((xticks, yticks), paper_cell, strict=True)]
     framed: dict[str, Any] = {}
-    for i, (axes, (title, grid)) in enumerate(zip(panels.flat, grids.items(), strict=False)):
-        sns.heatmap(
-            grid,
-            ax=axes,
-            vmin=np.nanmin(every),
-            vmax=np.nanmax(every),
-            cmap="cividis",
-            annot=digits[i],
-            fmt="",
-            annot_kws={"fontsize": min(11, 40 / np.char.str_len(digits).max())},
-            xticklabels=[f"{x:g}" for x in xticks],
-            yticklabels=[f"{y:g}" for y in yticks],
-            cbar=False,
-        )
+
+    def frame(axes: Axes, column: int, row: int, **look: Any) -> Any:
+        """Frame one cell, a little inside of it."""
+        return axes.add_patch(plt.Rectangle((column + 0.04, row + 0.04), 0.92, 0.92, fill=False, **look))
+
+    for axes, (title, grid), of_grid in zip(panels.flat, grids.items(), digits, strict=False):
+        sns.heatmap(grid, ax=axes, annot=of_grid, **text, **scale, **ticks)
         colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
-        for text, colour in zip(axes.texts, colours, strict=True):
-            text.set_color("black" if relative_luminance(colour) > EQUAL_CONTRAST else "white")
+        for shown, colour in zip(axes.texts, colours, strict=True):
+            shown.set_color("black" if relative_luminance(colour) > EQUAL_CONTRAST else "white")
         if frame_best:
             row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
-            framed["best here"] = _frame(axes, column, row, edgecolor="#D55E00", linewidth=2.5)
-        if all(map(len, at_paper)):
-            column, row = (int(at[0]) for at in at_paper)
-            _frame(axes, column, row, edgecolor="white", linewidth=2.5)
+            framed["best here"] = frame(axes, column, row, edgecolor="#D55E00", linewidth=2.5)
+        for column, row in zip(*at_paper, strict=False):
+            frame(axes, column, row, edgecolor="white", linewidth=2.5)
             dashes = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
-            framed["the paper's best"] = _frame(axes, column, row, **dashes)
+            framed["the paper's best"] = frame(axes, column, row, **dashes)
         axes.set(xlabel=xlabel, ylabel=ylabel if axes in panels[:, 0] else "")
         axes.set_title(title, fontsize=10.5)
         axes.tick_params(axis="y", rotation=0)
@@ -315,18 +304,8 @@ def heatmaps(
     return _closed(figure)
 
 
-def _frame(axes: Axes, column: int, row: int, **look: Any) -> Any:
-    """Frame one cell of a heatmap, a little inside of it."""
-    return axes.add_patch(plt.Rectangle((column + 0.04, row + 0.04), 0.92, 0.92, fill=False, **look))
-
-
 def score_histograms(
-    members: np.ndarray,
-    non_members: np.ndarray,
-    *,
-    xlabel: str,
-    threshold: float | None = None,
-    marked: dict[str, float] | None = None,
+    members: np.ndarray, non_members: np.ndarray, *, xlabel: str, threshold: float, marked: dict[str, float]
 ) -> Figure:
     """How one detector's scores of members and of non-members overlap, with a threshold and single texts marked."""
     figure, axes = plt.subplots(figsize=(6.4, 3.6))
@@ -334,15 +313,11 @@ def score_histograms(
     for values, label in ((non_members, "non-members"), (members, "members")):
         look = {"color": CLASS_STYLES[label]["color"], "hatch": CLASS_STYLES[label]["hatch"]}
         axes.hist(values, bins=bins, alpha=0.55, label=f"{label} ({len(values)})", **look, edgecolor="white")
-    if threshold is not None:
-        axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label="threshold")
-    for (label, score), marker in zip((marked or {}).items(), MARKERS, strict=False):
+    axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label="threshold")
+    for (label, score), marker in zip(marked.items(), MARKERS, strict=False):
         axes.plot(score, 0, marker, color="black", markersize=9, clip_on=False, zorder=5, linestyle="", label=label)
     axes.set(xlabel=xlabel, ylabel="texts")
-    if marked:
-        figure.legend(loc="outside lower center", ncols=3, fontsize=9)
-    else:
-        axes.legend()
+    figure.legend(loc="outside lower center", ncols=3, fontsize=9)
     return _closed(figure)
 
 
@@ -361,20 +336,15 @@ def dots_in_panels(
     rows = list(dict.fromkeys(row for groups in panels.values() for points in groups.values() for row in points))
     series = list(dict.fromkeys(name for groups in panels.values() for name in groups))
     step, height = min(spread, 0.8 / len(series)), (0.24 + 0.16 * len(series)) * len(rows) + 0.9
+    columns = 2 if len(panels) == 4 else 3
     figure, grid = _grid(
-        len(panels),
-        2 if len(panels) == 4 else 3,
-        lambda n_columns, n_rows: (3.3 * max(n_columns, 1.8), height * n_rows + 0.6),
-        sharex=True,
-        sharey=True,
+        len(panels), columns, lambda n, n_rows: (3.3 * max(n, 1.8), height * n_rows + 0.6), sharex=True, sharey=True
     )
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
         for name, points in groups.items():
-            j = series.index(name)
-            style = line_style(name, j) | {"linestyle": ""}
+            style = line_style(name, j := series.index(name)) | {"linestyle": ""}
             at = [rows.index(row) + (j - (len(series) - 1) / 2) * step for row in points]
-            ends = [[i.estimate - i.low for i in points.values()], [i.high - i.estimate for i in points.values()]]
-            estimates = [i.estimate for i in points.values()]
+            estimates, ends = _bars(points.values())
             axes.errorbar(estimates, at, xerr=ends, label=name, markersize=5, elinewidth=1.4, **style)
         if chance is not None:
             axes.axvline(chance, **CHANCE)
@@ -396,15 +366,12 @@ def _upright_grid(axes: Axes) -> None:
 
 
 def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure:
-    """A tile a test, by verdict, in groups: {group: the verdicts of its tests}; the legend counts them.
-
-    It is narrow, so that a phone shows its marks at a size that can be read.
-    """
+    """A tile a test, {group: its tests' verdicts}, narrow enough for a phone; the legend counts them."""
     width = 4.2  # inches
     rows: list[tuple[str, list[str]]] = []
     for name, verdicts in groups.items():
         ordered = sorted(verdicts, key=VERDICTS.index)
-        heading = f"{name}: {len(ordered)} test{'s' * (len(ordered) != 1)}"
+        heading = f"{name}: {len(ordered)} {'test' if len(ordered) == 1 else 'tests'}"
         rows += [(heading if at == 0 else "", ordered[at : at + per_row]) for at in range(0, len(ordered), per_row)]
     counts = {name: sum(list(of).count(name) for of in groups.values()) for name in VERDICTS}
     shown = [name for name in VERDICTS if counts[name]]
@@ -452,15 +419,13 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
         axes.annotate(text, (0.01, y - 0.03), xycoords=("figure fraction", "data"), **on_white)
         for name, test in tests.items():
             y += row
-            at, style, d = y - row / 2, VERDICT_STYLES[test.verdict], test.difference
+            at, style, (estimate, ends) = y - row / 2, VERDICT_STYLES[test.verdict], _bars([test.difference])
             if test.margin is not None:
                 box = (-test.margin, at - 0.4 * row), 2 * test.margin, 0.8 * row
                 axes.add_patch(plt.Rectangle(*box, facecolor="0.87", edgecolor="0.6", linewidth=0.6, zorder=0.9))
-            ends = [[d.estimate - d.low], [d.high - d.estimate]]
             look = {"fmt": style.marker, "markeredgecolor": "0.2", "markeredgewidth": 0.6, "ecolor": "0.2"}
-            axes.errorbar(d.estimate, at, xerr=ends, color=style.color, markersize=7, elinewidth=1.4, **look)
-            beside = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-            axes.annotate(style.mark, (1, at), (5, 0), **beside, va="center", fontsize=13, annotation_clip=False)
+            axes.errorbar(estimate, [at], xerr=ends, color=style.color, markersize=7, elinewidth=1.4, **look)
+            axes.annotate(style.mark, (1, at), (5, 0), **AT_THE_RIGHT, fontsize=13, annotation_clip=False)
             ticks[at] = name
             used.append(test.verdict)
     axes.axvline(0, **CHANCE | {"linestyle": "-", "linewidth": 1})

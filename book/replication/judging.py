@@ -1,13 +1,9 @@
 """What the lab says of each claim: verdicts over several training seeds. `replication.claim_tests` gives their scores.
 
-    judge        the verdict of several seeds; judge_one, of those of a test
-    judge_all    of every claim in every setting; judge_on, of those that a page runs
-    record       the scores of several seeds, into `data/recorded/claims.parquet`
-
 A verdict rests on several training seeds, which `mialib record` keeps, each with a hash of its test and of its texts
-and the versions of what scored them. Where one of these is not that of this build, the seed is left out, and the page
-says so. Of a test without a recorded seed 0, one of a file of your own, say, seed 0 is computed. Tables of judgements
-are in `replication.claims`.
+and the versions of what scored them. A seed for which one of these is not that of this build is left out, and the page
+says so. A test without a recorded seed 0, such as one of a file of your own, has seed 0 computed.
+`replication.claims` makes tables of judgements.
 """
 
 from __future__ import annotations
@@ -38,8 +34,7 @@ from replication.claim_tests import (
     scores_of,
     versions_behind_test,
 )
-from replication.recorded import recorded_models
-from replication.recorded_rows import other_versions, read_rows, weights_of
+from replication.recorded import other_versions, read_rows, recorded_models, weights_of
 from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
 
 RECORDED_FILE = DATA / "recorded" / "claims.parquet"
@@ -66,11 +61,8 @@ class Judgement:
     @property
     def below_published(self) -> tuple[bool, ...]:
         """Of each comparison, whether its interval rules out a lead as large as the smallest that the paper prints."""
-        effects = [None if side == CHANCE else side.effect for side in self.claim.against]
-        return tuple(
-            effect is not None and bool(comparison.difference.high < effect)
-            for comparison, effect in zip(self.comparisons, effects, strict=True)
-        )
+        pairs = zip(self.comparisons, self.claim.against, strict=True)
+        return tuple(bool(getattr(side, "effect", None)) and bool(c.difference.high < side.effect) for c, side in pairs)
 
 
 def verdicts_of(claim: Claim, comparisons: Sequence[Comparison], matters: float | None = None) -> list[str]:
@@ -81,24 +73,15 @@ def verdicts_of(claim: Claim, comparisons: Sequence[Comparison], matters: float 
 
 def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
     """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
-
-    def worst(matters: float | None = None) -> str:
-        found = verdicts_of(claim, comparisons, matters)
-        enough = len(seeds) >= SEEDS_OF_A_VERDICT
-        return next(name for name in WORST_FIRST if name in found) if enough else "inconclusive"
-
     of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(1 + len(claim.against)))
     comparisons = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
-    at_chance = _all_at_chance(claim, labels, seeds)
-    return Judgement(
-        claim=claim,
-        setting=setting,
-        place=place,
-        seeds=tuple(s.seed for s in seeds),
-        comparisons=comparisons,
-        verdict=UNINFORMATIVE if at_chance else worst(),
-        plain_verdict=UNINFORMATIVE if at_chance else worst(matters=0),
-    )
+    if len(seeds) < SEEDS_OF_A_VERDICT:
+        found = plain = "inconclusive"
+    elif _all_at_chance(claim, labels, seeds):
+        found = plain = UNINFORMATIVE
+    else:
+        found, plain = (min(verdicts_of(claim, comparisons, m), key=WORST_FIRST.index) for m in (None, 0))
+    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, found, plain)
 
 
 def aucs_of(labels: Sequence[int], seeds: Sequence[SeedScores]) -> list[Interval]:
@@ -118,16 +101,10 @@ def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
 
 
 def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:
-    """Whether a claimed equality is one of sides that tell nothing: each AUC's interval lies in 0.5 ± the margin.
-
-    That is a test of equivalence with chance. An interval that only contains 0.5 would not do: a wide one always does.
-    """
-    if claim.expect != "equivalent" or CHANCE in claim.against:
+    """Whether the sides of a claimed equality tell nothing: each AUC's whole interval lies in 0.5 ± the margin."""
+    if claim.margin is None or CHANCE in claim.against:
         return False
-    if len(seeds) < SEEDS_OF_A_VERDICT:
-        return False
-    near = 0.5 - claim.margin, 0.5 + claim.margin
-    return all(near[0] <= auc.low and auc.high <= near[1] for auc in aucs_of(labels, seeds))
+    return all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in aucs_of(labels, seeds))
 
 
 def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
@@ -147,21 +124,19 @@ def seeds_of(
         return texts.labels, [scores_of(claims, claim, setting, seed) for seed in sorted(seeds)], []
     fitting, left_out = [], []
     for seed, row in load_recorded(claim.id, setting, path):
-        why = ""
+        why = other_versions(row, versions_behind_test(claim))
         if row["test"] != claims.test_hash(claim, setting):
             why = "another test"
         elif seed.texts != texts.made_of:
             why = "other texts"
-        elif of_versions := other_versions(row, versions_behind_test(claim)):
-            why = of_versions
-        elif seed.seed == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
+        elif not why and seed.seed == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
             why = "other weights than those of data/lab"
         if why:
             left_out.append(f"seed {seed.seed}: recorded for {why}")
         else:
             fitting.append(seed)
     if 0 not in {seed.seed for seed in fitting}:
-        fitting.insert(0, scores_of(claims, claim, setting))
+        fitting.append(scores_of(claims, claim, setting))
     return texts.labels, sorted(fitting, key=lambda seed: seed.seed), left_out
 
 
@@ -186,22 +161,26 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
 
 
 def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
-    """The scores of all claims' tests under models trained from these seeds: what is recorded.
-
-    Scores are kept, so that a recording that was broken off goes on where it was.
-    """
+    """The scores of all claims' tests under models of these seeds: what is recorded. Each is computed once and kept."""
     rows = []
+    tests = [test for test in claims.tests() if source_of(claims.settings[test[1]].model).has_texts]  # others are kept
     for seed in seeds:
-        for claim, setting in claims.tests():
-            if not source_of(claims.settings[setting].model).has_texts:
-                continue  # all its seeds are in the repository already
+        for claim, setting in tests:
             logger.info("seed %d: %s, %s", seed, claim.id, setting)
             scored = scores_of(claims, claim, setting, seed)
-            of_test = {"claim": claim.id, "setting": setting, "seed": seed, "test": claims.test_hash(claim, setting)}
-            # A list of lists of arrays: parquet has no arrays of three dimensions.
-            scores = [list(of_side) for of_side in scored.scores.astype(np.float32)]
-            of_test |= {"texts": scored.texts, "weights": weights_of(*claims.models(claim, setting, seed))}
-            rows.append(of_test | {"versions": json.dumps(versions_behind_test(claim)), "scores": scores})
+            rows.append(
+                {
+                    "claim": claim.id,
+                    "setting": setting,
+                    "seed": seed,
+                    "test": claims.test_hash(claim, setting),
+                    "texts": scored.texts,
+                    "weights": weights_of(*claims.models(claim, setting, seed)),
+                    "versions": json.dumps(versions_behind_test(claim)),
+                    # A list of lists of arrays: parquet has no arrays of three dimensions.
+                    "scores": [list(of_side) for of_side in scored.scores.astype(np.float32)],
+                }
+            )
     return rows
 
 

@@ -25,13 +25,12 @@ from mialib.shared.schema import one_line
 from replication import blind_tables
 from replication.profile import check_parameters, names_given
 
+FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
+
 
 def begin() -> None:
-    """What a page does first: ValueError for a parameter that it lacks, and from now on a short error for a mistake of
-    its user's.
-
-    Outside IPython neither is done.
-    """
+    """What a page does first: ValueError for a parameter that it lacks, and from now on short errors for its user's
+    mistakes. Outside IPython neither is done."""
     if shell := get_ipython():
         shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
         match shell.user_ns.get("In"):
@@ -41,11 +40,7 @@ def begin() -> None:
 
 
 def _show_error(
-    shell: InteractiveShell,
-    kind: type[Exception],
-    error: Exception,
-    trace: TracebackType,
-    tb_offset: int | None = None,
+    shell: InteractiveShell, kind: type[Exception], error: Exception, trace: TracebackType, tb_offset: int | None = None
 ) -> None:
     """Show an error without its traceback where mialib or the page raises it in words of their own.
 
@@ -91,12 +86,10 @@ def numbers(value: Any, name: str) -> list[float]:
 
 def whole_numbers(value: Any, name: str) -> list[int]:
     """A notebook parameter as positive whole numbers; ValueError, with the parameter's name, for anything else."""
-    found = []
-    for entry in as_list(value):
-        if not entry.isdecimal() or int(entry) < 1:
-            raise ValueError(f"{name}: a positive whole number is expected, got {short_repr(entry)}")
-        found.append(int(entry))
-    return found
+    entries = as_list(value)
+    if wrong := [entry for entry in entries if not entry.isdecimal() or int(entry) < 1]:
+        raise ValueError(f"{name}: a positive whole number is expected, got {short_repr(wrong[0])}")
+    return [int(entry) for entry in entries]
 
 
 def lengths_of(value: Any) -> list[int | None]:
@@ -119,22 +112,20 @@ def one_for_each(value: Any, n: int, name: str, things: str = "columns") -> list
 def targets(
     models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, start_token: str = "auto", **others: Any
 ) -> list[Target]:
-    """One target for each model; each other list is as long as `models`, or holds one entry for all of them, or is
-    empty.
+    """One target for each model; each other list is as long as `models`, or holds one entry for all, or is empty.
 
-    An empty entry, or "-", means that there is none. `start_token` is prepended to each text, "none" for nothing, as
-    on the command line. `others` are further fields of `Target` (`published=`, `masked=`).
+    An empty entry, or "-", means that there is none. `start_token` is prepended to each text, "none" for nothing.
+    `others` are further fields of `Target` (`published=`, `masked=`). ValueError for lists of other lengths, and for
+    two equal columns.
     """
     names = as_list(models)
     if not names:
         raise ValueError("models: at least one model is needed")
-    given = {"benchmark": benchmarks, "reference": references, "corpus": corpora} | others
-    parameters = {"benchmark": "benchmarks", "reference": "references", "corpus": "corpora"}  # where named otherwise
-    fields = {
-        field: one_for_each(value, len(names), parameters.get(field, field), "models") for field, value in given.items()
-    }
-    if None in fields["benchmark"]:
+    given = {"benchmarks": benchmarks, "references": references, "corpora": corpora} | others
+    columns = {name: one_for_each(value, len(names), name, "models") for name, value in given.items()}
+    if None in columns["benchmarks"]:
         raise ValueError("benchmarks: each model needs one")
+    fields = {FIELDS.get(name, name): of for name, of in columns.items()}
     rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
     try:
         made = [Target(model=model, start_token=start_token, **row) for model, row in zip(names, rows, strict=True)]
@@ -172,30 +163,28 @@ def check_enough(benchmark: str, labels: NDArray[np.integer], needed: int = 2) -
 def times_inserted(inputs: Inputs, repeats: Any = "") -> NDArray[np.int64]:
     """How often the model has seen each text in training, (N,), 0 for a non-member.
 
-    As `repeats` says of equal consecutive groups of members, else as the benchmark does, else the lab's recipe.
-    ValueError where nothing says it, or all members were seen equally often.
+    As `repeats` says of equal consecutive groups of members, else as `times_known`. ValueError where nothing says it,
+    or all members were seen equally often.
     """
-    model, times = inputs.target.model, times_known(inputs)
+    model, is_member, times = inputs.target.model, inputs.labels == 1, times_known(inputs)
     if counts := whole_numbers(repeats, "repeats"):
-        times = np.zeros(len(inputs.labels), np.int64)
-        times[inputs.labels == 1] = by_group(counts, int(inputs.labels.sum()))
+        times = np.zeros(len(is_member), np.int64)
+        times[is_member] = by_group(counts, int(is_member.sum()))
     if times is None:
         raise ValueError(
             f"{model}: it is not known how often it has seen each member; give `repeats`, such as 1,4,16, "
             "for equal consecutive groups of members"
         )
-    if np.ptp(times[inputs.labels == 1]) == 0:
+    if np.ptp(times[is_member]) == 0:
         raise ValueError(f"{model}: all members were seen {times.max()} times; a model with repeats is needed")
     return times
 
 
 def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
-    """How often the model has seen each text in training, (N,), as the benchmark, the lab's recipe or a recording says;
-    None where nothing does."""
-    model = inputs.target.model
+    """How often the model has seen each text, (N,), as benchmark, recipe or recording says; None where none does."""
     if inputs.benchmark and inputs.benchmark.times:
         return np.array(inputs.benchmark.times)
-    return source_of(model).times_seen(model, inputs.texts)
+    return source_of(inputs.target.model).times_seen(inputs.target.model, inputs.texts)
 
 
 def check_same_members(columns: Sequence[Inputs]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import symtable
 from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from mialib.shared.schema import Strict, read_yaml
-from replication.lab.recipes import Recipes, checked, profile_path
+from mialib.shared.schema import Strict
+from replication.lab.recipes import Recipes, profile_path, read_profile
 
 PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]  # of no other folder
@@ -60,45 +59,37 @@ class Profile(Recipes):
     book: tuple[Chapter, ...]
 
     @property
+    def pages(self) -> list[Page]:
+        """All pages in the book's order."""
+        return [self.landing, *(page for chapter in self.book for page in chapter.pages)]
+
+    @property
     def notebooks(self) -> dict[str, Page]:
         """Each page of the book that a notebook makes, by its name."""
-        pages = [self.landing, *(page for chapter in self.book for page in chapter.pages)]
-        return {page.name or page.notebook: page for page in pages if page.notebook}
+        return {page.name or page.notebook: page for page in self.pages if page.notebook}
 
     def table_of_contents(self, page: str | None = None) -> dict[str, Any]:
         """The book's table of contents in Jupyter Book's format; of one notebook's page, it and the pages of text."""
         if page:
-            pages = [self.landing, *(of for chapter in self.book for of in chapter.pages)]
-            texts = [{"file": of.file} for of in pages if of.page]
+            texts = [{"file": of.file} for of in self.pages if of.page]
             root = {"format": "jb-book", "root": self.notebooks[page].file}
             return root | ({"chapters": texts} if texts else {})
-        parts = [
-            {"caption": chapter.caption, "chapters": [{"file": page.file} for page in chapter.pages]}
-            for chapter in self.book
-        ]
+        parts = [{"caption": of.caption, "chapters": [{"file": page.file} for page in of.pages]} for of in self.book]
         return {"format": "jb-book", "root": self.landing.file, "parts": parts}
 
 
 def load_profile(path: str | Path | None = None) -> Profile:
     """Read and check a profile; ValueError names the file and what is wrong in it."""
-    path = checked(Path(path or profile_path()))
-    return _load(path, path.stat().st_mtime_ns)
-
-
-@cache
-def _load(path: Path, _mtime_ns: int) -> Profile:
-    return read_yaml(path, Profile)
+    return read_profile(Path(path or profile_path()), Profile)
 
 
 def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:
     """ValueError for names that are none of a page's parameters, with the one that may be meant."""
     known = sorted(known)
-    unknown = []
-    for name in sorted(set(given) - set(known)):
-        alike = get_close_matches(name, known, n=1)
-        unknown.append(repr(name) + (f" ({alike[0]}?)" if alike else ""))
-    if unknown:
-        raise ValueError(f"{page} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}")
+    if unknown := sorted(set(given) - set(known)):
+        alike = [get_close_matches(name, known, n=1) for name in unknown]
+        said = [f"{name!r} ({one[0]}?)" if one else repr(name) for name, one in zip(unknown, alike, strict=True)]
+        raise ValueError(f"{page} has no parameter {', '.join(said)}; it has: {', '.join(known)}")
 
 
 def names_given(code: str) -> set[str]:

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from replication import DATA
 from replication.results import DASH
 from replication.tables import METRIC_LABELS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PUBLISHED_CSV = DATA / "published.csv"
 PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
@@ -39,34 +38,20 @@ PRINTED_ON = {
 
 
 def load_published(paper: str | None = None, item: str | None = None) -> pd.DataFrame:
-    """All published numbers, or only those of one paper, one item, or both.
-
-    `value` is float64, NaN where the paper prints '-'; every other column is text.
-    """
-    import pandas as pd
-
+    """All published numbers, or those of a paper, an item, or both; `value` is float64, NaN for a printed '-'."""
     # Only an empty `value` is missing; an empty `marker` is the empty string.
-    published = pd.read_csv(
-        PUBLISHED_CSV,
-        dtype=dict.fromkeys(["paper", "item", "row", "column", "metric", "marker"], "str") | {"value": "float64"},
-        keep_default_na=False,
-        na_values={"value": [""]},
-    )
+    types = dict.fromkeys(["paper", "item", "row", "column", "metric", "marker"], "str") | {"value": "float64"}
+    published = pd.read_csv(PUBLISHED_CSV, dtype=types, keep_default_na=False, na_values={"value": [""]})
     for name, wanted in (("paper", paper), ("item", item)):
-        if wanted is None:
-            continue
         known = sorted(published[name].unique())
-        if wanted not in known:
+        if wanted is not None and wanted not in known:
             raise ValueError(f"unknown {name} {wanted!r}; known: {', '.join(known)}")
-        published = published[published[name] == wanted]
+        published = published[published[name] == wanted] if wanted else published
     return published.reset_index(drop=True)
 
 
 def published_along(paper: str, item: str, name: str, metric: str) -> dict[str, float | None]:
-    """One column of a printed table by its rows, or one row by its columns, whichever `name` is; None for a '-'.
-
-    Raises ValueError where neither a row nor a column of that metric has the name.
-    """
+    """A printed column by its rows, or a row by its columns; None for '-'. ValueError where `name` is neither."""
     return {key: value for key, (value, _) in _along(paper, item, name, metric).items()}
 
 
@@ -96,7 +81,9 @@ def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = N
     `beside` names the rows that stand beside ours on the page; a last column then says which do and which do not.
     """
     cells = load_published(paper, item)
-    shown = [_as_printed(*cell) for cell in zip(cells["metric"], cells["value"], cells["marker"], strict=True)]
+    formats = {"mean_tokens": ".1f"} | dict.fromkeys(METRIC_LABELS, ".3f")
+    rows = zip(cells["metric"], cells["value"], cells["marker"], strict=True)
+    shown = [DASH if isnan(x) else f"{x:{formats.get(metric, ',g')}}{marker}" for metric, x, marker in rows]
     table = cells.assign(shown=shown).pivot(index="row", columns="column", values="shown")
     table = table.loc[cells["row"].unique(), cells["column"].unique()]
     if cells["column"].str.contains(" / ").any():
@@ -104,16 +91,10 @@ def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = N
     if beside is not None:
         here = set(beside)
         table["ours"] = ["above" if name in here else "published only" for name in table.index]
-    metrics = cells["metric"].unique()
-    what = f"{METRIC_LABELS[metrics[0]]} as printed" if metrics[0] in METRIC_LABELS else "As printed"
+    metric = cells["metric"].iloc[0]
+    what = f"{METRIC_LABELS[metric]} as printed" if metric in METRIC_LABELS else "As printed"
     where = f"{item.replace('-', ' ').title()} of {PAPERS[paper]}"
     return table.rename_axis(index=None, columns=f"{what} in {where}")
-
-
-def _as_printed(metric: str, value: float, marker: str) -> str:
-    if isnan(value):
-        return DASH
-    return format(value, {"mean_tokens": ".1f"}.get(metric, ".3f" if metric in METRIC_LABELS else ",g")) + marker
 
 
 def _along(paper: str, item: str, name: str, metric: str) -> dict[str, tuple[float | None, str]]:
@@ -147,9 +128,10 @@ class Printed(NamedTuple):
 
 def best_printed(benchmark: str) -> Printed | None:
     """The highest AUC that any of the papers prints of any detector and model on a benchmark; None where none does."""
-    found = []
-    for paper, item, beginning in PRINTED_ON.get(benchmark, ()):
-        for cell in load_published(paper, item).query("metric == 'auc'").dropna(subset="value").itertuples():
-            if cell.column.startswith(beginning):
-                found.append(Printed(cell.value, cell.row, cell.column.removeprefix(beginning).strip(), paper))
+    found = [
+        Printed(cell.value, cell.row, cell.column.removeprefix(beginning).strip(), paper)
+        for paper, item, beginning in PRINTED_ON.get(benchmark, ())
+        for cell in load_published(paper, item).query("metric == 'auc'").dropna(subset="value").itertuples()
+        if cell.column.startswith(beginning)
+    ]
     return max(found, key=lambda printed: printed.auc, default=None)

@@ -10,23 +10,30 @@ benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from
 float16 moves an AUC by less than 0.002: most that of SURP, which compares log-probs with a percentile of them and
 entropies with a bound. The texts themselves are not there, so what needs them (Zlib, Lowercase, another length) is not
 applicable. `replication.studies.ladder` makes the files.
+
+Files of rows, `data/recorded/*.parquet` (`mialib record`), hold scores and ranks of training seeds, so that a build
+trains none. A row counts only where the versions of what computed it (`mialib.versions`) are today's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import platform
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
+from mialib.catalog.models import model_revision
 from mialib.catalog.sources import PassOptions, Source
 from mialib.frequency import TokenFrequency
-from mialib.store import atomic_path, hash_files
+from mialib.store import atomic_path, hash_files, hash_of, mialib_version, version
 from mialib.text import excerpt
 from mialib.token_stats import NUMBERS, TokenStats
 from replication import DATA
@@ -38,7 +45,7 @@ NOT_THERE = "the repository holds only per-token statistics of the recorded ladd
 
 
 class Recorded(Source):
-    """`recorded/docstrings-5m`, a model; `recorded/docstrings`, its benchmark and its reference corpus."""
+    """The recorded ladder's models and benchmarks; FileNotFoundError for a name that is not recorded."""
 
     has_texts = scores_any_text = False
 
@@ -48,21 +55,26 @@ class Recorded(Source):
 
     def check(self, model: str) -> None:
         """FileNotFoundError for a model that is not recorded."""
-        recorded_provenance(model)
+        _training(model)
 
     def revision(self, model: str) -> str:
         """The content hash of what is recorded."""
-        return recorded_revision(model)
+        return hash_files([_training(model)])
 
     def count_parameters(self, model: str, embeddings: bool) -> int:
         """As its provenance says."""
         return recorded_provenance(model)["parameters" if embeddings else "non_embedding_parameters"]
 
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """What is recorded of the texts; ValueError for another pass than the recorded one."""
+        """What a model made of texts of its benchmark, as `benchmark` names them.
+
+        ValueError for other texts, for another pass than the recorded one, and for a training on other texts than those
+        of its benchmark's file.
+        """
         if not options.is_of_texts_alone or options.start_token != "auto":
             raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
-        return recorded_stats(model, texts)
+        stats, wanted = _load(model, FOLDER)[0], _numbers(model, texts)
+        return stats if wanted == list(range(len(stats))) else stats.take(wanted)
 
     def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[np.int64]:
         """As was recorded with the training."""
@@ -70,11 +82,15 @@ class Recorded(Source):
 
     def benchmark(self, name: str) -> Benchmark:
         """A benchmark with a number in place of each text."""
-        return recorded_benchmark(name)
+        path = _file(name)
+        labels = pq.read_table(path, columns=["label"])["label"].to_numpy().astype(np.int8)
+        provenance = read_provenance(path)
+        texts = tuple(f"{name}, text {i}" for i in range(len(labels)))  # as `_numbers` knows them
+        return Benchmark(name, texts, labels, revision=provenance["dealt"], language=provenance["language"])
 
     def frequency(self, corpus: str) -> TokenFrequency:
         """How often each token occurs in a benchmark's reference texts."""
-        return recorded_frequency(corpus)
+        return TokenFrequency.load(_file(corpus).with_name(f"{corpus.removeprefix(RECORDED)}-counts.parquet"))
 
 
 # --- reading ---
@@ -89,54 +105,21 @@ def recorded_models() -> dict[str, list[int]]:
     return found
 
 
-def recorded_benchmark(name: str) -> Benchmark:
-    """A benchmark of the ladder; a number stands in place of each text. FileNotFoundError for an unknown one."""
-    import pyarrow.parquet as pq
-
-    path = _file(name)
-    labels = pq.read_table(path, columns=["label"])["label"].to_numpy().astype(np.int8)
-    provenance = read_provenance(path)
-    texts = _stand_ins(name, len(labels))
-    return Benchmark(name, texts, labels, revision=provenance["dealt"], language=provenance["language"])
-
-
-def _stand_ins(benchmark: str, n: int) -> tuple[str, ...]:
-    return tuple(f"{benchmark}, text {i}" for i in range(n))
-
-
-def recorded_stats(model: str, texts: Sequence[str]) -> TokenStats:
-    """What a model made of texts of its benchmark, as `recorded_benchmark` names them.
-
-    `recorded/docstrings-5m@1` was trained from seed 1. FileNotFoundError for an unknown model; ValueError for other
-    texts, and for a training on other texts than those of its benchmark's file.
-    """
-    stats, _ = _load(model, FOLDER)
-    wanted = _numbers(model, texts)
-    return stats if wanted == list(range(len(stats))) else stats.take(wanted)
-
-
 def _numbers(model: str, texts: Sequence[str]) -> list[int]:
     stats, benchmark = _load(model, FOLDER)
-    known = {text: i for i, text in enumerate(_stand_ins(benchmark, len(stats)))}
+    known = {f"{benchmark}, text {i}": i for i in range(len(stats))}
     if unknown := next((text for text in texts if text not in known), None):
         raise ValueError(f"{model} is recorded on {benchmark} alone, not on {excerpt(unknown)}: {NOT_THERE}")
     return [known[text] for text in texts]
 
 
 def recorded_baselines(name: str) -> list[dict[str, Any]]:
-    """How well baselines that see no model told a benchmark's members when it was recorded, as JSON of results."""
+    """The AUCs of baselines that see no model, measured when a benchmark was recorded, as JSON of results."""
     return read_provenance(_file(name))["blind"]
 
 
-def recorded_frequency(corpus: str) -> TokenFrequency:
-    """How often each token occurs in a benchmark's reference texts."""
-    return TokenFrequency.load(_file(corpus).with_name(f"{corpus.removeprefix(RECORDED)}-counts.parquet"))
-
-
 def recorded_times(model: str, texts: Sequence[str]) -> NDArray[np.int64]:
-    """How often a model has seen each of these texts in training, (N,); texts and errors as for `recorded_stats`."""
-    import pyarrow.parquet as pq
-
+    """How often a model has seen each of these texts in training, (N,); texts and errors as for `Recorded.score`."""
     times = pq.read_table(_training(model), columns=["times"])["times"].to_numpy().astype(np.int64)
     return times[_numbers(model, texts)]
 
@@ -144,11 +127,6 @@ def recorded_times(model: str, texts: Sequence[str]) -> NDArray[np.int64]:
 def recorded_provenance(model: str) -> dict[str, Any]:
     """What a model was made by: recipe, tokens, seconds, device, versions, parameters."""
     return read_provenance(_training(model))
-
-
-def recorded_revision(model: str) -> str:
-    """The content hash of what is recorded of a model."""
-    return hash_files([_training(model)])
 
 
 def _file(name: str) -> Path:
@@ -171,11 +149,8 @@ def _training(model: str) -> Path:
 @cache
 def _load(model: str, folder: Path) -> tuple[TokenStats, str]:
     """A model's statistics and its benchmark's name."""
-    import pyarrow.parquet as pq
-
     path = _training(model)
     provenance, table = read_provenance(path), pq.read_table(path)
-    name = f"{RECORDED}{provenance['benchmark']}"
     of_texts = folder / f"{provenance['benchmark']}.parquet"
     if read_provenance(of_texts)["dealt"] != provenance["dealt"]:
         raise ValueError(f"{path} was recorded on other texts than those of {of_texts}; record it again")
@@ -189,15 +164,13 @@ def _load(model: str, folder: Path) -> tuple[TokenStats, str]:
         **{name: np.full(lengths.sum(), np.nan, np.float32) for name in lacks},
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         n_cut=np.zeros(len(lengths), np.int32),
-        provenance=provenance | {"model": model, "revision": recorded_revision(model), "lacks": lacks},
+        provenance=provenance | {"model": model, "revision": hash_files([path]), "lacks": lacks},
     )
-    return stats, name
+    return stats, f"{RECORDED}{provenance['benchmark']}"
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
     """What a recorded file says of itself; empty where it is not there, or is no recording."""
-    import pyarrow.parquet as pq
-
     return json.loads((pq.read_schema(path).metadata or {}).get(b"provenance", b"{}")) if path.is_file() else {}
 
 
@@ -213,8 +186,6 @@ def save_benchmark(
     made_of: dict[str, Any],
 ) -> None:
     """Write who is a member, the token ids of each text, and the token counts of the reference texts."""
-    import pyarrow as pa
-
     of_texts = {"label": labels.astype(np.int8), "token_ids": _lists(stats, stats.token_ids)}
     frequency.save(folder / f"{name}-counts.parquet")
     _write(pa.table(of_texts), folder / f"{name}.parquet", made_of)  # last: with it the benchmark is there
@@ -222,33 +193,65 @@ def save_benchmark(
 
 def save_training(path: Path, times: NDArray[np.int64], stats: TokenStats, provenance: dict[str, Any]) -> None:
     """Write a training's statistics in float16; ValueError for a number that is not finite there."""
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {"times": times.astype(np.int32)}
-    for name in COLUMNS:
-        with np.errstate(over="ignore"):
-            values = getattr(stats, name).astype(np.float16)
-        if not np.isfinite(values).all():
-            raise ValueError(f"{path}: a {name} is not finite in float16")
-        columns[name] = _lists(stats, values)
-    _write(pa.table(columns), path, provenance)
+    with np.errstate(over="ignore"):
+        halves = {name: getattr(stats, name).astype(np.float16) for name in COLUMNS}
+    if infinite := [name for name, values in halves.items() if not np.isfinite(values).all()]:
+        raise ValueError(f"{path}: a {infinite[0]} is not finite in float16")
+    lists = {name: _lists(stats, values) for name, values in halves.items()}
+    _write(pa.table({"times": times.astype(np.int32), **lists}), path, provenance)
 
 
 def _lists(stats: TokenStats, values: NDArray[Any]) -> Any:
-    import pyarrow as pa
-
     return pa.LargeListArray.from_arrays(pa.array(stats.offsets, pa.int64()), pa.array(values))
 
 
 def _write(table: Any, path: Path, provenance: dict[str, Any]) -> None:
-    import pyarrow.parquet as pq
-
     # A number's two bytes are stored apart: the upper ones are alike, so a file is a tenth smaller.
     apart = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in table.column_names if name in COLUMNS}
     smaller = {"compression": "zstd", "compression_level": 19, "use_dictionary": False, "column_encoding": apart}
+    table = table.replace_schema_metadata({"provenance": json.dumps(provenance)})
     with atomic_path(path) as temporary:
-        pq.write_table(
-            table.replace_schema_metadata({"provenance": json.dumps(provenance)}),
-            temporary,
-            **(smaller if apart else {}),
-        )
+        pq.write_table(table, temporary, **(smaller if apart else {}))
+
+
+# --- rows of training seeds ---
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as parquet, with provenance in the file's metadata; a column's type is that of its NumPy arrays."""
+    provenance = json.dumps(made_with() | {"machine": platform.machine()})
+    table = pa.Table.from_pylist(rows).replace_schema_metadata({"provenance": provenance})
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read_rows(path: Path, **where: Any) -> list[dict[str, Any]]:
+    """The rows whose columns have these values, all where none is named; none where there is no file."""
+    filters = [(name, "==", value) for name, value in where.items()] or None
+    return pq.read_table(path, filters=filters).to_pylist() if path.is_file() else []
+
+
+def describe_rows(path: Path) -> str:
+    """What the recorded seeds were computed with, in a sentence."""
+    said = ", ".join(f"{name} {value}" for name, value in read_provenance(path).items())
+    return f"The recorded seeds were computed with {said}." if said else "No seeds are recorded."
+
+
+@cache
+def weights_of(*models: str) -> str:
+    """A hash of these models' weights and tokenizers."""
+    return hash_of([model_revision(name) for name in models])
+
+
+def other_versions(row: Mapping[str, Any], now: Mapping[str, int]) -> str:
+    """In which versions a row was computed that are not today's: "other versions (min_k 1, now 2)"; "" for none."""
+    then = json.loads(row["versions"])
+    differ = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    said = ", ".join(f"{name} {then.get(name, 'none')}, now {now.get(name, 'none')}" for name in differ)
+    return f"other versions ({said})" if said else ""
+
+
+def made_with() -> dict[str, str]:
+    """The versions of mialib, Python and the libraries that compute."""
+    libraries = {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+    return {"mialib": mialib_version(), "python": platform.python_version(), **libraries}

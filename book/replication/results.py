@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
-from mialib.bootstrap import document_auc_interval
+from mialib.bootstrap import ENDS, document_auc_interval, percentile_interval, resamples
 from mialib.detectors import DETECTORS
 from mialib.metrics import (
     Comparison,
+    FloatArray,
     Interval,
     auc_interval,
     compare_auc,
@@ -53,9 +55,8 @@ class Result:
     @classmethod
     def of(cls, *, interval: Interval | None, **fields: Any) -> Result:
         """The cell of an interval."""
-        if interval is None:
-            return cls(ours=None, low=None, high=None, **fields)
-        return cls(ours=interval.estimate, low=interval.low, high=interval.high, **fields)
+        ours, low, high = (interval.estimate, interval.low, interval.high) if interval else (None, None, None)
+        return cls(ours=ours, low=low, high=high, **fields)
 
     @property
     def interval(self) -> Interval | None:
@@ -66,15 +67,13 @@ class Result:
         return f"{self.interval or self.why or DASH}{self.marker}"
 
 
-# The metrics of a results table; each takes labels and scores and gives an interval.
 FPRS = {"tpr_at_5_fpr": 0.05, "tpr_at_1_fpr": 0.01, "tpr_at_10_fpr": 0.1}
-METRICS: dict[str, Callable[..., Interval]] = {
-    "auc": auc_interval,
-    **{name: partial(tpr_at_fpr_interval, fpr=fpr) for name, fpr in FPRS.items()},
-}
-COMPARISONS = {
-    "auc": compare_auc,
-    **{name: partial(compare_tpr_at_fpr, fpr=fpr) for name, fpr in FPRS.items()},
+METRICS: dict[str, tuple[Callable[..., Interval], Callable[..., Comparison]]] = {  # its interval, and two detectors'
+    "auc": (auc_interval, compare_auc),
+    **{
+        name: (partial(tpr_at_fpr_interval, fpr=fpr), partial(compare_tpr_at_fpr, fpr=fpr))
+        for name, fpr in FPRS.items()
+    },
 }
 BOTH = ("auc", "tpr_at_5_fpr")
 SIGNIFICANT = 0.05
@@ -105,33 +104,39 @@ def measure(
 ) -> list[Result]:
     """Every result of this book: each metric of each detector's scores (or of scores by any name), with its interval.
 
-    `labels` (N,), `scores` (N,) each, or None for a dash. `named` is the metric's name in the results where it is
-    another (`auc_held_out`). `document` (N,) is what each text is a snippet of: an AUC's interval then draws documents.
-    `printed` holds the published value and marker by metric and row (`published.printed`), of `published_column`.
-    `star` is a detector and the one that it is compared with: its cells are marked where it is significantly better
-    (paired, two-sided p <= 0.05). A TPR that the non-members are too few for says how many it needs.
+    `labels` (N,), `scores` (N,) each, or None for a dash. `named` renames the metric in the results. `document` (N,)
+    numbers the document of each snippet: an AUC's interval then draws documents. `printed` holds the published value
+    and marker by metric and row (`published.printed`), of `published_column`. `star` names a detector and another; its
+    cells are marked where it is significantly better (paired, two-sided p <= 0.05). A TPR that the non-members are too
+    few for says how many it needs.
     """
-    results = []
+    is_of_snippets = document is not None and len(np.unique(document)) < len(document)
+    found = []
     for metric in metrics:
-        needs = needs_more(metric, labels)
-        beside = (printed or {}).get(metric, {})
+        if is_of_snippets and metric != "auc":
+            raise ValueError(f"{metric} of snippets: there is no interval of it that knows of documents")
+        interval_of, _ = METRICS[metric]
+        if is_of_snippets:
+            interval_of = partial(document_auc_interval, document=np.unique(document, return_inverse=True)[1])
+        needs, beside = needs_more(metric, labels), (printed or {}).get(metric, {})
+        paired = compare(labels, scores, *star, metric) if star else None
+        is_better = bool(paired) and paired.difference.estimate > 0 and paired.p_value <= SIGNIFICANT
         for name, values in scores.items():
             value, published_marker = beside.get(label_of(name), (None, ""))
-            interval = None if values is None or needs else interval_of(metric, labels, values, document)
-            results.append(
+            found.append(
                 Result.of(
                     row=label_of(name),
                     column=column,
                     metric=named or metric,
-                    interval=interval,
+                    interval=None if values is None or needs else interval_of(labels, values),
                     published=value,
                     published_column=published_column,
-                    marker="*" if star and name == star[0] and _is_better(labels, scores, *star, metric) else "",
+                    marker="*" if is_better and name == star[0] else "",
                     published_marker=published_marker,
                     why="" if values is None else needs,
                 )
             )
-    return results
+    return found
 
 
 def too_few(n: int, needed: int) -> str:
@@ -144,35 +149,18 @@ def needs_more(metric: str, labels: ArrayLike) -> str:
     return too_few(int(np.equal(labels, 0).sum()), non_members_needed(FPRS[metric])) if metric in FPRS else ""
 
 
-def interval_of(metric: str, labels: ArrayLike, scores: ArrayLike, document: NDArray[np.int64] | None) -> Interval:
-    """One metric of scores; an AUC of snippets draws whole documents where one has several."""
-    if document is None or len(np.unique(document)) == len(document):
-        return METRICS[metric](labels, scores)
-    if metric != "auc":
-        raise ValueError(f"{metric} of snippets: there is no interval of it that knows of documents")
-    return document_auc_interval(labels, scores, np.unique(document, return_inverse=True)[1])
-
-
 def compare(
     labels: ArrayLike, scores: Mapping[str, ArrayLike | None], name: str, other: str, metric: str = "auc"
 ) -> Comparison | None:
     """One detector's metric minus another's on the same texts; None where either is not applicable or texts are few."""
     if scores.get(name) is None or scores.get(other) is None or needs_more(metric, labels):
         return None
-    return COMPARISONS[metric](labels, scores[name], scores[other])
-
-
-def _is_better(labels: ArrayLike, scores: Mapping[str, Any], name: str, other: str, metric: str) -> bool:
-    comparison = compare(labels, scores, name, other, metric)
-    return comparison is not None and comparison.difference.estimate > 0 and comparison.p_value <= SIGNIFICANT
+    return METRICS[metric][1](labels, scores[name], scores[other])
 
 
 def sizes(row: str, facts: Mapping[str, float]) -> list[Result]:
     """Counts and sizes as results, a column each: they have no interval."""
-    return [
-        Result(row=row, column=name, metric="size", ours=float(value), low=float(value), high=float(value))
-        for name, value in facts.items()
-    ]
+    return [Result(row, name, "size", float(value), float(value), float(value)) for name, value in facts.items()]
 
 
 def save(
@@ -186,22 +174,16 @@ def save(
 ) -> list[Result]:
     """Write a page's results with what made them, and return them as they were read back.
 
-    `ran` are the page's inputs, whose passes are named, or provenance as it is. They go to `out`, which the pipeline
-    gives; a notebook that runs alone keeps them in `alone/NAME.json` of the home folder, and says so.
+    `ran` are the page's inputs, whose passes are named, or provenance as it is. `out` is the pipeline's file; a
+    notebook that runs alone writes `alone/NAME.json` in the home folder and prints the path. ValueError for no results.
     """
     if not results:
         raise ValueError(f"{name}: there are no results to save")
     path = Path(out or home() / "alone" / f"{name}.json")
-    write_json(
-        path,
-        {
-            "paper": paper,
-            "item": item,
-            "results": [asdict(result) for result in results],
-            "provenance": provenance_of(ran),
-            "versions": {"mialib": mialib_version()} | {name: version(name) for name in VERSIONED},
-        },
-    )
+    versions = {"mialib": mialib_version()} | {name: version(name) for name in VERSIONED}
+    saved = [asdict(result) for result in results]
+    about = {"paper": paper, "item": item, "results": saved, "provenance": provenance_of(ran), "versions": versions}
+    write_json(path, about)
     if not out:
         print(f"The results are kept in {path}.")
     return load_results(path)
@@ -213,7 +195,7 @@ def provenance_of(ran: Iterable[Inputs | Mapping[str, Any]]) -> list[dict[str, A
 
 
 def load_results(path: str | Path) -> list[Result]:
-    """Read what `save_results` wrote."""
+    """Read what `save` wrote."""
     return [Result(**fields) for fields in json.loads(Path(path).read_text())["results"]]
 
 
@@ -251,30 +233,32 @@ def literal(text: str) -> str:
 
 def one_seed_text(statement: str, comparisons: dict[str, Comparison | None], margin: float | None = None) -> str:
     """A statement and whether it holds with the one seed that a page ran, in Markdown; `margin` as for `verdict`."""
-    found = []
-    for name, comparison in comparisons.items():
-        if comparison is None:
-            found.append(f"not applicable for {literal(name)}")
-        else:
-            says = one_seed_says(comparison.difference, margin)
-            found.append(f"**{says}** for {literal(name)} (difference {comparison.difference})")
+    found = [
+        f"**{one_seed_says(c.difference, margin)}** for {literal(name)} (difference {c.difference})"
+        if c
+        else f"not applicable for {literal(name)}"
+        for name, c in comparisons.items()
+    ]
     return f"*{statement}.* With this training seed: " + "; ".join(found) + "."
 
 
 def count_outcomes(comparisons: dict[str, Comparison], margin: float | None = None) -> str:
     """How many comparisons hold, fail and stay open with this seed, in words; `margin` as for `verdict`."""
     counts = Counter(one_seed_says(comparison.difference, margin) for comparison in comparisons.values())
-    few = f", {counts[TOO_SMALL]} {'is' if counts[TOO_SMALL] == 1 else 'are'} {TOO_SMALL}" if counts[TOO_SMALL] else ""
-    listed = f"{counts['holds']} hold, {counts['fails']} fail, {counts['open']} stay open{few}"
-    return f"of {len(comparisons)} comparisons {listed}"
+    said = (
+        f"of {len(comparisons)} comparisons {counts['holds']} hold, {counts['fails']} fail, {counts['open']} stay open"
+    )
+    if small := counts[TOO_SMALL]:
+        said += f", {small} {'is' if small == 1 else 'are'} {TOO_SMALL}"
+    return said
 
 
 def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> dict[str, dict[float, Interval]]:
     """Results as one curve a row: {row: {x: interval}}, of the columns whose place on the x axis `x_of` gives."""
     lines: dict[str, dict[float, Interval]] = {}
-    for result in results:
-        if result.metric == metric and result.interval and result.column in x_of:
-            lines.setdefault(result.row, {})[x_of[result.column]] = result.interval
+    for r in results:
+        if r.metric == metric and r.interval and r.column in x_of:
+            lines.setdefault(r.row, {})[x_of[r.column]] = r.interval
     return lines
 
 
@@ -283,9 +267,48 @@ def in_panels(
 ) -> dict[str, dict[str, dict[str, Interval]]]:
     """Results as a figure's panels, {panel: {series: {row: interval}}}; `place` gives the three, or None for none."""
     panels: dict[str, dict[str, dict[str, Interval]]] = {}
-    for result in results:
-        where = place(result) if result.metric == metric and result.interval else None
-        if where:
+    for r in results:
+        if r.metric == metric and r.interval and (where := place(r)):
             panel, series, row = where
-            panels.setdefault(panel, {}).setdefault(series, {})[row] = result.interval
+            panels.setdefault(panel, {}).setdefault(series, {})[row] = r.interval
     return panels
+
+
+# --- intervals that only the book's pages need, by a bootstrap ---
+
+
+def mean_interval(values: ArrayLike) -> Interval:
+    """A mean over texts or documents with its percentile bootstrap interval."""
+    values = np.asarray(values, float)
+    resampled = resamples(len(values), seed=0) @ values / len(values)
+    return percentile_interval(float(values.mean()), resampled, len(values))
+
+
+def rank_correlation(x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None) -> Interval:
+    """Spearman's rank correlation of x and y over texts, (N,) each, with a percentile bootstrap interval.
+
+    With `minus` it is the correlation of x and y minus that of x and `minus`, on the same resampled texts. ValueError
+    for lists of several lengths, and for one that does not vary.
+    """
+    lists = [np.asarray(values, float) for values in (x, y, minus) if values is not None]
+    if len(set(map(len, lists))) > 1 or not all(map(np.ptp, lists)):
+        lengths = " and ".join(str(len(values)) for values in lists)
+        raise ValueError(f"a rank correlation needs lists of one length that all vary, got {lengths} values")
+    n = len(lists[0])
+
+    def of(texts: NDArray[np.int64]) -> FloatArray:
+        """Of texts (..., n), shape (...); NaN where a list does not vary on them."""
+        ranks = np.array([rankdata(values[texts], axis=-1) for values in lists]) - (n + 1) / 2
+        with np.errstate(invalid="ignore"):
+            first, *others = ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
+        rho = [(first * other).sum(axis=-1) for other in others]
+        return rho[0] if minus is None else rho[0] - rho[1]
+
+    drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed=0).astype(np.int64)])
+    low, high = np.nanquantile(of(drawn), ENDS)
+    return Interval(float(of(np.arange(n))), float(low), float(high))
+
+
+def document_means(values: ArrayLike, document: NDArray[np.int64]) -> FloatArray:
+    """Mean of a value over each document's snippets, (D,): of scores, or of "above the threshold"."""
+    return np.bincount(document, weights=np.asarray(values, float)) / np.bincount(document)

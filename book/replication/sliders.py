@@ -32,9 +32,9 @@ def slider(
     """
     data = slider_data(labels, scores, axes)
     values = [np.asarray(of_axis, float) for of_axis in axes.values()]
-    begin = [int(np.abs(of_axis - at).argmin()) for of_axis, at in zip(values, start, strict=True)]
     sides = [
-        {"name": name, "values": shown, "at": at} for name, shown, at in zip(axes, data["values"], begin, strict=True)
+        {"name": name, "values": shown, "at": int(np.abs(of_axis - at).argmin())}
+        for name, shown, of_axis, at in zip(axes, data["values"], values, start, strict=True)
     ]
     rows = np.array([cell["auc"] for cell in data["cells"]], object).reshape([len(of_axis) for of_axis in values])
     given = {"title": title, "unit": unit, "axes": sides, "table": rows.tolist(), "data": data}
@@ -60,14 +60,11 @@ def slider_data(labels: ArrayLike, scores: ArrayLike, axes: Axes) -> dict[str, A
 def _cell(labels: np.ndarray, scores: FloatArray) -> dict[str, Any]:
     auc, low, high = auc_interval(labels, scores), scores.min(), scores.max()
     within = (low, high if high > low else low + 1)
-    counts = {
-        name: np.histogram(scores[labels == label], BARS, within)[0].tolist()
-        for name, label in (("members", 1), ("non_members", 0))
-    }
-    ends = [round(float(value), 4) for value in (auc.estimate, auc.low, auc.high)]
+    members, non_members = (np.histogram(scores[labels == label], BARS, within)[0].tolist() for label in (1, 0))
     return {
         "auc": str(auc),
-        "ends": ends,
+        "ends": [round(float(value), 4) for value in (auc.estimate, auc.low, auc.high)],
         "scores": [f"{x:.3g}".replace("-", "−") for x in (low, high)],
-        **counts,
+        "members": members,
+        "non_members": non_members,
     }

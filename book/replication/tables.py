@@ -14,7 +14,6 @@ from textwrap import fill
 from typing import Any
 
 import pandas as pd
-from IPython.core.getipython import get_ipython
 from IPython.display import Markdown
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
@@ -46,9 +45,9 @@ class Bold(str):
 def results_table(results: Iterable[Result], metric: str, scope: str = "", *, is_contest: bool = True) -> pd.DataFrame:
     """One metric as a table: rows as given, and for each column the published number and ours with its interval.
 
-    The caption begins with the scope: what all of the table is of. Of an AUC or a TPR the highest of each column is
-    bold, and all that equal it as printed; not of blind baselines, nor where the rows are no contest: where the highest
-    is not the best.
+    The caption begins with the scope, which says what all of the table is of. The highest AUC or TPR of each column is
+    bold, with all that print the same; no blind baseline is, and nothing where the rows are no contest. ValueError
+    where there is no result of the metric.
     """
     chosen = [result for result in results if result.metric == metric]
     if not chosen:
@@ -58,17 +57,16 @@ def results_table(results: Iterable[Result], metric: str, scope: str = "", *, is
     heading = f"{METRIC_HEADINGS.get(metric, metric)} [95% interval]"
     heading = f"{scope}: {heading}" if scope else heading[0].upper() + heading[1:]
     if highest:
-        of = " of ours" if beside else ""
-        heading += f", the highest{' detector' if any(map(_is_blind, chosen)) else ''} of each column{of} in bold"
+        who = " detector" if any(map(_is_blind, chosen)) else ""
+        heading += f", the highest{who} of each column{' of ours' if beside else ''} in bold"
     cells: dict[Any, dict[str, str]] = {}
-    for result in chosen:
-        if result.published_column:
-            printed = DASH if result.published is None else f"{result.published:.3f}{result.published_marker}"
-            named = "" if result.published_column == result.column else f": {result.published_column}"
-            cells.setdefault((result.column, f"published{named}"), {})[result.row] = printed
-        is_highest = not _is_blind(result) and _printed(result) >= highest.get(result.column, math.inf)
-        key = (result.column, "ours") if beside else result.column
-        cells.setdefault(key, {})[result.row] = Bold(result) if is_highest else str(result)
+    for r in chosen:
+        if r.published_column:
+            value = DASH if r.published is None else f"{r.published:.3f}{r.published_marker}"
+            named = "" if r.published_column == r.column else f": {r.published_column}"
+            cells.setdefault((r.column, f"published{named}"), {})[r.row] = value
+        is_highest = not _is_blind(r) and _printed(r) >= highest.get(r.column, math.inf)
+        cells.setdefault((r.column, "ours") if beside else r.column, {})[r.row] = Bold(r) if is_highest else str(r)
     table = pd.DataFrame(cells, dtype=object)  # pandas would take a `Bold` into its own type of strings
     return table.fillna(DASH).rename_axis(columns=[heading, ""] if beside else heading)
 
@@ -92,14 +90,11 @@ def _printed(result: Result) -> float:
 def _highest(results: Iterable[Result]) -> dict[str, float]:
     """The highest number of each column that has two or more of detectors, as printed."""
     of_column: dict[str, dict[str, Result]] = {}
-    for result in results:
-        if result.ours is not None and not _is_blind(result):
-            of_column.setdefault(result.column, {})[result.row] = result
-    return {
-        column: _printed(max(of_row.values(), key=lambda result: result.ours))
-        for column, of_row in of_column.items()
-        if len(of_row) > 1
-    }
+    for r in results:
+        if r.ours is not None and not _is_blind(r):
+            of_column.setdefault(r.column, {})[r.row] = r
+    contests = {column: of_row.values() for column, of_row in of_column.items() if len(of_row) > 1}
+    return {column: _printed(max(rows, key=lambda r: r.ours)) for column, rows in contests.items()}
 
 
 def results_in_parts(
@@ -107,14 +102,14 @@ def results_in_parts(
 ) -> list[pd.DataFrame]:
     """`results_table` of the columns that have a heading, under it, in tables of as many as fit a page; where these are
     several the scope says which part each is."""
-    chosen = [result for result in results if result.column in headings and result.metric == metric]
-    columns = list(dict.fromkeys(result.column for result in chosen))
-    at_once = 2 if any(result.published_column for result in chosen) else 4
+    chosen = [r for r in results if r.column in headings and r.metric == metric]
+    columns = list(dict.fromkeys(r.column for r in chosen))
+    at_once = 2 if any(r.published_column for r in chosen) else 4
     parts = [columns[at : at + at_once] for at in range(0, len(columns), at_once)]
     tables = []
     for i, part in enumerate(parts, start=1):
-        of_part = f"part {i} of {len(parts)}" if len(parts) > 1 else ""
-        named = f"{scope}, {of_part}" if scope and of_part else scope or of_part.capitalize()
+        which = f"part {i} of {len(parts)}" if len(parts) > 1 else ""
+        named = ", ".join(filter(None, [scope, which])) if scope else which.capitalize()
         table = results_table([r for r in chosen if r.column in part], metric, named, is_contest=is_contest)
         tables.append(table.rename(columns=headings))
     return tables
@@ -128,9 +123,7 @@ def comparison_table(
     With a margin the claim is that the difference lies within ±margin. No p-value: the interval says it, and more.
     """
     rows = [
-        {claim: str(c.difference), ONE_SEED: one_seed_says(c.difference, margin)}
-        if c
-        else {claim: DASH, ONE_SEED: "not applicable"}
+        (str(c.difference), one_seed_says(c.difference, margin)) if c else (DASH, "not applicable")
         for c in comparisons.values()
     ]
     table = pd.DataFrame(rows, index=list(comparisons), columns=[claim, ONE_SEED])
@@ -143,35 +136,27 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
     `ran` as for `results.save`: the page's inputs, or provenance as it is.
     """
     rows: dict[str, dict[str, Any]] = {}
+    passes: dict[str, dict[str, int]] = {}  # texts by their hash
     for p in provenance_of(ran):
-        source = source_of(p["model"])
-        seed, is_elsewhere = source.training_seed(p["model"]), source.has_texts and not source.has_weights
-        row = rows.setdefault(
-            p["model"],
-            {
-                "weights": p["revision"] if is_elsewhere else p["revision"].rpartition("@")[2][:10],
-                "training seed": p.get("seed", DASH) if seed is None else seed,
-                "dtype, device": f"{p['dtype']}, {p['device']}",
-                "start token": _start_token(p),
-                "texts": {},
-                "mialib": p["mialib"],
-            },
-        )
-        row["texts"][p["texts"]] = p["n_texts"]
-    for row in rows.values():
-        passes = row["texts"]
-        each = ", ".join(f"{n} ({name[:8]})" for name, n in passes.items())
-        row["texts"] = each if len(passes) <= 2 else f"{sum(passes.values())} in {len(passes)} passes"
+        model, source = p["model"], source_of(p["model"])
+        passes.setdefault(model, {})[p["texts"]] = p["n_texts"]
+        if model in rows:
+            continue
+        seed, is_elsewhere = source.training_seed(model), source.has_texts and not source.has_weights
+        token = p.get("start_token_id", DASH)
+        rows[model] = {
+            "weights": p["revision"] if is_elsewhere else p["revision"].rpartition("@")[2][:10],
+            "training seed": p.get("seed", DASH) if seed is None else seed,
+            "dtype, device": f"{p['dtype']}, {p['device']}",
+            "start token": "none" if token is None else token if token == DASH else f"id {token}",
+            "texts": "",
+            "mialib": p["mialib"],
+        }
+    for model, counts in passes.items():
+        each = ", ".join(f"{n} ({name[:8]})" for name, n in counts.items())
+        rows[model]["texts"] = each if len(counts) <= 2 else f"{sum(counts.values())} in {len(counts)} passes"
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
-    heading = f"What this page ran, with profile {load_profile().name}, {libraries}"
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=heading)
-
-
-def _start_token(provenance: Mapping[str, Any]) -> str:
-    """The id of the token that was prepended to each text, "none", or a dash where it is not known."""
-    if "start_token_id" not in provenance:
-        return DASH
-    return "none" if provenance["start_token_id"] is None else f"id {provenance['start_token_id']}"
+    return text_table(rows, f"What this page ran, with profile {load_profile().name}, {libraries}")
 
 
 def caption_of(table: pd.DataFrame) -> tuple[str, pd.DataFrame]:
@@ -202,25 +187,17 @@ def printed(table: pd.DataFrame) -> str:
     return f"{caption}\n{table.to_string()}" if caption else table.to_string()
 
 
-def use_html() -> None:
-    """Show DataFrames by `html` in this notebook; outside one nothing happens."""
-    if shell := get_ipython():
-        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
-
-
 def shown(table: pd.DataFrame, caption: str = "") -> Styler:
     """A table with its cells and headings as they are: no HTML in them counts, a line break does.
 
-    A caption says in a sentence what the table shows; without one given it is the table's own. (The theme says of each
-    heading what it heads.)
+    The caption is a sentence on what the table shows, by default the table's own.
     """
     own, table = caption_of(table)
     table = table.rename_axis(index=[_cell(name) for name in table.index.names])
     styled = table.style.format(escape="html")  # Styler escapes nothing by itself
+    styled = styled.format_index(escape="html", axis="index").format_index(escape="html", axis="columns")
     if any(isinstance(cell, Bold) for cell in table.to_numpy().flat):  # `map` takes no heading twice
         styled = styled.map(lambda cell: "font-weight: bold" if isinstance(cell, Bold) else "")
-    for axis in ("index", "columns"):
-        styled = styled.format_index(escape="html", axis=axis)
     if caption or own:
         styled = styled.set_caption(escape(caption or own))
     return styled.set_properties(**{"white-space": "pre-line"})
@@ -239,9 +216,8 @@ def small(table: pd.DataFrame, caption: str = "") -> Styler:
 
 def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:
     """One row an estimate with its interval and what `says` makes of it."""
-    return text_table(
-        {name: {heading: str(interval), ONE_SEED: says(interval)} for name, interval in intervals.items()}, heading
-    )
+    rows = {name: {heading: str(interval), ONE_SEED: says(interval)} for name, interval in intervals.items()}
+    return text_table(rows, heading)
 
 
 def text_table(rows: Mapping[Any, Mapping[str, Any]], caption: str) -> pd.DataFrame:
@@ -267,6 +243,6 @@ def quoted(texts: Mapping[str, str]) -> Markdown:
 def plain_table(results: Iterable[Result], heading: str = "") -> pd.DataFrame:
     """Counts and sizes, which have no interval, as a table of rows and columns."""
     cells: dict[str, dict[str, str]] = {}
-    for result in results:
-        cells.setdefault(result.column, {})[result.row] = DASH if result.ours is None else f"{result.ours:,.6g}"
+    for r in results:
+        cells.setdefault(r.column, {})[r.row] = DASH if r.ours is None else f"{r.ours:,.6g}"
     return pd.DataFrame(cells).fillna(DASH).rename_axis(columns=heading)

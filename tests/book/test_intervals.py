@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from mialib import auc, auc_interval, bootstrap
 from mialib.bootstrap import at_level, document_auc_interval
 from mialib.metrics import Interval
-from replication.intervals import mean_interval, rank_correlation
+from replication.results import mean_interval, rank_correlation
 
 
 def overlapping():

@@ -16,9 +16,8 @@ from mialib.metrics import Interval, auc_interval, threshold_at_fpr
 from mialib.reports import token_view
 from mialib.token_stats import TokenStats
 from replication import example_texts, profile
-from replication.intervals import mean_interval
 from replication.lab.source import lab_recipe, member_times
-from replication.results import load_results
+from replication.results import load_results, mean_interval
 
 matplotlib.use("Agg")
 

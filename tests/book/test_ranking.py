@@ -16,7 +16,7 @@ from mialib.detectors import DETECTORS, Option
 from mialib.metrics import auc, compare_auc_over_seeds
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
 from mialib.versions import VERSIONS
-from replication import recorded_rows as recorded
+from replication import recorded
 from replication.studies import ranking
 from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
 

@@ -90,20 +90,6 @@ def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(para
     assert theme.description(document) == expected
 
 
-def test_an_image_that_no_page_shows_is_removed(tmp_path):
-    for name in ("shown.svg", "linked.svg", "é.svg", "earlier.svg"):
-        (tmp_path / name).write_text("<svg/>")
-    pages = [
-        '<object data="../_images/shown.svg"></object>',
-        '<a href="_images/linked.svg#x">',
-        "earlier.svg",
-        '<img src="_images/%C3%A9.svg">',
-    ]
-    theme.remove_unshown(tmp_path, pages)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["linked.svg", "shown.svg", "é.svg"]
-    theme.remove_unshown(tmp_path / "none", pages)
-
-
 def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
     def page(title, *captions):
         tables = "".join(f"<table><caption>{caption}</caption></table>" for caption in captions)

@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
 TOKENIZER = "tokenizer.json"
-DISTRIBUTIONS = {  # where a package's name on the index is another than at import
-    "sklearn": "scikit-learn",
-    "PIL": "pillow",
-}
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}  # names on the index that differ from those at import
 
 
 def sources_of(corpus: Corpus) -> list[str]:
@@ -59,10 +56,7 @@ def file_of(corpus: Corpus) -> Path:
 
 
 def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Path) -> None:
-    """Deal out a corpus into a new folder; none of its texts is a near-duplicate of one that it is `apart_from`.
-
-    ValueError where the sources hold fewer texts than the recipe asks for.
-    """
+    """Deal out a corpus, without near-duplicates of `apart_from`, into a new folder; ValueError for too few texts."""
     found, n_dropped = gather(corpus, apart_from)
     dealt = (corpus.members, corpus.non_members, corpus.background)
     n_needed = sum(dealt) + corpus.reference
@@ -71,24 +65,24 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
     order = np.random.default_rng(corpus.seed).permutation(len(found))
     roles = np.repeat(ROLES, [*dealt, len(found) - sum(dealt) if corpus.reference else 0]).tolist()
     sources = [found[i] for i in order[: len(roles)]]
+    packages = [source.package for source in sources]
     texts = [
         source.text if role == "reference" else cut_to_words(source.text, corpus.words, corpus.language)
         for source, role in zip(sources, roles, strict=True)
     ]
     folder.mkdir()
-    write_texts(folder / TEXTS, roles, [source.package for source in sources], texts)
+    write_texts(folder / TEXTS, roles, packages, texts)
     if sources[0].file:
-        write_places(folder / PLACES, roles, [place_of(*pair) for pair in zip(sources, texts, strict=True)])
+        places = [(role, *place_of(*pair)) for role, *pair in zip(roles, sources, texts, strict=True)]
+        with (folder / PLACES).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([("role", *Place._fields), *places])
     by_role = {role: [text for text, of in zip(texts, roles, strict=True) if of == role] for role in ROLES}
     if corpus.vocab_size:
-        trained = train_tokenizer(by_role["reference"], corpus.vocab_size)
-        (folder / TOKENIZER).write_bytes(
-            trained.to_str(pretty=True).encode()
-        )  # of a full disk its own `save` says less
+        trained = train_tokenizer(by_role["reference"], corpus.vocab_size).to_str(pretty=True)
+        (folder / TOKENIZER).write_bytes(trained.encode())  # of a full disk its own `save` says less
         tokenizer = load_tokenizer(folder)
-        own = tokenizer_hash(tokenizer)
-        counts = count_tokens(by_role["reference"], tokenizer, len(tokenizer), name=name, tokenizer_hash=own)
-        counts.save(folder / COUNTS)
+        made_of = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
+        count_tokens(by_role["reference"], tokenizer, len(tokenizer), **made_of).save(folder / COUNTS)
     seen = by_role["member"] + by_role["background"]
     card = {
         "name": name,
@@ -100,7 +94,7 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
         "near_duplicates_dropped": n_dropped,
         "non_member_overlap": float(overlaps(by_role["non_member"], seen, corpus.language).mean()),
         "roles": dict(Counter(roles)),
-        "packages": dict(sorted(Counter(source.package for source in sources).items())),
+        "packages": dict(sorted(Counter(packages).items())),
     }
     write_json(folder / CARD, card)
 
@@ -113,14 +107,6 @@ def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts
     rows = zip(roles, packages, texts, strict=True)
     lines = [json.dumps({"role": r, "package": p, "text": t}, ensure_ascii=False) + "\n" for r, p, t in rows]
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
-
-
-def write_places(path: Path, roles: Sequence[str], places: Sequence[Place]) -> None:
-    """Write where each text stands, with its role, as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["role", *Place._fields])
-        rows.writerows([role, *place] for role, place in zip(roles, places, strict=True))
 
 
 def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
@@ -142,16 +128,18 @@ def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], 
         n = corpus.members + corpus.non_members + corpus.background + corpus.reference
         texts = generate_patents(n, seed=corpus.seed, min_words=corpus.words)
         return [Docstring("generated", text) for text in texts], None
-    if corpus.source == "docstrings":
-        found = read_docstrings(corpus.packages, corpus.words)
-        found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
-    elif corpus.source == "code":
-        found = read_code(corpus.packages, corpus.words)
-    elif corpus.source == "file":
-        found = _read_file(file_of(corpus))
-    else:
-        make = {"context_questions": context_questions, "choice_questions": choice_questions}[corpus.source]
-        found = make(corpus.packages, corpus.words, corpus.seed)
+    match corpus.source:
+        case "docstrings":
+            found = read_docstrings(corpus.packages, corpus.words)
+            found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
+        case "code":
+            found = read_code(corpus.packages, corpus.words)
+        case "context_questions":
+            found = context_questions(corpus.packages, corpus.words, corpus.seed)
+        case "choice_questions":
+            found = choice_questions(corpus.packages, corpus.words, corpus.seed)
+        case "file":
+            found = _read_file(file_of(corpus))
     kept = drop_near_duplicates(found, corpus, apart_from)
     return kept, len(found) - len(kept)
 

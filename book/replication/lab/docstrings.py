@@ -24,21 +24,12 @@ def place_of(docstring: Docstring, text: str) -> Place:
     """The place of a docstring's text, or of its beginning."""
     quoted = text[len(docstring.before) : len(text) - len(docstring.after)]
     n_words = len(quoted.split(" ")) if quoted else 0
-    package, file, path, before, after = (
-        docstring.package,
-        docstring.file,
-        docstring.path,
-        docstring.before,
-        docstring.after,
-    )
-    return Place(package, file, path, n_words, before, after, hash_texts([text]))
+    d = docstring
+    return Place(d.package, d.file, d.path, n_words, d.before, d.after, hash_texts([text]))
 
 
 def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
-    """All distinct docstrings of at least `min_words` words, by package, file and line.
-
-    Raises ModuleNotFoundError for a package that is not installed.
-    """
+    """All distinct docstrings of at least `min_words` words; ModuleNotFoundError where a package is not installed."""
     return _read("docstring", packages, min_words)
 
 
@@ -63,9 +54,8 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
 
     def make() -> list[Docstring]:
         # One file's tree at a time: with all of a package's in memory, garbage collection takes most of the time.
-        return [
-            found for file in files for found in READ[kind](package, file.relative_to(folder).as_posix(), parse(file))
-        ]
+        named = ((file.relative_to(folder).as_posix(), file) for file in files)
+        return [found for name, file in named for found in READ[kind](package, name, parse(file))]
 
     folder, files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]

@@ -71,10 +71,7 @@ class _Draft:
 
 
 def generate_patents(n: int, *, seed: int, min_words: int = 128) -> list[str]:
-    """n distinct Chinese patent texts of six sectors, each at least min_words jieba words long.
-
-    Text i depends on the seed, i, min_words, and jieba's lexicon, not on n.
-    """
+    """n distinct texts of at least min_words jieba words; text i depends on seed, i and min_words, not on n."""
     if n < 0:
         raise ValueError(f"n must be at least 0, got {n}")
     if min_words < 1:
@@ -164,8 +161,7 @@ def _named(text: str, draft: _Draft, numeral: str) -> str:
     """The text with its components' names, followed by reference numerals where their form is given."""
 
     def name(match: re.Match[str]) -> str:
-        index = int(match[1])
-        return draft.names[index] + numeral.replace("#", str(index + 1))
+        return draft.names[int(match[1])] + numeral.replace("#", str(int(match[1]) + 1))
 
     return re.sub(r"<(\d+)>", name, text)
 

@@ -1,11 +1,8 @@
 """Question-answer sets for the contamination lab, made of the docstrings of installed packages.
 
-Two kinds, as in the contaminated model that the probe paper tests on (Liu et al. 2024, Section 6.3):
-
-context_questions   a passage and a question about it, to be answered with yes or no, like PubMedQA's
-choice_questions    a question with five answers to choose from, like CommonsenseQA's
-
-Each item is one text with its answer, as a test set lies about on the web.
+Two kinds, as in the contaminated model that the probe paper tests on (Liu et al. 2024, Section 6.3): a passage and a
+question about it, to be answered with yes or no, like PubMedQA's, and a question with five answers to choose from, like
+CommonsenseQA's. Each item is one text with its answer, as a test set lies about on the web.
 """
 
 from __future__ import annotations
@@ -37,9 +34,8 @@ def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[
         is_yes = bool(rng.integers(2))
         asked = docstring.arguments if is_yes else sorted(every - set(docstring.arguments))
         if not asked:
-            raise ValueError(
-                f"{', '.join(packages)}: all functions take the arguments of {docstring.name}; name others"
-            )
+            names = ", ".join(packages)
+            raise ValueError(f"{names}: all functions take the arguments of {docstring.name}; name others")
         question = f"Question: Does {docstring.name} take an argument {asked[rng.integers(len(asked))]}? Context:"
         answer = f"Answer: {'yes' if is_yes else 'no'}"
         room = n_words - len(question.split()) - len(answer.split())
@@ -72,9 +68,8 @@ def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[D
         order = rng.permutation(len(options))
         listed = " ".join(f"({letter}) {options[i]}" for letter, i in zip(CHOICES, order, strict=True))
         right = CHOICES[int(np.flatnonzero(order == 0)[0])]
-        asked = _asked(
-            docstring, "Question: Which name fits? ", f"{sentence}. {listed} Answer: ({right}) {docstring.name}"
-        )
+        answered = f"{sentence}. {listed} Answer: ({right}) {docstring.name}"
+        asked = _asked(docstring, "Question: Which name fits? ", answered)
         if len(asked.text.split()) <= n_words:
             found.append(asked)
     return found

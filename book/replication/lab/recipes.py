@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -45,21 +45,13 @@ class Corpus(Strict):
     seed: int
 
     @model_validator(mode="after")
-    def _has_a_tokenizer_where_it_has_background(self) -> Corpus:
+    def _fits_together(self) -> Corpus:
         if bool(self.vocab_size) != bool(self.background):
             raise ValueError("a corpus with background texts, and no other, has a `vocab_size`")
         if self.vocab_size and not self.reference:
             raise ValueError("a corpus with a `vocab_size` learns it from `reference` texts, and has none")
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_version_of_each_package(self) -> Corpus:
         if self.since and (self.source != "docstrings" or set(self.since) != set(self.packages)):
             raise ValueError("`since` goes with docstrings, and has a version of each of `packages`")
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_path_where_it_is_a_file(self) -> Corpus:
         if (self.path is None) != (self.source != "file"):
             raise ValueError("a corpus from a `file`, and no other, has a `path`")
         return self
@@ -75,9 +67,7 @@ class Training(Strict):
     member_times: NonNegativeInt = 4  # how often each member is seen, spread over the run
     member_repeats: tuple[PositiveInt, ...] = ()  # instead: how often each of so many equal groups of members is seen
     background_times: PositiveInt = 2
-    injected: dict[str, PositiveInt] = Field(
-        default_factory=dict
-    )  # members of other corpora, and how often each is seen
+    injected: dict[str, PositiveInt] = Field(default_factory=dict)  # members of other corpora: how often each is seen
     batch_texts: PositiveInt = 8
     learning_rate: Positive = 0.01
     context_tokens: PositiveInt = 1024
@@ -145,7 +135,7 @@ class Recipes(Strict):
                     f"model {name}: a lab model (lab/...), and no other, has `train`, `unlearn` or `masked`"
                 )
             corpus = getattr(model.recipe, "corpus", None)
-            for known in (*([corpus] if corpus else []), *getattr(model.recipe, "injected", {})):
+            for known in (*filter(None, [corpus]), *getattr(model.recipe, "injected", {})):
                 if known not in self.corpora:
                     raise ValueError(f"model {name}: no corpus {known!r}; known: {', '.join(self.corpora)}")
                 if model.train and not self.corpora[known].members:
@@ -159,6 +149,9 @@ class Recipes(Strict):
         return self
 
 
+R = TypeVar("R", bound=Recipes)
+
+
 def profile_path() -> Path:
     """The profile's file: $MIALIB_PROFILE, or the lab's."""
     return Path(os.environ.get("MIALIB_PROFILE", DEFAULT_PROFILE))
@@ -166,19 +159,18 @@ def profile_path() -> Path:
 
 def load_recipes() -> Recipes:
     """The lab's recipes of the profile; ValueError names the file and what is wrong in it."""
-    path = checked(profile_path())
-    return _load(path, path.stat().st_mtime_ns)
+    return read_profile(profile_path(), Recipes)
 
 
-def checked(path: Path) -> Path:
-    """A profile's path; FileNotFoundError where there is none."""
+def read_profile(path: Path, schema: type[R]) -> R:
+    """A profile's file as a schema, read again only where it has changed; FileNotFoundError where there is none."""
     if not path.is_file():
         others = ", ".join(sorted(other.stem for other in path.parent.glob("*.yml")))
         known = f"{path.parent} has {others}" if others else "run from a clone of the repository, or set MIALIB_PROFILE"
         raise FileNotFoundError(f"no profile {path}; {known}")
-    return path
+    return _read(path, path.stat().st_mtime_ns, schema)
 
 
 @cache
-def _load(path: Path, _mtime_ns: int) -> Recipes:
-    return read_yaml(path, Recipes)
+def _read(path: Path, _mtime_ns: int, schema: type[R]) -> R:
+    return read_yaml(path, schema)

@@ -1,8 +1,6 @@
 """The lab of a profile: what is not stored as its recipe says is made where it is asked for, once.
 
-`lab/en-25k` is a model of the profile (`data/profiles/lab.yml`), `lab/en-25k@1` the same trained from seed 1: a
-GPT-NeoX trained from scratch on a corpus's members and background. Besides there is one that was made to forget some
-members, and a masked model, trained on background alone, which proposes words for the Neighbor attack.
+`lab/en-25k` is a model of the profile (`data/profiles/lab.yml`), `lab/en-25k@1` the same trained from seed 1.
 """
 
 from __future__ import annotations
@@ -15,6 +13,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, Lab, by_group, corpora_of
 from mialib.catalog.sources import source_of
 from mialib.catalog.stored import stored
@@ -26,8 +27,6 @@ from replication.lab.dealing import END_OF_TEXT, load_tokenizer, overlaps, sourc
 from replication.lab.recipes import Corpus, Masked, Training, Unlearning, is_lab, load_recipes
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
@@ -82,28 +81,18 @@ def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | Training | U
 def deal_again(name: str) -> Path:
     """The folder of a lab corpus that was dealt out on this machine, from the packages that are installed."""
     corpus = known_corpus(name)
-    made_by = [corpus.model_dump(), _made_by(corpus)]
-    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of(made_by)}"
+    made_by: dict[str, Any] = {"sources": sources_of(corpus), "tokenizers": version("tokenizers")}
+    made_by |= versions_of("gathering", "dealing")
+    if corpus.apart_from:
+        made_by["apart_from"] = lab().card(corpus.apart_from)["content_hash"]
+    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of([corpus.model_dump(), made_by])}"
 
     def make(to: Path) -> None:
         logger.warning("%s: gathering texts first, once", name)
-        roles = [role for role in ROLES if role != "reference"]
-        apart_from = [t for role in roles for t in lab().texts(corpus.apart_from, role)] if corpus.apart_from else []
-        dealing.make_corpus(name, corpus, apart_from, to)
+        roles = [role for role in ROLES if role != "reference"] if corpus.apart_from else []
+        dealing.make_corpus(name, corpus, [t for role in roles for t in lab().texts(corpus.apart_from, role)], to)
 
     return once(folder, make)
-
-
-def _made_by(corpus: Corpus) -> dict[str, Any]:
-    """What else determines a corpus: versions of its sources, or its file, and of what deals it out."""
-    made_by = {
-        "sources": sources_of(corpus),
-        "tokenizers": version("tokenizers"),
-        **versions_of("gathering", "dealing"),
-    }
-    if corpus.apart_from:
-        made_by["apart_from"] = lab().card(corpus.apart_from)["content_hash"]
-    return made_by
 
 
 def known_corpus(name: str) -> Corpus:
@@ -115,10 +104,7 @@ def known_corpus(name: str) -> Corpus:
 
 
 def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | None:
-    """The share of each text's 7-grams of words that models of a lab benchmark's first corpus were trained on, (N,).
-
-    None for a benchmark that is not the lab's: what its models were trained on is not known.
-    """
+    """The share of each text's 7-grams that a lab benchmark's models were trained on, (N,); None for any other."""
     if not is_lab(name):
         return None
     corpus = corpora_of(name)[0]
@@ -165,14 +151,10 @@ def train_again(name: str, device: str = "cpu") -> Path:
 
 
 def _key(name: str) -> str:
-    """What determines a model: recipe, texts in their roles, code and libraries.
-
-    Corpora count by their texts: another way to gather the same ones trains nothing anew.
-    """
+    """What determines a model: recipe, its corpora's texts in their roles, versions of training and libraries."""
     recipe = lab_recipe(name)
-    made_of: list[Any] = []
-    if isinstance(recipe, Unlearning):
-        made_of.append(hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS]))
+    is_unlearned = isinstance(recipe, Unlearning)
+    made_of: list[Any] = [hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab().card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
@@ -189,9 +171,9 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
         path.write_bytes(buffer.getbuffer())
 
-    for corpus in corpora_of_recipe(lab_recipe(name)) or [lab_model_corpus(name)]:
-        lab().check_whole(corpus)
     recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
+    for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
+        lab().check_whole(corpus)
     if isinstance(recipe, Unlearning):
         corpus = lab_model_corpus(name)
         members, background, non_members = (lab().texts(corpus, r) for r in ("member", "background", "non_member"))
@@ -199,8 +181,12 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         base = lab().folder(base_of(name, recipe))
         card = training.unlearn(name, recipe, base, members[: recipe.texts], retained, non_members, folder)
     elif isinstance(recipe, Masked):
+        # It pads with the end of text.
+        special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
+        corpus = lab().corpus_folder(recipe.corpus)
+        tokenizer = load_tokenizer(corpus, model_max_length=recipe.context_tokens, **special)
         texts = lab().texts(recipe.corpus, "background")
-        card = training.train_masked(name, recipe, masked_tokenizer(recipe), texts, folder, parts)
+        card = training.train_masked(name, recipe, tokenizer, texts, folder, parts)
     else:
         given = lab_tokenizer(recipe.corpus), *lab().texts_and_times(recipe.model_dump()), folder, device
         card = training.train(name, recipe, *given, parts=parts)
@@ -211,12 +197,6 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
     """A corpus's tokenizer."""
     return load_tokenizer(lab().corpus_folder(corpus))
-
-
-def masked_tokenizer(recipe: Masked) -> PreTrainedTokenizerBase:
-    """The same with a start and a mask token added; it pads with the end of text."""
-    special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
-    return load_tokenizer(lab().corpus_folder(recipe.corpus), model_max_length=recipe.context_tokens, **special)
 
 
 def lab_recipe(name: str) -> Training | Unlearning | Masked:
@@ -243,12 +223,12 @@ def base_of(name: str, recipe: Unlearning) -> str:
 
 def recipes_of(models: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """The lab models' recipes by name, each followed by that of the model it was made from; no other model has one."""
-    return {name: _recipes(name) for name in sorted(set(models)) if is_lab(name)}
 
+    def lineage(name: str) -> list[dict[str, Any]]:
+        recipe = lab_recipe(name)
+        return [recipe.model_dump(), *(lineage(recipe.base) if isinstance(recipe, Unlearning) else [])]
 
-def _recipes(name: str) -> list[dict[str, Any]]:
-    recipe = lab_recipe(name)
-    return [recipe.model_dump(), *(_recipes(recipe.base) if isinstance(recipe, Unlearning) else [])]
+    return {name: lineage(name) for name in sorted(set(models)) if is_lab(name)}
 
 
 def corpora_of_recipe(recipe: Training | Masked | Unlearning) -> list[str]:
@@ -279,10 +259,9 @@ def member_times(recipe: Training, n_members: int) -> list[int]:
 
 def forgotten_texts(name: str) -> list[str]:
     """The texts that an unlearned model was made to forget; none of any other model."""
-    recipe = lab_recipe(name)
+    recipe, corpus = lab_recipe(name), lab_model_corpus(name)
     if not isinstance(recipe, Unlearning):
         return []
-    corpus = lab_model_corpus(name)
     found = lab().read(corpus, lab().rows(corpus, "member")[: recipe.texts])
     return [text for text in found if text is not None]
 

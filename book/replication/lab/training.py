@@ -13,19 +13,26 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from mialib.shared.kept import Parts
-    from replication.lab.recipes import Masked, Training, Unlearning
+from mialib.shared.kept import Parts
+from replication.lab.recipes import Masked, Training, Unlearning
 
 WARMUP_STEPS = 20
 TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
@@ -47,35 +54,32 @@ def train(
 
     Where a run is broken off, the next goes on from what it kept in `parts`, to the same weights.
     """
-    model, batches = _prepare(recipe, tokenizer, texts, times, device)
+    token_ids = _encode(tokenizer, texts, recipe.context_tokens)
+    torch.manual_seed(recipe.seed)
+    config = GPTNeoXConfig(
+        **_shape(recipe, tokenizer),
+        max_position_embeddings=recipe.context_tokens,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = GPTNeoXForCausalLM(config)
+    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
+    batches = _batches(token_ids, times, recipe)
     with one_thread(), tf32_products(device):
         outcome = _optimize(name, model, batches, recipe.learning_rate, _loss, parts)
     _save(model, tokenizer, folder)
     return _card(name, model, recipe) | outcome
 
 
-def _prepare(
-    recipe: Training, tokenizer: PreTrainedTokenizerBase, texts: list[str], times: list[int], device: str
-) -> tuple[PreTrainedModel, list[list[TokenIds]]]:
-    """The model before its first step, and all batches."""
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    token_ids = _encode(tokenizer, texts, recipe.context_tokens)
-    torch.manual_seed(recipe.seed)
-    model = GPTNeoXForCausalLM(
-        GPTNeoXConfig(
-            vocab_size=len(tokenizer),
-            num_hidden_layers=recipe.layers,
-            hidden_size=recipe.hidden_size,
-            intermediate_size=4 * recipe.hidden_size,
-            num_attention_heads=recipe.heads,
-            max_position_embeddings=recipe.context_tokens,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-        )
-    )
-    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
-    return model, _batches(token_ids, times, recipe)
+def _shape(recipe: Training | Masked, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The sizes in a model's config."""
+    return {
+        "vocab_size": len(tokenizer),
+        "num_hidden_layers": recipe.layers,
+        "hidden_size": recipe.hidden_size,
+        "intermediate_size": 4 * recipe.hidden_size,
+        "num_attention_heads": recipe.heads,
+    }
 
 
 def train_masked(
@@ -93,26 +97,19 @@ def train_masked(
     frequent tokens are, because it never finds out which positions to attend to. The padding token's id is 0, since
     RoBERTa counts positions from it on.
     """
-    from transformers import RobertaConfig, RobertaForMaskedLM
-
     rows = [row for ids in encode(tokenizer, texts) for row in _masked_windows(tokenizer, ids, recipe.context_tokens)]
     torch.manual_seed(recipe.seed)
-    model = RobertaForMaskedLM(
-        RobertaConfig(
-            vocab_size=len(tokenizer),
-            num_hidden_layers=recipe.layers,
-            hidden_size=recipe.hidden_size,
-            intermediate_size=4 * recipe.hidden_size,
-            num_attention_heads=recipe.heads,
-            max_position_embeddings=recipe.context_tokens + tokenizer.pad_token_id + 1,
-            type_vocab_size=1,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            pad_token_id=tokenizer.pad_token_id,
-            bos_token_id=tokenizer.cls_token_id,
-            eos_token_id=None,
-        )
+    config = RobertaConfig(
+        **_shape(recipe, tokenizer),
+        max_position_embeddings=recipe.context_tokens + tokenizer.pad_token_id + 1,
+        type_vocab_size=1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=None,
     )
+    model = RobertaForMaskedLM(config)
     batches = _batches(rows, [recipe.epochs] * len(rows), recipe)
     with one_thread():
         loss = partial(_masked_loss, mask_token_id=tokenizer.mask_token_id)
@@ -137,8 +134,6 @@ def unlearn(
     non-members *under the same weights*: a model that only becomes worse at everything never gets there. RuntimeError
     where `max_epochs` do not suffice.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(base)
     forgotten_ids, retained_ids, unseen_ids = (
@@ -195,10 +190,7 @@ def tf32_products(device: str) -> Iterator[None]:
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Save a trained model, its weights rounded to float16, and its tokenizer.
-
-    What is saved is the model: whoever scores with it reads these values back as float32.
-    """
+    """Save a trained model, its weights rounded to float16 (so scores are this model's), and its tokenizer."""
     model.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -256,9 +248,8 @@ def _masked_windows(tokenizer: Any, ids: TokenIds, context_tokens: int) -> Itera
     """For each token of a text: start token, the tokens around it with a mask in its place, and last the token."""
     room = context_tokens - 1
     for at, target in enumerate(ids):
-        start = max(
-            0, min(at - room // 2, len(ids) - room)
-        )  # as in `neighbors`: the mask in the middle, or near an end
+        # As in `neighbors`: the mask in the middle, or near an end.
+        start = max(0, min(at - room // 2, len(ids) - room))
         window = ids[start : start + room]
         window[at - start] = tokenizer.mask_token_id
         yield [tokenizer.cls_token_id, *window, target]
@@ -285,19 +276,22 @@ def _optimize(
 
     What stands after some steps is kept in `parts`, as often as it costs next to nothing; a later run goes on there.
     """
-    from tqdm import tqdm
-
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate_share(step, len(batches)))
+    stateful: tuple[Any, ...] = (model, optimizer, schedule)
     losses: list[float] = []
-    earlier_seconds = earlier_cpu_seconds = keeping_seconds = 0.0
+    earlier = {"seconds": 0.0, "cpu_seconds": 0.0}  # processor time, too: other work does not stretch it
     for kept in parts or ():
-        stateful: tuple[Any, ...] = (model, optimizer, schedule)
         for part, state in zip(stateful, kept["states"], strict=True):
             part.load_state_dict(state)
-        losses, earlier_seconds, earlier_cpu_seconds = kept["losses"], kept["seconds"], kept["cpu_seconds"]
+        losses, earlier = kept["losses"], {name: kept[name] for name in earlier}
     start, cpu_start = time.perf_counter(), time.process_time()
-    kept_at = start
+
+    def spent() -> dict[str, float]:
+        own = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
+        return {name: earlier[name] + seconds for name, seconds in own.items()}
+
+    kept_at, keeping_seconds = start, 0.0
     model.train()
     left = batches[len(losses) :]
     bar = tqdm(left, f"training {name}", len(batches), initial=len(losses), unit="batch", mininterval=5, disable=None)
@@ -312,23 +306,16 @@ def _optimize(
         bar.set_postfix(loss=f"{losses[-1]:.2f}", refresh=False)
         now = time.perf_counter()
         if parts is not None and now - kept_at > SECONDS_A_PART + keeping_seconds / KEEPING_SHARE:
-            states = [part.state_dict() for part in (model, optimizer, schedule)]
-            spent = {
-                "seconds": earlier_seconds + now - start,
-                "cpu_seconds": earlier_cpu_seconds + time.process_time() - cpu_start,
-            }
-            parts.add({"states": states, "losses": losses, **spent}, instead=True)
+            states = [part.state_dict() for part in stateful]
+            parts.add({"states": states, "losses": losses, **spent()}, instead=True)
             kept_at = time.perf_counter()
             keeping_seconds = kept_at - now
     if not np.isfinite(losses).all():
         raise FloatingPointError(f"{name}: the training loss became {losses[-1]}; lower its learning_rate")
     return {
         "final_loss_nats": float(np.mean(losses[-len(losses) // 10 :])),
-        "tokens": _count_tokens(batches),
-        "seconds": round(earlier_seconds + time.perf_counter() - start, 1),
-        "cpu_seconds": round(
-            earlier_cpu_seconds + time.process_time() - cpu_start, 1
-        ),  # what other work does not stretch
+        "tokens": sum(len(text) - 1 for batch in batches for text in batch),
+        **{name: round(seconds, 1) for name, seconds in spent().items()},
     }
 
 
@@ -336,8 +323,3 @@ def _learning_rate_share(step: int, n_steps: int) -> float:
     """Share of the peak learning rate: a short linear rise, then half a cosine down to a twentieth."""
     cosine = 0.5 * (1 + math.cos(math.pi * step / n_steps))
     return min((step + 1) / WARMUP_STEPS, max(0.05, cosine))
-
-
-def _count_tokens(batches: list[list[TokenIds]]) -> int:
-    """How many tokens a model reads in the batches."""
-    return sum(len(text) - 1 for batch in batches for text in batch)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 
 import typer
+from filelock import FileLock, Timeout
 
 from mialib.store import ROOT, write_json
 from replication.pipeline import needs as planning
@@ -37,16 +38,16 @@ def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None
     if page and page not in loaded.notebooks:
         alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
-    target = planning.single_page(profile, page) if page else planning.book_index(profile)
-    given = [target, "--cores", str(cores or n_cores()), "--config", f"profile={profile}", f"only={only}"]
+    target, cores = planning.single_page(profile, page) if page else planning.book_index(profile), cores or n_cores()
+    given = [target, "--cores", str(cores), "--config", f"profile={profile}", f"only={only}"]
     with alone():
         planned = "".join(_snakemake(profile, *given, "--dry-run"))
         names = dict.fromkeys(planning.job_name(rule, output) for rule, output in PLANNED.findall(planned))
+        progress = Progress(names, planning.load_durations(profile), cores)
         if names:
-            progress = Progress(names, planning.load_durations(profile), cores or n_cores())
-            progress.show(progress.plan())
+            show(progress.plan())
         if dry_run:
-            return typer.echo("".join(f"  {name}\n" for name in names), nl=False, err=True)
+            return show("".join(f"  {name}\n" for name in names))
         if names:
             with progress.ticking():
                 try:
@@ -54,15 +55,19 @@ def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None
                         progress.hear(line)
                 finally:
                     _keep_durations(profile, progress.taken)
-            progress.show(progress.table())
+            show(progress.table())
     typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
+
+
+def show(text: str) -> None:
+    """Say something to whoever waits."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """Of two builds in one clone the second is an error. Snakemake's own lock would outlive a build that was killed."""
-    from filelock import FileLock, Timeout
-
     (ROOT / ".snakemake").mkdir(exist_ok=True)
     try:
         with FileLock(ROOT / ".snakemake" / "build.lock", timeout=0):
@@ -87,7 +92,11 @@ def _snakemake(profile: str, *arguments: str) -> Iterator[str]:
     options = ["--nolock", "--rerun-incomplete", "--force-use-threads", "--resources", "gpu=1"]
     options += ["--scheduler", "greedy", "--max-checksum-file-size", "0"]
     command = [sys.executable, "-m", "snakemake", *arguments, *options]
-    own = {"start_new_session": True, "preexec_fn": _end_with_the_parent if sys.platform == "linux" else None}
+
+    def end_with_parent() -> None:
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+    own = {"start_new_session": True, "preexec_fn": end_with_parent if sys.platform == "linux" else None}
     with said.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, **own)
     try:
@@ -103,10 +112,6 @@ def _snakemake(profile: str, *arguments: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-
-
-def _end_with_the_parent() -> None:
-    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 class Progress:
@@ -128,7 +133,7 @@ class Progress:
             self.taken[name] = time.monotonic() - self.running.pop(name)
             self.left.pop(name, None)
         else:
-            self.show(line)
+            show(line)
 
     def seconds_left(self) -> float:
         """What is left of each job, spread over the cores, or what the longest job takes."""
@@ -154,34 +159,32 @@ class Progress:
         def tick() -> None:
             while not ended.wait(1.0 if on_terminal else REPORT_SECONDS):
                 width = shutil.get_terminal_size().columns - 1
-                self.show(f"\r{self.line()[:width].ljust(width)}" if on_terminal else f"{self.line()}\n")
+                show(f"\r{self.line()[:width].ljust(width)}" if on_terminal else f"{self.line()}\n")
 
         threading.Thread(target=tick, daemon=True).start()
         try:
             yield
         finally:
             ended.set()
-            self.show("\n" if on_terminal else "")
-
-    def show(self, text: str) -> None:
-        """Say something to whoever waits."""
-        sys.stderr.write(text)
-        sys.stderr.flush()
+            show("\n" if on_terminal else "")
 
     def table(self) -> str:
         """Where the time went: by rule, and the slowest jobs."""
         seconds, total = time.monotonic() - self.began, sum(self.taken.values())
+        busy = total / (seconds * self.n_cores)
         by_rule: dict[str, list[float]] = {}
         for name, of_job in self.taken.items():
             by_rule.setdefault(name.partition(" ")[0], []).append(of_job)
-        busy = total / (seconds * self.n_cores)
-        lines = [f"{seconds / 60:.1f} minutes on {self.n_cores} cores, which were busy {busy:.0%} of the time", ""]
-        lines.append(f"{'rule':10}{'jobs':>6}{'minutes':>10}{'share':>8}")
-        for rule, of_rule in sorted(by_rule.items(), key=lambda item: -sum(item[1])):
-            lines.append(f"{rule:10}{len(of_rule):6}{sum(of_rule) / 60:10.1f}{sum(of_rule) / total:8.0%}")
+        rules = sorted(by_rule.items(), key=lambda item: -sum(item[1]))
         slowest = sorted(self.taken.items(), key=lambda item: -item[1])[:SLOWEST]
-        lines += ["", "the slowest jobs", *(f"{of_job:8.0f} s  {name}" for name, of_job in slowest), ""]
-        return "\n".join(lines) + "\n"
+        lines = [
+            f"{seconds / 60:.1f} minutes on {self.n_cores} cores, which were busy {busy:.0%} of the time\n",
+            f"{'rule':10}{'jobs':>6}{'minutes':>10}{'share':>8}",
+            *(f"{rule:10}{len(of):6}{sum(of) / 60:10.1f}{sum(of) / total:8.0%}" for rule, of in rules),
+            "\nthe slowest jobs",
+            *(f"{of_job:8.0f} s  {name}" for name, of_job in slowest),
+        ]
+        return "\n".join(lines) + "\n\n"
 
 
 def _keep_durations(profile: str, taken: dict[str, float]) -> None:

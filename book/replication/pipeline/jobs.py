@@ -19,11 +19,22 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+import yaml
+
 from mialib.commands.output import log_plainly
 from mialib.store import write_json
+from replication.pipeline.notebooks import forked_kernel, run_notebook
+from replication.profile import load_profile
 
 TAIL_LINES = 30  # of a failed job's log, in the error
 LOCK = Lock()
+PRELOADED = [  # all that a job imports
+    *("ipykernel.kernelapp", "matplotlib.pyplot", "pandas", "papermill", "pyarrow.parquet", "scipy.stats", "seaborn"),
+    *("sklearn.feature_extraction.text", "sklearn.linear_model", "sklearn.model_selection", "torch"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
+    *("transformers.models.gpt_neox.modeling_gpt_neox", "transformers.models.roberta.modeling_roberta"),
+    "mialib.passes.inputs",
+]
 
 
 def run(name: str, job: Callable[..., None], *arguments: Any, log: str | Path) -> None:
@@ -56,8 +67,9 @@ def _context() -> BaseContext:
         os.environ[f"{name}_NUM_THREADS"] = "1"
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # read as matplotlib is imported
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["replication.pipeline.preloaded"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 
@@ -95,7 +107,6 @@ def score(model: str, benchmark: str, receipt: str) -> None:
 
 def column(page: str, name: str, output: str) -> None:
     """Compute one column of a paper's table, or write down why that can't be done here."""
-    from replication.profile import load_profile
     from replication.studies import paper_tables
 
     profile = load_profile()
@@ -112,23 +123,14 @@ def column(page: str, name: str, output: str) -> None:
 
 def notebook(name: str, page: str, results: str, failed: str, computed: str = "") -> None:
     """Make a page: execute its notebook with the profile's parameters."""
-    from replication.pipeline.notebooks import forked_kernel, run_notebook
-    from replication.profile import load_profile
-
     given = {"output": Path(page), "results": Path(results), "failed": Path(failed)}
     with forked_kernel() as kernel:
         run_notebook(name, load_profile(), **given, computed=Path(computed) if computed else None, kernel=kernel)
 
 
 def book(index: str, page: str = "") -> None:
-    """Render the book, or one page of it with the pages of text; broken references are errors in the whole book.
-
-    `index` is the file in the end, below `_build/html`.
-    """
-    import yaml
-
+    """Render the whole book, where a broken reference is an error, or one page with the pages of text, to `index`."""
     from replication.pipeline.report import build_folder, write_lists
-    from replication.profile import load_profile
 
     profile = load_profile()
     write_lists(profile, build_folder(profile), Path("book/pages"), page)

@@ -1,8 +1,6 @@
 """`mialib lab build`: deals out and trains the lab again, and compares with what is stored in `data/lab`.
 
-deal, train     make a corpus or a model again and say how it compares with the stored one
-in_order        corpora and models, those that are made from others after these
-store           write what was made to `data/lab`, with its checksums and its data card
+`deal` and `train` make a corpus or a model again and compare it with the stored one; `store` puts it in its place.
 """
 
 from __future__ import annotations
@@ -18,9 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Template
+from safetensors.numpy import load_file
 
 from mialib.catalog import stored
 from mialib.catalog.lab import CARD, MODEL_CARD, PLACES, TEXTS
+from mialib.catalog.models import Scorer
+from mialib.detectors import detect
+from mialib.metrics import auc
 from mialib.store import write_json
 from replication.lab.recipes import Unlearning, load_recipes
 from replication.lab.source import WEIGHTS, deal_again, lab, lab_model_card, lab_recipe, train_again
@@ -47,14 +50,12 @@ def deal(name: str) -> Made:
     """Deal out a corpus from the packages that are installed."""
     kept, made = lab().corpus_folder(name), deal_again(name)
     ours, theirs = (_read_json(folder / CARD) for folder in (made, kept))
-    n = sum(theirs["roles"].values())
+    says = f"{sum(theirs['roles'].values()):,} texts"
     if made == kept:
-        return Made(name, made, f"{n:,} texts; {NONE}", is_far=_is_there("corpora", name))
-    others = _other_files(made, kept)
-    if not others:
-        return Made(name, made, f"{n:,} texts, equal")
-    if ours["sources"] != theirs["sources"]:
-        versions = sorted(set(ours["sources"]) - set(theirs["sources"]))
+        return Made(name, made, f"{says}; {NONE}", is_far=_is_there("corpora", name))
+    if not (others := _other_files(made, kept)):
+        return Made(name, made, f"{says}, equal")
+    if versions := sorted(set(ours["sources"]) - set(theirs["sources"])):
         return Made(name, made, f"other texts, of other versions: {', '.join(versions)}")
     return Made(name, made, f"not as stored, by the same versions: {', '.join(others)}", is_far=True)
 
@@ -86,17 +87,17 @@ def train(name: str) -> Made:
     trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
     if made == kept:
         return Made(name, made, f"{trained}; {NONE}", is_far=_is_there("models", name))
-    others = _other_files(made, kept)
-    if not others:
+    if not (others := _other_files(made, kept)):
         return Made(name, made, f"{trained}; equal bit for bit")
     if beside := [file for file in others if file not in (WEIGHTS, MODEL_CARD)]:
         return Made(name, made, f"{trained}; not as stored: {', '.join(beside)}", is_far=True)
     by_weights, cosine = _weights_apart(made, kept)
     by_loss = abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"])
     by_auc = [auc_apart(benchmark, made, kept) for benchmark in load_recipes().models[name].benchmarks[:1]]
-    says = f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is "
-    says += f"{cosine:.4f}), last loss by {by_loss:.2g} nats"
-    says += f", AUCs of PPL and Min-K% by up to {by_auc[0]:.2g}" if by_auc else ""
+    says = (
+        f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is {cosine:.4f}), "
+        f"last loss by {by_loss:.2g} nats" + "".join(f", AUCs of PPL and Min-K% by up to {x:.2g}" for x in by_auc)
+    )
     return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or cosine < FAR_COSINE)
 
 
@@ -107,8 +108,6 @@ def _is_there(kind: str, name: str) -> bool:
 
 def _weights_apart(*folders: Path) -> tuple[float, float]:
     """The largest difference of a weight in two models, and the cosine of all weights of the one and of the other."""
-    from safetensors.numpy import load_file
-
     ours, theirs = (load_file(folder / WEIGHTS) for folder in folders)
     a, b = (np.concatenate([of[key].astype(float).ravel() for key in sorted(theirs)]) for of in (ours, theirs))
     return float(np.abs(a - b).max()), float(a @ b / np.sqrt((a @ a) * (b @ b)))
@@ -116,10 +115,6 @@ def _weights_apart(*folders: Path) -> tuple[float, float]:
 
 def auc_apart(benchmark: str, *folders: Path) -> float:
     """The largest difference of an AUC of PPL or Min-K% Prob under two models."""
-    from mialib.catalog.models import Scorer
-    from mialib.detectors import detect
-    from mialib.metrics import auc
-
     texts = lab().benchmark(benchmark)
     stats = [Scorer(str(folder)).score(texts.texts, progress=False) for folder in folders]
     aucs = [[auc(texts.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
@@ -133,21 +128,21 @@ def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int
         yield from map(make, names)
         return
     # A worker whose parent was killed would go on, and hold the lock of what it makes.
-    with ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=end_with_the_parent) as pool:
+    with ProcessPoolExecutor(n_workers, get_context("spawn"), end_with_the_parent) as pool:
         yield from pool.map(make, names)
 
 
 def in_order(names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Corpora and models in groups, each with its kind; none is made from another of its group or of a later one."""
     recipes = load_recipes()
-    corpora = {name: recipes.corpora[name].apart_from for name in names if name in recipes.corpora}
-    models = [name for name in names if name not in corpora]
-    unlearned = {name for name in models if isinstance(lab_recipe(name), Unlearning)}
+    corpora = [name for name in names if name in recipes.corpora]
+    models = [name for name in names if name not in recipes.corpora]
+    later = {name for name in corpora if recipes.corpora[name].apart_from}
+    later |= {name for name in models if isinstance(lab_recipe(name), Unlearning)}
     groups = [
-        ("corpora", [name for name, other in corpora.items() if not other]),
-        ("corpora", [name for name, other in corpora.items() if other]),
-        ("models", [name for name in models if name not in unlearned]),
-        ("models", [name for name in models if name in unlearned]),
+        (kind, [name for name in of_kind if (name in later) == is_later])
+        for kind, of_kind in (("corpora", corpora), ("models", models))
+        for is_later in (False, True)
     ]
     return [(kind, group) for kind, group in groups if group]
 
@@ -183,8 +178,6 @@ def write_sums() -> None:
 
 def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]]) -> str:
     """The card of the stored lab, as Markdown, from the cards of its corpora and models."""
-    from jinja2 import Template
-
     sources = sorted({source for card in corpora for source in card["sources"]})
     made_with = sorted({f"torch {card['torch']}, transformers {card['transformers']}" for card in models})
     template = Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), trim_blocks=True)
@@ -194,9 +187,6 @@ def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]
 
 def _licence(source: str) -> str:
     about = metadata(source.partition("==")[0])
-    classified = [
-        line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License")
-    ]
-    return (
-        about["License-Expression"] or ", ".join(classified) or (about["License"] or "see the package").splitlines()[0]
-    )
+    classifiers = [line for line in about.get_all("Classifier") or () if line.startswith("License")]
+    classified = ", ".join(line.rpartition(" :: ")[2] for line in classifiers)
+    return about["License-Expression"] or classified or (about["License"] or "see the package").splitlines()[0]

@@ -62,8 +62,7 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
 
 
 def names_in(strings: Iterable[str]) -> set[str]:
-    """What strings may name: models, corpora and benchmarks, as in `lab/en-25k@1`, `lab/en:reference` and
-    `lab/en~lab/code`."""
+    """What strings may name, as in `lab/en-25k@1`, `lab/en:reference` and `lab/en~lab/code`: models and corpora."""
     return {part.partition("@")[0] for string in strings for part in re.split("[:~]", string)}
 
 
@@ -77,10 +76,7 @@ def strings_in(value: Any) -> Iterator[str]:
 
 
 def recipes_hash(profile: Profile, models: Iterable[str], corpora: Iterable[str]) -> str:
-    """A hash of how these models, and those that they were made from, and these corpora are made.
-
-    The versions of the packages that texts are read from count, and so does the content of a corpus's file.
-    """
+    """A hash of how these models, and those they were made from, and these corpora are made, and of what versions."""
     recipes = [model.recipe for name in models for model in _lineage(profile, name) if model.recipe]
     names = {*corpora, *(corpus for recipe in recipes for corpus in corpora_of_recipe(recipe))} & set(profile.corpora)
     names |= {other for name in names if (other := profile.corpora[name].apart_from)}
@@ -119,9 +115,7 @@ def book_index(profile: str) -> str:
 
 def check_pages(html: str | Path, profile: Profile | None = None) -> None:
     """FileNotFoundError unless a rendered book has its first page and every page of the profile, none of them empty."""
-    profile = profile or load_profile()
-    pages = [profile.landing, *(page for chapter in profile.book for page in chapter.pages)]
-    wanted = ["index.html", *(f"{page.file}.html" for page in pages)]
+    wanted = ["index.html", *(f"{page.file}.html" for page in (profile or load_profile()).pages)]
     lost = [name for name in wanted if not (path := Path(html, name)).is_file() or not path.stat().st_size]
     if lost:
         raise FileNotFoundError(f"{len(lost)} of {len(wanted)} pages are missing or empty in {html}: {', '.join(lost)}")

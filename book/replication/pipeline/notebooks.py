@@ -56,14 +56,12 @@ def read_notebook(path: Path) -> Source:
         code = "".join(cell["source"])
         tree = ast.parse(code, path.name)
         if "parameters" in cell["metadata"].get("tags", []):
-            for node in tree.body:
-                if isinstance(node, ast.Assign):
-                    defaults[node.targets[0].id] = ast.literal_eval(node.value)
-            continue
-        modules |= imported_modules(code)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                strings.add(node.value)
+            assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+            defaults |= {node.targets[0].id: ast.literal_eval(node.value) for node in assigned}
+        else:
+            modules |= imported_modules(code)
+            values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+            strings |= {value for value in values if isinstance(value, str)}
     return Source(defaults, frozenset(strings), tuple(sorted(modules)))
 
 
@@ -85,6 +83,8 @@ def run_notebook(
     a parameter that the notebook lacks. When a cell fails, nothing is written to `output`, the partial copy goes to
     `failed`, and the error names both.
     """
+    import papermill
+
     clone()
     if name not in profile.notebooks:
         raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
@@ -95,21 +95,11 @@ def run_notebook(
     given = {"out": results, "computed": computed}
     parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
     check_parameters(parameters, read_notebook(source).defaults, f"{source.name}, run by profile {profile.name},")
-
-    import papermill
-
-    failed.parent.mkdir(parents=True, exist_ok=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    for path in (failed, output):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    how = {"progress_bar": False, "cwd": str(ROOT), "km": kernel, "extra_arguments": [QUIET]}
     try:
-        papermill.execute_notebook(
-            str(source),
-            str(failed),
-            parameters=parameters,
-            progress_bar=False,
-            cwd=str(ROOT),
-            km=kernel,
-            extra_arguments=[QUIET],
-        )
+        papermill.execute_notebook(str(source), str(failed), parameters, **how)
     except papermill.PapermillExecutionError as error:
         raise ValueError(
             f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
@@ -167,20 +157,21 @@ def _finish(path: Path, page: Page) -> None:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
-    if page.name:
-        notebook.cells[0].source = re.sub(r"^# .*", f"# {page.title}", notebook.cells[0].source)
-        for cell in notebook.cells:
-            if figure := cell.metadata.get("mystnb", {}).get("figure"):
-                figure["name"] += f"-{page.name.replace('_', '-')}"
-    for cell in notebook.cells:
-        if "parameters" in cell.metadata.get("tags", []):
-            cell.source = with_values(cell.source, page.parameters)
-    notebook.cells = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
+    notebook.cells = [c for c, of in zip(notebook.cells, tags, strict=True) if "injected-parameters" not in of]
     for named in ("input_path", "output_path", "parameters"):
         notebook.metadata.papermill.pop(named, None)
-    for cell, label in fold_labels(notebook.cells).items():
-        own = dict(notebook.cells[cell].metadata.get("mystnb", {}))
-        notebook.cells[cell].metadata["mystnb"] = {"code_prompt_show": label, "code_prompt_hide": label} | own
+    if page.name:
+        notebook.cells[0].source = re.sub(r"^# .*", f"# {page.title}", notebook.cells[0].source)
+    labels = fold_labels(notebook.cells)
+    for i, cell in enumerate(notebook.cells):
+        if "parameters" in cell.metadata.get("tags", []):
+            cell.source = with_values(cell.source, page.parameters)
+        if page.name and (figure := cell.metadata.get("mystnb", {}).get("figure")):
+            figure["name"] += f"-{page.name.replace('_', '-')}"
+        if label := labels.get(i):
+            prompts = {"code_prompt_show": label, "code_prompt_hide": label}
+            cell.metadata["mystnb"] = prompts | cell.metadata.get("mystnb", {})
     nbformat.write(notebook, path)
 
 
@@ -205,27 +196,25 @@ def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     that a visible cell takes from it, so that no name comes from nowhere.
     """
     code = {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
-    folded = [i for i in code if {"hide-input", "hide-cell"} & set(cells[i]["metadata"].get("tags", []))]
+    tags = {i: set(cells[i]["metadata"].get("tags", [])) for i in code}
+    folded = [i for i in code if {"hide-input", "hide-cell"} & tags[i]]
     wanted = set().union(*(names_taken(code[i]) for i in code if i not in folded))
     labels = {}
     for i in folded:
         given = sorted(names_given(code[i]) & wanted, key=str.lower)
         wanted -= set(given)  # a name is told where it comes from first
-        said = "Solution" if "solution" in cells[i]["metadata"]["tags"] else f"Code: {_what_it_does(code[i])}"
-        labels[i] = said + (f" ({', '.join(given)})" if given and said != "Solution" else "")
+        told = f" ({', '.join(given)})" if given else ""
+        labels[i] = "Solution" if "solution" in tags[i] else f"Code: {_what_it_does(code[i])}{told}"
     return labels
 
 
 def names_taken(code: str) -> set[str]:
     """The names that a cell reads and does not bind."""
     tables, names = [symtable.symtable(code, "", "exec")], set()
-    while tables:
-        table = tables.pop()
+    for table in tables:  # which grows
         tables += table.get_children()
-        if table.get_type() == "module":
-            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced()}
-        else:
-            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and s.is_global()}
+        is_module = table.get_type() == "module"
+        names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_module or s.is_global())}
     return names - names_given(code)
 
 
@@ -238,14 +227,10 @@ def _what_it_does(code: str) -> str:
     does = ["imports and data"] if any(isinstance(node, ast.Import | ast.ImportFrom) for node in body) else []
     if "results.save(" in code:
         does.append("the numbers, measured and kept")
-    if isinstance(body[-1], ast.Expr | ast.For | ast.If) and "results.save(" not in ast.unparse(body[-1]):
-        shown = [
-            said
-            for part in (ast.unparse(body[-1]), "" if does else code)
-            for sign, said in SHOWS.items()
-            if sign in part
-        ]
-        does += shown[:1]
+    last = ast.unparse(body[-1])
+    if isinstance(body[-1], ast.Expr | ast.For | ast.If) and "results.save(" not in last:
+        looked_at = [last] if does else [last, code]
+        does += [said for part in looked_at for sign, said in SHOWS.items() if sign in part][:1]
     return "; ".join(does or ["functions" if isinstance(body[0], ast.FunctionDef) else "an intermediate step"])
 
 

@@ -15,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from huggingface_hub import constants, get_token
+
 from mialib.attacks.probe import LEARNING_RATES
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
@@ -38,13 +41,11 @@ class ColumnPlan:
 
     page: str
     column: str
-    model: str
-    benchmark: str
     gpu_hours: float | None  # None where the model or the benchmark is not of the registry, or behind an API
     memory_gb: float | None
-    requests: int = 0  # to an API
-    tokens: int = 0  # that it is sent, about
-    needs: frozenset[str] = frozenset()  # models, data sets and corpora, by their names on the hub
+    requests: int  # to an API
+    tokens: int  # that it is sent, about
+    needs: frozenset[str]  # models, data sets and corpora, by their names on the hub
 
 
 @dataclass(frozen=True)
@@ -52,68 +53,63 @@ class Download:
     """A model or data set, and what stands between it and this machine."""
 
     name: str
-    kind: str
+    kind: str  # "model" or "data"
     gb: float
-    is_here: bool
     licence: str
-    obstacle: str  # "" for none
+    is_here: bool = False
+    obstacle: str = ""
+
+
+# --- what is computed ---
 
 
 def plan_columns(profile: Profile, only: Sequence[str] = ()) -> list[ColumnPlan]:
     """Every column of the profile's tables that is asked for."""
     return [
-        ColumnPlan(
-            page,
-            name,
-            column.model,
-            column.benchmark,
-            gpu_hours(column),
-            memory_gb(column),
-            *requests(column),
-            needs_of(column),
-        )
+        ColumnPlan(page, name, gpu_hours(column), memory_gb(column), *_requests(column), _names(column))
         for page, name, column in choose_columns(profile, only)
     ]
 
 
-def needs_of(column: Column) -> frozenset[str]:
+def _corpora(column: Column) -> list[str]:
+    return [name for name in (column.corpus, *column.corpora.values()) if name]
+
+
+def _names(column: Column) -> frozenset[str]:
     """The names on the hub of all that a column takes."""
-    corpora = [split_prefix(name)[0] for name in (column.corpus, *column.corpora.values()) if name]
-    data = [find_part(column.benchmark).known.hub_id] if is_published(column.benchmark) else []
-    hub_corpora = [HUB_CORPORA[name].hub_id for name in corpora if name in HUB_CORPORA]
-    return frozenset(name for name in (*column.models, *data, *hub_corpora) if name)
+    corpora = [split_prefix(name)[0] for name in _corpora(column)]
+    names = [*column.models, *(HUB_CORPORA[name].hub_id for name in corpora if name in HUB_CORPORA)]
+    data = find_part(column.benchmark).known.hub_id if is_published(column.benchmark) else None
+    return frozenset(filter(None, [*names, data]))
 
 
-def requests(column: Column) -> tuple[int, int]:
+def _requests(column: Column) -> tuple[int, int]:
     """Requests and tokens that a model behind an API is sent: each text, and each in lower case where that is read."""
-    n_tokens = _tokens(column.benchmark)
+    n_examples, n_tokens = _size(column.benchmark)
     if source_of(column.model).has_weights or n_tokens is None:
         return 0, 0
-    n_passes = own_passes(column)
-    return n_passes * _examples(column.benchmark), round(n_passes * n_tokens)
+    n_passes = _own_passes(column)
+    return n_passes * n_examples, round(n_passes * n_tokens)
 
 
-def own_passes(column: Column) -> int:
-    """How often the model reads the benchmark: its texts, and where all detectors are shown, in lower case too and with
-    the other convention of the start token."""
+def _own_passes(column: Column) -> int:
+    """How often the model reads the texts: as they are, mostly in lower case too, and after the other start token."""
     return (1 if column.a_values or column.corpora else 2) + column.has_other_start_token
 
 
 def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:
     """Hours of one GPU: the operations of every pass, 2 a parameter and token, at a sustained rate."""
     known = find_model(column.model)
-    n_tokens = _tokens(column.benchmark)
+    n_examples, n_tokens = _size(column.benchmark)
     if known is None or known.billions is None or n_tokens is None:
         return None
-    n_passes = float(own_passes(column) + (column.n_neighbors if column.masked else 0))
+    n_passes = float(_own_passes(column) + (column.n_neighbors if column.masked else 0))
     if column.unseen:  # activations of the model and of each proxy, and the proxies' training
-        n_training = column.n_training / _examples(column.benchmark)
+        n_training = column.n_training / n_examples
         n_passes += (1 + len(LEARNING_RATES)) * (1 + n_training) + len(LEARNING_RATES) * TRAINING_PASSES * n_training
-    operations = 2 * known.billions * 1e9 * n_tokens * n_passes
     reference = find_model(column.reference) if column.reference else None
-    if reference:
-        operations += 2 * (reference.billions or 0) * 1e9 * n_tokens
-    return operations / (teraflops * 1e12) / 3600
+    billions = known.billions * n_passes + ((reference and reference.billions) or 0)
+    return 2 * billions * 1e9 * n_tokens / (teraflops * 1e12) / 3600
 
 
 def memory_gb(column: Column) -> float | None:
@@ -125,16 +121,28 @@ def memory_gb(column: Column) -> float | None:
     return known.billions * bytes_a_parameter + SPARE_BYTES / 1e9
 
 
+def _size(benchmark: str) -> tuple[int, float | None]:
+    """A benchmark's texts and their tokens, from the registry's counts of texts and words; 0 and None without them."""
+    part = find_part(benchmark) if is_published(benchmark) else None
+    if part is None or not part.known.examples:
+        return 0, None
+    words = part.length or max(part.known.examples)
+    n = part.known.examples[words]
+    return n, n * words * TOKENS_PER_WORD
+
+
+# --- what has to be here ---
+
+
 def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]:
     """Every model, data set and reference corpus of the columns that are asked for, once."""
     columns = [column for _, _, column in choose_columns(profile, only)]
     models = dict.fromkeys(name for column in columns for name in column.models)
     benchmarks = dict.fromkeys(column.benchmark for column in columns if is_published(column.benchmark))
-    corpora = [name for column in columns for name in (column.corpus, *column.corpora.values()) if name]
     return [
         *(_plan_model(name) for name in models if not Path(name).is_dir() and source_of(name).is_fetched),
         *_plan_benchmarks([find_part(name) for name in benchmarks]),
-        *_plan_corpora(corpora),
+        *_plan_corpora([name for column in columns for name in _corpora(column)]),
     ]
 
 
@@ -143,33 +151,30 @@ def _plan_model(name: str) -> Download:
     licence = known.licence if known else "unknown"
     if not source_of(name).has_weights:
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
-        return Download(name, "model", 0.0, False, licence, lacks_key)
-    obstacle = ""
-    if known and known.remote_code and not is_allowed_remote_code(name):
-        obstacle = f"runs its authors' code: {REMOTE_CODE_VARIABLE}={name}"
+        return Download(name, "model", 0.0, licence, obstacle=lacks_key)
+    needs_consent = bool(known and known.remote_code and not is_allowed_remote_code(name))
+    obstacle = f"runs its authors' code: {REMOTE_CODE_VARIABLE}={name}" if needs_consent else ""
     gb, is_gated = (known.download_gb, known.access == "gated") if known else (0.0, False)
-    return _ask(
-        Download(name, "model", gb, _is_cached(name, "model"), licence, obstacle), "model", is_gated, weights_gb
-    )
+    of_registry = Download(name, "model", gb, licence, _is_cached(name, "model"), obstacle)
+    return _ask(of_registry, "model", is_gated, weights_gb)
 
 
 def _plan_benchmarks(parts: Sequence[Part]) -> list[Download]:
     """The data sets of the hub once each, with the files that are read of them; those on no hub part by part."""
     found = {}
     for part in parts:
-        known = part.known
+        known, name = part.known, part.known.hub_id or part.name
         has_copy = bool(known.local) and all(local_copy(part.fill(path), "dataset") for path in known.local)
-        if known.hub_id is None:
+        if has_copy:
+            found.setdefault(name, Download(name, "data", 0.0, known.licence, is_here=True))
+        elif known.hub_id is None:
             where = " and ".join(part.fill(path) for path in known.local)
-            obstacle = "" if has_copy else f"on no hub: put it at {where} under $MIALIB_BENCHMARKS"
-            found[part.name] = Download(part.name, "data", 0.0, has_copy, known.licence, obstacle)
-        elif has_copy:
-            found.setdefault(known.hub_id, Download(known.hub_id, "data", 0.0, True, known.licence, ""))
-        elif known.hub_id not in found or found[known.hub_id].is_here:
+            obstacle = f"on no hub: put it at {where} under $MIALIB_BENCHMARKS"
+            found[name] = Download(name, "data", 0.0, known.licence, obstacle=obstacle)
+        elif name not in found or found[name].is_here:
             files = {of.fill(path.file) for of in parts if of.known is known for path in known.hub if path.file}
-            here = _is_cached(known.hub_id, "dataset", files)
-            of_hub = Download(known.hub_id, "data", 0.0, here, known.licence, "")
-            found[known.hub_id] = _ask(of_hub, "dataset", known.access == "gated", partial(_all_gb, only=files))
+            of_registry = Download(name, "data", 0.0, known.licence, _is_cached(name, "dataset", files))
+            found[name] = _ask(of_registry, "dataset", known.access == "gated", partial(_all_gb, only=files))
     return list(found.values())
 
 
@@ -183,7 +188,7 @@ def _plan_corpora(corpora: Sequence[str]) -> list[Download]:
     for name, n_characters in largest.items():
         corpus = HUB_CORPORA[name]
         gb = n_characters * corpus.bytes_a_character / 1e9
-        found.append(_ask(Download(corpus.hub_id, "data", gb, False, corpus.licence, ""), "dataset", False, None))
+        found.append(_ask(Download(corpus.hub_id, "data", gb, corpus.licence), "dataset", False, None))
     return found
 
 
@@ -192,8 +197,6 @@ def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequenc
 
     `size_gb` makes the size of the hub's list of files; None keeps the size that is known.
     """
-    from huggingface_hub import get_token
-
     copy = local_copy(known.name, kind)
     if known.is_here or (copy and (kind == "dataset" or (copy / "config.json").is_file())):
         return replace(known, is_here=True)
@@ -213,11 +216,9 @@ def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequenc
 
 def weights_gb(files: Sequence[Any]) -> float:
     """Size of what `from_pretrained` fetches: the safetensors where there are some, else PyTorch's own files."""
-    sizes = {file.rfilename: file.size or 0 for file in files}
     for ending in (".safetensors", ".bin"):
-        weights = {name: size for name, size in sizes.items() if name.endswith(ending) and "/" not in name}
-        if weights:
-            return sum(weights.values()) / 1e9
+        if weights := [f for f in files if f.rfilename.endswith(ending) and "/" not in f.rfilename]:
+            return _all_gb(weights)
     return _all_gb(files)
 
 
@@ -226,10 +227,7 @@ def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
 
 
 def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
-    """Whether the hub's cache holds the weights of a model, these files of a data set, or some where none are named.
-
-    A config alone, of a model that was refused, is not the model.
-    """
+    """Whether the hub's cache holds a model's weights (a config alone is none), or these files of a data set."""
     commit, _ = kept_commit(name, kind)
     for snapshot in cached_snapshots(name, kind):
         if kind == "dataset":
@@ -243,18 +241,7 @@ def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
     return False
 
 
-def _tokens(benchmark: str) -> float | None:
-    """Tokens of all its texts, from the registry's counts of texts and words; None where it has none."""
-    part = find_part(benchmark) if is_published(benchmark) else None
-    if part is None or not part.known.examples:
-        return None
-    words = part.length or max(part.known.examples)
-    return part.known.examples[words] * words * TOKENS_PER_WORD
-
-
-def _examples(benchmark: str) -> int:
-    part = find_part(benchmark)
-    return part.known.examples.get(part.length or max(part.known.examples, default=0), 0)
+# --- in words ---
 
 
 def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> str:
@@ -262,45 +249,38 @@ def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> st
     lines = ["What has to be here:"]
     for d in downloads:
         state = "here" if d.is_here else f"{d.gb:.1f} GB" if d.gb else ""
-        lines.append("  " + "  ".join([f"{d.kind:5}", f"{d.name:52}", f"{state:>8}", d.licence, d.obstacle]).rstrip())
+        lines.append(f"  {d.kind:5}  {d.name:52}  {state:>8}  {d.licence}  {d.obstacle}".rstrip())
     lines.append("What is computed, a job each:")
     for c in columns:
         hours = "" if c.gpu_hours is None else "< 0.01 h" if c.gpu_hours < 0.01 else f"{c.gpu_hours:.2f} h"
         memory = "" if c.memory_gb is None else f"{c.memory_gb:.0f} GB"
-        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{_dollars(c.tokens)}" if c.requests else ""
-        lines.append("  " + "  ".join([f"{c.page:24}", f"{c.column:42}", f"{hours:>8}", f"{memory:>7}", sent]).rstrip())
-    missing = [d for d in downloads if not d.is_here]
-    pages = dict.fromkeys(c.page for c in columns)
-    by_page = {page: sum(c.gpu_hours or 0 for c in columns if c.page == page) for page in pages}
-    of_page = {page: frozenset().union(*(c.needs for c in columns if c.page == page)) for page in pages}
+        price = price_a_million()
+        dollars = "" if price is None else f", about ${c.tokens * price / 1e6:.2f}"
+        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{dollars}" if c.requests else ""
+        lines.append(f"  {c.page:24}  {c.column:42}  {hours:>8}  {memory:>7}  {sent}".rstrip())
     lines.append(
         f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
         "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables "
         "share is counted in each:"
     )
-    lines += [
-        f"  {page:24}  {sum(d.gb for d in missing if d.name in of_page[page]):5.0f} GB  {hours:6.2f} h"
-        for page, hours in by_page.items()
-    ]
-    gb = sum(d.gb for d in missing)
+    missing = [d for d in downloads if not d.is_here]
+    all_gb, all_hours = sum(d.gb for d in missing), 0.0
+    for page in dict.fromkeys(c.page for c in columns):
+        of_page = [c for c in columns if c.page == page]
+        hours = sum(c.gpu_hours or 0 for c in of_page)
+        gb = sum(d.gb for d in missing if any(d.name in c.needs for c in of_page))
+        lines.append(f"  {page:24}  {gb:5.0f} GB  {hours:6.2f} h")
+        all_hours += hours
     lines.append(
-        f"In all {len(columns)} jobs, {sum(by_page.values()):.1f} GPU hours, {gb:.0f} GB to download and to keep; "
+        f"In all {len(columns)} jobs, {all_hours:.1f} GPU hours, {all_gb:.0f} GB to download and to keep; "
         f"{sum(bool(d.obstacle) for d in downloads)} of {len(downloads)} models and data sets have something in their "
         "way. What can't be had is left out, and its page says so."
     )
-    return "\n".join([*lines, this_machine(gb)])
+    return "\n".join([*lines, _this_machine(all_gb)])
 
 
-def _dollars(n_tokens: int) -> str:
-    price = price_a_million()
-    return "" if price is None else f", about ${n_tokens * price / 1e6:.2f}"
-
-
-def this_machine(download_gb: float) -> str:
+def _this_machine(download_gb: float) -> str:
     """Device, memory and disk of the machine at hand, and a warning where the downloads do not fit."""
-    import torch
-    from huggingface_hub import constants
-
     device = pick_device()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     cache = Path(constants.HF_HUB_CACHE)

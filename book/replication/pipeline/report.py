@@ -55,11 +55,7 @@ class Judged:
 
 
 def printed_items(profile: Profile) -> list[PrintedItem]:
-    """Every table and figure of the papers with the profile's pages that replicate it, in the papers' order.
-
-    These are the items of data/published.csv, and those that a notebook says its results are of (a figure without
-    printed numbers has none there).
-    """
+    """Every table and figure of data/published.csv, or that a notebook saves, with its pages, in the papers' order."""
     pages: dict[tuple[str, str], list[str]] = {}
     for name, page in profile.notebooks.items():
         for key in _replicates(NOTEBOOKS / f"{page.notebook}.ipynb", page.parameters):
@@ -67,26 +63,27 @@ def printed_items(profile: Profile) -> list[PrintedItem]:
     for paper, item in load_published()[["paper", "item"]].drop_duplicates().itertuples(index=False):
         for title in _titles(item):
             # The csv has Figure 3, whose halves 3a and 3b have a page each.
-            if not any(p == paper and i.startswith(title) and i[len(title) :] in ("", "a", "b") for p, i in pages):
+            if not any((paper, title + half) in pages for half in ("", "a", "b")):
                 pages[paper, title] = []
-    order = list(PAPERS)
-    keys = sorted((key for key in pages if key[0] in PAPERS), key=lambda key: (order.index(key[0]), _place(key[1])))
-    return [PrintedItem(*key, tuple(pages[key])) for key in keys]
+
+    def place(key: tuple[str, str]) -> tuple[int, bool, int, str]:
+        kind, number = key[1].split()
+        return list(PAPERS).index(key[0]), kind == "Figure", int(re.match(r"\d+", number)[0]), number
+
+    return [PrintedItem(*key, tuple(pages[key])) for key in sorted((k for k in pages if k[0] in PAPERS), key=place)]
 
 
 def _replicates(path: Path, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The papers' items that a notebook saves its results as: (paper, title)."""
     given = read_notebook(path).defaults | parameters
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        for node in ast.walk(ast.parse("".join(cell["source"]))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "results.save":
-                said = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
-                items = given.get("items") or {}
-                named = [said["item"]] if "item" in said else list(items.values() if isinstance(items, dict) else items)
-                paper = said.get("paper", given.get("paper"))
-                return [(paper, title) for item in named for title in _titles(item)]
+    cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+    for node in (node for cell in cells for node in ast.walk(ast.parse("".join(cell["source"])))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "results.save":
+            said = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
+            items = given.get("items") or {}
+            named = [said["item"]] if "item" in said else list(items.values() if isinstance(items, dict) else items)
+            paper = said.get("paper", given.get("paper"))
+            return [(paper, title) for item in named for title in _titles(item)]
     return []
 
 
@@ -96,22 +93,16 @@ def _titles(item: str) -> list[str]:
     return [f"{found[1].title()} {number}" for number in found.groups()[1:] if number] if found else []
 
 
-def _place(title: str) -> tuple[bool, int, str]:
-    kind, number = title.split()
-    return kind == "Figure", int(re.match(r"\d+", number)[0]), number
-
-
 def read_ledger(path: Path) -> list[Judged]:
     """The verdicts of a build's claims page; none where it has not run. Former tests are left out."""
     if not path.is_file():
         return []
     found, known = load_results(path), {claim.id: claim for claim in load_claims().claims}
     judged = []
-    for result in found:
-        if result.metric == VERDICT and result.row in known:
-            begins = f"{result.column}, comparison "
-            of_test = [r for r in found if r.row == result.row and r.column.startswith(begins)]
-            judged.append(Judged(known[result.row], result.column, tuple(of_test), result.why))
+    for said in (r for r in found if r.metric == VERDICT and r.row in known):
+        begins = f"{said.column}, comparison "
+        of_test = tuple(r for r in found if r.row == said.row and r.column.startswith(begins))
+        judged.append(Judged(known[said.row], said.column, of_test, said.why))
     return judged
 
 
@@ -137,14 +128,12 @@ def command(page: str, profile: Profile) -> str:
 
 
 def papers_tables(profile: Profile, build: Path) -> str:
-    """Markdown, a section a paper: of each printed table and figure its page, verdicts, status and notebook; commands.
-
-    The verdicts stand before the status, so that a phone shows them without scrolling sideways.
-    """
+    """Markdown, a section a paper: each printed item's page, verdicts, status and notebook; the pages' commands."""
     ledger, items, parts = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
+    head = ["printed", "verdicts of its claims", "status", "notebook"]
     for paper, title in PAPERS.items():
         rows: list[list[str]] = []
-        commands: dict[str, list[str]] = {}
+        of_page: dict[str, list[str]] = {}
         for one in (one for one in items if one.paper == paper):
             if not one.pages:
                 rows.append([one.item, DASH, "published numbers only", DASH])
@@ -152,15 +141,12 @@ def papers_tables(profile: Profile, build: Path) -> str:
                 notebook = profile.notebooks[page].notebook
                 ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
                 said = count_verdicts(j for j in ledger if j.claim.id in ids)
-                status = "replicated" if (build / "results" / f"{page}.json").is_file() else NOT_RUN
-                rows.append([f"[{one.item}](pages/{page})", said, status, f"`{notebook}`"])
-                commands.setdefault(page, []).append(one.item)
-        parts.append(
-            f"## {title}\n\n{markdown_table(['printed', 'verdicts of its claims', 'status', 'notebook'], rows)}"
-        )
-        if commands:
-            each = [f"# {', '.join(of_page)}\n{command(page, profile)}" for page, of_page in commands.items()]
-            code = "\n\n".join(each)
+                done = "replicated" if (build / "results" / f"{page}.json").is_file() else NOT_RUN
+                rows.append([f"[{one.item}](pages/{page})", said, done, f"`{notebook}`"])
+                of_page.setdefault(page, []).append(one.item)
+        parts.append(f"## {title}\n\n{markdown_table(head, rows)}")
+        if of_page:
+            code = "\n\n".join(f"# {', '.join(done)}\n{command(page, profile)}" for page, done in of_page.items())
             parts.append(f"````{{dropdown}} Commands: {title}\n```bash\n{code}\n```\n````")
     return "\n\n".join(parts) + "\n"
 
@@ -180,16 +166,15 @@ def status(profile: Profile, build: Path, pages: Path) -> str:
     """Markdown: how long each notebook ran and when, and the versions of Python and the libraries."""
     rows, versions, seconds = [], {}, 0.0
     for name in profile.notebooks:
-        path, results = pages / f"{name}.ipynb", build / "results" / f"{name}.json"
+        link, path, results = f"[](pages/{name})", pages / f"{name}.ipynb", build / "results" / f"{name}.json"
         ran = json.loads(path.read_text(encoding="utf-8"))["metadata"] if path.is_file() else {}
-        took, end = (ran.get("papermill", {}).get(key) for key in ("duration", "end_time"))
-        if took is None:
-            rows.append([f"[](pages/{name})", NOT_RUN, DASH])
-        else:
-            seconds += took
-            rows.append([f"[](pages/{name})", f"{took:.1f}", f"{end[:16].replace('T', ' ')} UTC"])
-            versions.setdefault("python", set()).add(ran.get("language_info", {}).get("version", DASH))
         used = json.loads(results.read_text(encoding="utf-8")).get("versions", {}) if results.is_file() else {}
+        if "duration" in (timed := ran.get("papermill", {})):
+            seconds += timed["duration"]
+            rows.append([link, f"{timed['duration']:.1f}", f"{timed['end_time'][:16].replace('T', ' ')} UTC"])
+            used = {"python": ran.get("language_info", {}).get("version", DASH)} | used
+        else:
+            rows.append([link, NOT_RUN, DASH])
         for library, version in used.items():
             versions.setdefault(library, set()).add(version)
     libraries = [[name, ", ".join(sorted(found))] for name, found in versions.items()]
@@ -202,8 +187,8 @@ def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> N
     """Write the lists that pages of the book include, into `pages`, before it, or one page of it, is rendered."""
     figures = own_figures([page] if page else profile.notebooks, pages)  # others have no number in a book of one page
     lists = papers_tables(profile, build), figures, status(profile, build, pages)
+    pages.mkdir(parents=True, exist_ok=True)
     for name, text in zip(LISTS, lists, strict=True):
-        pages.mkdir(parents=True, exist_ok=True)
         with atomic_path(pages / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
@@ -218,19 +203,15 @@ def report(profile: Profile, build: Path) -> str:
     if not ledger:
         raise ValueError(f"{ledger_file} holds no verdicts: run `mialib build` first")
     versions = json.loads(ledger_file.read_text(encoding="utf-8"))["versions"]
-    claims = load_claims()
-    n_claims = len({j.claim.id for j in ledger})
-    items = printed_items(profile)
-    replicated = [one for one in items if any((build / "results" / f"{p}.json").is_file() for p in one.pages)]
+    claims, items, n_claims = load_claims(), printed_items(profile), len({j.claim.id for j in ledger})
+    n_done = sum(any((build / "results" / f"{page}.json").is_file() for page in one.pages) for one in items)
     parts = [
         "# Replication report",
         "## Scope",
         "Four papers on detecting whether a text was in a language model's training data: "
-        f"{', '.join(PAPERS.values())}. Profile `{profile.name}`: "
-        f"{len(replicated)} of {len(items)} printed tables and figures are "
-        "replicated, and "
-        f"{n_claims} claims are tested in {len(ledger)} places (a claim in a setting). {len(claims.untested)} further "
-        "claims are not tested; the last section says why.",
+        f"{', '.join(PAPERS.values())}. Profile `{profile.name}`: {n_done} of {len(items)} printed tables and figures "
+        f"are replicated, and {n_claims} claims are tested in {len(ledger)} places (a claim in a setting). "
+        f"{len(claims.untested)} further claims are not tested; the last section says why.",
         "## Method",
         "Each claim is a comparison of two AUCs (or TPRs at 5% FPR) on the same texts, in the lab's models, "
         "whose members a random number generator chose. The interval (95%) covers the draw of texts and of three "
@@ -266,16 +247,14 @@ def report(profile: Profile, build: Path) -> str:
 def _rows(judged: Judged) -> list[tuple[str, ...]]:
     """A row for each comparison of a test with its own verdict; what they share, the claim's among it, in the first."""
     claim, rows = judged.claim, []
-    sides = claim.at(judged.setting).against
-    for i, (result, side) in enumerate(zip(judged.differences, sides, strict=True)):
-        effect = getattr(side, "effect", None)
-        name = side if isinstance(side, str) else side.detector
-        tolerance = f"±{claim.margin or claim.matters or SMALLEST:g}"
+    smallest = claim.margin or claim.matters or SMALLEST
+    shared = [f"{claim.claim} **{judged.verdict}**", claim.published, judged.setting]
+    for result, side in zip(judged.differences, claim.at(judged.setting).against, strict=True):
+        effect, name = getattr(side, "effect", None), getattr(side, "detector", side)
         deviation = DASH if effect is None else f"{result.ours - effect:+.3f}"
         own = verdict(result.interval, claim.margin, claim.matters or SMALLEST)
-        stated = f"{claim.claim} **{judged.verdict}**"
-        shared = (stated, claim.published, judged.setting) if i == 0 else ("", "", "")
-        rows.append((*shared, f"against {name}: {result.interval}", tolerance, deviation, own))
+        rows.append((*shared, f"against {name}: {result.interval}", f"±{smallest:g}", deviation, own))
+        shared = ["", "", ""]
     return rows
 
 
@@ -286,8 +265,8 @@ def _numbers(profile: Profile, build: Path) -> str:
         for r in load_results(path) if path.is_file() else []:
             if r.published is not None and r.ours is not None:
                 inside = "inside" if r.low <= r.published <= r.high else "outside"
-                number = f"{r.row}, {r.column}, {r.metric}"
-                rows.append([name, number, f"{r.published:g}", r.interval, f"{r.ours - r.published:+.3f}", inside])
+                shown = [f"{r.row}, {r.column}, {r.metric}", f"{r.published:g}", r.interval]
+                rows.append([name, *shown, f"{r.ours - r.published:+.3f}", inside])
     return markdown_table(["page", "number", "published", "ours [95%]", "deviation", "verdict"], rows)
 
 

@@ -1,9 +1,4 @@
-"""The figures of executed pages in the book's order: as slides in one HTML file, and as the list in the book.
-
-figures_of      a page's figures, each with its caption and where it stands
-lesson_pages    the pages that a lesson plan of book/teaching.md shows, in its order
-slides          the HTML: a figure a slide, its caption below, for a screen or for paper
-"""
+"""The figures of executed pages in the book's order: as slides in one HTML file, and as the list in the book."""
 
 from __future__ import annotations
 
@@ -14,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup, escape
 
 from mialib.shared.templates import macros
 from mialib.store import ROOT
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 SVG, PNG = "image/svg+xml", "image/png"
 TEACHING = ROOT / "book" / "teaching.md"
@@ -52,30 +46,23 @@ class Figure:
 
 def figures_of(notebook: Path) -> list[Figure]:
     """The figures of a page, from top to bottom; none of a page that has not run."""
-    found, headings = [], [notebook.stem]
+    found, headings = [], []
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "markdown":
-            headings += _headings("".join(cell["source"]))
+            tokens = MarkdownIt().parse("".join(cell["source"]))  # without headings in code and in boxes
+            headings += [text.content for opened, text in pairwise(tokens) if opened.type == "heading_open"]
             continue
         shown = cell["metadata"].get("mystnb", {})
         for output in cell["outputs"] if "figure" in shown else ():
             media_type = next((one for one in (SVG, PNG) if one in output.get("data", {})), None)
-            if media_type is None:
-                continue
-            data = "".join(output["data"][media_type])
-            image = data.encode() if media_type == SVG else base64.b64decode(data)
-            title, *sections = headings[1:] or headings
-            section, alt = sections[-1] if sections else "", shown.get("image", {}).get("alt", "")
-            name, caption = (shown["figure"][key] for key in ("name", "caption"))
-            found.append(Figure(title, section, name, caption, alt, media_type, image))
+            if media_type:
+                data = "".join(output["data"][media_type])
+                image = data.encode() if media_type == SVG else base64.b64decode(data)
+                title, *sections = headings or [notebook.stem]
+                section, alt = sections[-1] if sections else "", shown.get("image", {}).get("alt", "")
+                name, caption = (shown["figure"][key] for key in ("name", "caption"))
+                found.append(Figure(title, section, name, caption, alt, media_type, image))
     return found
-
-
-def _headings(source: str) -> list[str]:
-    """The headings of a cell's Markdown, without those in code and in boxes."""
-    from markdown_it import MarkdownIt
-
-    return [text.content for opened, text in pairwise(MarkdownIt().parse(source)) if opened.type == "heading_open"]
 
 
 def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
@@ -94,8 +81,6 @@ def slides(figures: Sequence[Figure], title: str) -> str:
 
 def with_math(text: str) -> Markup:
     """A caption or heading as HTML: its symbols in italics, all else as it is."""
-    from markupsafe import Markup, escape
-
     parts = text.split("$")  # every second one is a symbol
     return Markup("").join(
         Markup("<i>{}</i>").format(part.lstrip("\\")) if i % 2 else escape(part) for i, part in enumerate(parts)

@@ -7,9 +7,9 @@ How exercises stand in a notebook:
     a code cell tagged `check`       asserts on the exercise's names; with the stub it fails
     Markdown                         `{admonition} Exercise`, then `{dropdown} Solution`
 
-In the book the three code cells run one after the other, the solution folded. Outputs and metadata hold what a solution
-printed, so both notebooks are written without any. What the book's Markdown has beyond Jupyter's becomes plain: boxes,
-folds, citations, index entries, and links to other pages, which a notebook by itself does not have.
+In the book the three code cells run one after the other, the solution folded. Both notebooks are written without
+outputs and metadata, which hold what a solution printed. What the book's Markdown has beyond Jupyter's becomes plain:
+boxes, folds, citations, index entries, and links to other pages.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pybtex.database import Entry, parse_file
 
 from mialib.store import ROOT, atomic_path
 
-if TYPE_CHECKING:
-    from pybtex.database import Entry
-
 KINDS = ("student", "solution")
 EXERCISE, SOLUTION, CHECK = "exercise", "solution", "check"  # tags of code cells
-_OPENS = re.compile(r"^(?P<fence>`{3,}|:{3,}|~{3,})\{(?P<name>[\w-]+)\} *(?P<title>.*?)\s*$")
-_OPTION = re.compile(r"^:[\w-]+:.*$")
+_OPENS = r"^(?P<fence>(?P<mark>[`:~])(?P=mark){2,})\{(?P<name>[\w-]+)\} *(?P<title>[^\n]*?)[ \t]*$"
+_DIRECTIVE = re.compile(
+    _OPENS + r"\n(?:(?::[\w-]+:[^\n]*|[ \t]*)\n)*"  # options and empty lines
+    r"(?P<body>.*?)^(?P=fence)(?P=mark)*[ \t]*(?:\n|\Z)",
+    re.M | re.S,
+)
 _ROLE = re.compile(r"\{(?P<name>cite:[pt]|index)\}`(?P<text>[^`]*)`")
 # Code, which stays as it is, or a link to a page of the book.
 _CODE_OR_LINK = re.compile(
@@ -40,10 +43,7 @@ _CODE_OR_LINK = re.compile(
 
 
 def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
-    """Write the two notebooks of each of `paths` into `output`/student and `output`/solution; their paths.
-
-    ValueError for a notebook whose exercises and solutions do not fit together.
-    """
+    """Write both notebooks of each path below `output`; their paths. ValueError for exercises that are not whole."""
     written = []
     for path in paths:
         source = json.loads(path.read_text(encoding="utf-8"))
@@ -65,11 +65,13 @@ def build(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
     check_exercises(notebook["cells"])
     is_student, cells = kind == "student", []
     for cell in notebook["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            cells.append(_cell(cell, plain(source, is_student)))
-        elif (SOLUTION if is_student else EXERCISE) not in _tags(cell):
-            cells.append(_cell(cell, source))
+        is_code, tags, source = cell["cell_type"] == "code", _tags(cell), "".join(cell["source"])
+        if (SOLUTION if is_student else EXERCISE) in tags:
+            continue
+        source = source if is_code else plain(source, is_student)
+        built = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
+        built["metadata"] = {"tags": tags} if tags else {}
+        cells.append(built | ({"execution_count": None, "outputs": []} if is_code else {}))
     kept = {key: notebook["metadata"][key] for key in ("kernelspec", "language_info") if key in notebook["metadata"]}
     return {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
 
@@ -86,44 +88,35 @@ def _tags(cell: dict[str, Any]) -> list[str]:
     return cell["metadata"].get("tags", [])
 
 
-def _cell(cell: dict[str, Any], source: str) -> dict[str, Any]:
-    """A cell with its tags and nothing else of its metadata, and no output."""
-    kept = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
-    kept["metadata"] = {"tags": tags} if (tags := _tags(cell)) else {}
-    return kept | ({"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {})
-
-
-def _solves(name: str, title: str) -> bool:
-    return name == "dropdown" and title.lower().startswith(SOLUTION)
-
-
 # --- the book's Markdown as Jupyter's ---
 
 
 def plain(source: str, without_solutions: bool = False) -> str:
-    """Markdown without what Sphinx alone knows; ValueError for a directive that has no plain form here."""
-    parts = []
-    for name, title, body in _blocks(source):
-        if not name:
-            parts.append(_plain_text(body))
-        elif _solves(name, title) and without_solutions:
-            parts.append("*Your answer:*\n\n")
-        elif name == "dropdown":
-            parts.append(f"{_bold(title)}\n\n{plain(body, without_solutions)}\n\n")
-        elif name == "admonition":
-            lines = [_bold(title), "", *plain(body, without_solutions).splitlines()]
-            parts.append("".join(f"> {line}".rstrip() + "\n" for line in lines) + "\n")
-        else:
-            raise ValueError(f"{{{name}}} has no form in a notebook without the book")
-    return "".join(parts).rstrip("\n")
+    """Markdown without what Sphinx alone knows; ValueError for a directive that is not closed or has no plain form."""
+    parts, end = [], 0
+    for found in _DIRECTIVE.finditer(source):
+        parts += [_plain_text(source[end : found.start()]), _plain_directive(found, without_solutions)]
+        end = found.end()
+    return "".join([*parts, _plain_text(source[end:])]).rstrip("\n")
 
 
-def _bold(title: str) -> str:
-    return f"**{title}{'' if title.endswith(('.', '?', '!')) else '.'}**"
+def _plain_directive(found: re.Match[str], without_solutions: bool) -> str:
+    name, title = found["name"], found["title"]
+    if name not in ("admonition", "dropdown"):
+        raise ValueError(f"{{{name}}} has no form in a notebook without the book")
+    if name == "dropdown" and without_solutions and title.lower().startswith(SOLUTION):
+        return "*Your answer:*\n\n"
+    text = plain(found["body"].strip("\n"), without_solutions)
+    heading = f"**{title}{'' if title.endswith(('.', '?', '!')) else '.'}**"
+    if name == "dropdown":
+        return f"{heading}\n\n{text}\n\n"
+    return "".join(f"> {line}".rstrip() + "\n" for line in (heading, "", *text.splitlines())) + "\n"
 
 
 def _plain_text(source: str) -> str:
     """Text between directives: citations by author and year, index entries and links to pages as their words."""
+    if unclosed := re.search(_OPENS, source, re.M):
+        raise ValueError(f"{unclosed[0]!r} is not closed")
     return _CODE_OR_LINK.sub(_plain_link, _ROLE.sub(_plain_role, source))
 
 
@@ -142,9 +135,8 @@ def _plain_role(role: re.Match[str]) -> str:
 def _cited(key: str, in_text: bool) -> str:
     """A reference as "Shi et al. 2024", in a sentence "Shi et al. (2024)", linked to where it can be read."""
     entry = _references()[key]
-    names = [
-        " ".join(map(str, [*person.rich_prelast_names, *person.rich_last_names])) for person in entry.persons["author"]
-    ]
+    people = entry.persons["author"]
+    names = [" ".join(map(str, [*one.rich_prelast_names, *one.rich_last_names])) for one in people]
     authors = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) > 1 else "")
     said = f"{authors} ({entry.fields['year']})" if in_text else f"{authors} {entry.fields['year']}"
     return f"[{said}]({entry.fields['url']})" if "url" in entry.fields else said
@@ -152,8 +144,6 @@ def _cited(key: str, in_text: bool) -> str:
 
 @cache
 def _references() -> dict[str, Entry]:
-    from pybtex.database import parse_file
-
     return dict(parse_file(str(ROOT / "book" / "references.bib")).entries)
 
 
@@ -163,33 +153,6 @@ def _title(page: str) -> str:
     if page.startswith("../"):
         text = (ROOT / "book" / f"{page[3:]}.md").read_text(encoding="utf-8")
     else:
-        notebook = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text(encoding="utf-8"))
-        text = "".join(notebook["cells"][0]["source"])
+        first = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"][0]
+        text = "".join(first["source"])
     return re.search(r"^# +(.*?)\s*$", text, re.M)[1]
-
-
-def _blocks(source: str) -> list[tuple[str, str, str]]:
-    """Markdown in pieces: (directive, title, body) of each directive, ("", "", text) of what is between.
-
-    ValueError for one whose fence does not close: what follows could be taken for text.
-    """
-    pieces: list[tuple[str, str, str]] = []
-    between: list[str] = []
-    lines = iter(source.splitlines(keepends=True))
-    for line in lines:
-        opened = _OPENS.match(line)
-        if not opened:
-            between.append(line)
-            continue
-        body: list[str] = []
-        for inner in lines:
-            if re.fullmatch(rf"{opened['fence'][0]}{{{len(opened['fence'])},}}\s*", inner):
-                break
-            body.append(inner)
-        else:
-            raise ValueError(f"{line.strip()!r} is not closed")
-        while body and (_OPTION.match(body[0]) or not body[0].strip()):
-            body.pop(0)
-        pieces += [("", "", "".join(between)), (opened["name"], opened["title"], "".join(body).strip("\n"))]
-        between = []
-    return [*pieces, ("", "", "".join(between))]

@@ -16,7 +16,6 @@ from html import escape, unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from zlib import crc32
 
 from docutils import nodes
@@ -52,7 +51,7 @@ EDITS = (
 )  # fmt: skip
 CAPTION = r'<caption[^>]*>(?:<span class="caption-number">[^<]*</span>)?(.*?)</caption>'
 NUMBER = '<span class="caption-number">This book\'s table {}. </span>'
-TABLES = '<ol class="list-of-tables">'  # what a page of the book writes where the list of tables is to stand
+TABLES = '<ol class="list-of-tables">'  # what a page of the book has where the list of tables is to be
 ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
@@ -76,16 +75,10 @@ def configure(_app: Sphinx, config: Config) -> None:
     config.html_theme_options["navbar_persistent"] = []
     config.html_context.setdefault("default_mode", "auto")  # without one, a first visit logs an error
     if address := repository():  # Binder and Colab run what the workflow has pushed to this branch
-        config.html_theme_options |= {
-            "repository_url": address,
-            "repository_branch": EXECUTED,
-            "path_to_docs": "",
-            "launch_buttons": {
-                "binderhub_url": "https://mybinder.org",
-                "colab_url": "https://colab.research.google.com",
-                "notebook_interface": "jupyterlab",
-            },
-        }
+        binder, colab = "https://mybinder.org", "https://colab.research.google.com"
+        buttons = {"binderhub_url": binder, "colab_url": colab, "notebook_interface": "jupyterlab"}
+        where = {"repository_url": address, "repository_branch": EXECUTED, "path_to_docs": ""}
+        config.html_theme_options |= where | {"launch_buttons": buttons}
     config.mathjax_path = "mathjax/startup.js"
     config.mathjax3_config = {
         "loader": {"load": list(MATHJAX)},
@@ -98,12 +91,6 @@ def repository() -> str:
     """The address of the repository that a GitHub Action builds the book of; "" elsewhere, as it is not known there."""
     name = os.environ.get("GITHUB_REPOSITORY", "")
     return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}" if name else ""
-
-
-def commit() -> str:
-    """The commit that the Action builds, as pip is told it; "" elsewhere."""
-    sha = os.environ.get("GITHUB_SHA", "")
-    return f"@{sha}" if sha else ""
 
 
 def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
@@ -136,16 +123,12 @@ def description(doctree: nodes.document) -> str:
     """A page's first paragraph as far as whole sentences fit, without the label in bold that it may begin with."""
     for paragraph in doctree.findall(nodes.paragraph):
         parts = [part for part in paragraph.children if part.astext()]
-        label = bool(parts) and isinstance(parts[0], nodes.strong)
-        text = " ".join("".join(part.astext() for part in parts[label:]).split())
+        has_label = bool(parts) and isinstance(parts[0], nodes.strong)
+        text = " ".join("".join(part.astext() for part in parts[has_label:]).split())
         if len(text) >= 40:  # not a lone link or label
-            break
-    else:
-        return ""
-    if len(text) > DESCRIPTION_LENGTH:
-        cut = text[:DESCRIPTION_LENGTH]
-        text = cut[: cut.rfind(". ") + 1] or cut[: cut.rfind(" ")] + " …"
-    return escape(text)
+            cut = text[:DESCRIPTION_LENGTH]
+            return escape(text if cut == text else cut[: cut.rfind(". ") + 1] or cut[: cut.rfind(" ")] + " …")
+    return ""
 
 
 # --- finished pages ---
@@ -163,19 +146,10 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     pages = {path: edited(path.read_text(encoding="utf-8")) for path in out.rglob("*.html")}
     in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
     number_tables(pages, [path for path in in_order if path in pages])
-    remove_unshown(out / "_images", pages.values())
     for path, page in pages.items():
         path.write_text(page, encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
         path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
-
-
-def remove_unshown(images: Path, pages: Iterable[str]) -> None:
-    """Remove the images that no page shows: those of earlier builds, which Sphinx leaves there."""
-    shown = {unquote(name) for page in pages for name in re.findall(r"_images/([^\"?#]+)", page)}
-    for path in images.glob("*"):
-        if path.name not in shown:
-            path.unlink()
 
 
 def copy_mathjax(target: Path) -> None:
@@ -204,11 +178,7 @@ def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterat
 
 
 def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
-    """Number the tables that have a caption through the whole book, and list them where a page asks for the list.
-
-    What most pages have is left out of the list.
-    Sphinx numbers figures alone: a table that a cell made is HTML to it.
-    """
+    """Number all tables with a caption, as Sphinx does figures alone, and list them where a page asks for the list."""
     found: list[tuple[Path, str]] = []
 
     def numbered(caption: re.Match[str], path: Path) -> str:
@@ -217,22 +187,16 @@ def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
 
     for path in in_order:
         pages[path] = re.sub(CAPTION, partial(numbered, path=path), pages[path], flags=re.S)
+    listed = [(i, *one) for i, one in enumerate(found, start=1) if not unescape(one[1]).startswith(ON_MOST_PAGES)]
+    titles = {at: without_markup("".join(re.findall("<h1>(.*?)</h1>", pages[at], re.S)[:1])) for _, at, _ in listed}
     for path, page in pages.items():
         if TABLES in page:
             rows = ""
-            for number, (at, caption) in enumerate(found, start=1):
-                if unescape(caption).startswith(ON_MOST_PAGES):
-                    continue
+            for number, at, caption in listed:
                 link = f"{os.path.relpath(at, path.parent)}#table-{number}"
-                rows += f'<li value="{number}"><a href="{link}">{caption}</a>, {title_of(pages[at])}</li>'
+                rows += f'<li value="{number}"><a href="{link}">{caption}</a>, {titles[at]}</li>'
             begins, rest = page.split(TABLES, 1)
             pages[path] = begins + TABLES + rows + rest[rest.index("</ol>") :]
-
-
-def title_of(page: str) -> str:
-    """A finished page's first heading, without its mark-up and the link to itself."""
-    found = re.search("<h1>(.*?)</h1>", page, flags=re.S)
-    return without_markup(found[1]) if found else ""
 
 
 def without_markup(html: str) -> str:
@@ -252,16 +216,13 @@ def with_scopes(part: re.Match[str]) -> str:
 
 
 def downloaded(notebook: str, address: str = "") -> str:
-    """A notebook as JSON without outputs: whoever downloads it makes their own.
-
-    Where the repository's address is known, its first cell installs both packages from there unless they are installed.
-    """
+    """A notebook as JSON without outputs, with a first cell that installs both packages where `address` is known."""
     content = json.loads(notebook)
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
-        fetch = f"%pip install --quiet git+{address}{commit()} git+{address}{commit()}#subdirectory=book"
+        at = f"@{sha}" if (sha := os.environ.get("GITHUB_SHA")) else ""  # the commit that the Action builds
+        fetch = f"%pip install --quiet git+{address}{at} git+{address}{at}#subdirectory=book"
         source = f"try:\n    import replication\nexcept ModuleNotFoundError:\n    {fetch}"
-        install = {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source}
-        content["cells"].insert(0, install)
+        content["cells"].insert(0, {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source})
     for cell in content["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}

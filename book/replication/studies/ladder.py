@@ -19,8 +19,7 @@ from mialib.versions import versions_of
 from replication import DATA, blind_tables
 from replication.lab.source import lab, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
-from replication.recorded import RECORDED, read_provenance, save_benchmark, save_training
-from replication.recorded_rows import made_with
+from replication.recorded import RECORDED, made_with, read_provenance, save_benchmark, save_training
 
 PROFILE = DATA / "profiles" / "recorded.yml"
 

@@ -50,7 +50,7 @@ from replication import DATA
 from replication.lab.source import of_seed, recipes_of
 from replication.pages import check_enough, one_for_each, targets, whole_numbers
 from replication.profile import load_profile
-from replication.recorded_rows import other_versions, read_rows, weights_of
+from replication.recorded import other_versions, read_rows, weights_of
 
 RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
