@@ -16,6 +16,7 @@ import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,7 +231,8 @@ class Lab(Weights):
         """Texts of a corpus or benchmark, members first: text and label of each (1 = member).
 
         A corpus of non-members alone gives these, `lab/en:background` one role alone. `n` are drawn at random, as many
-        of each side, and only their files are read. ValueError where there are fewer.
+        of each side, from the packages that are installed, and only their files are read. ValueError where there are
+        fewer.
         """
         corpus, is_one_role, role = name.partition(":")
         if is_one_role and "~" not in name:
@@ -241,6 +243,9 @@ class Lab(Weights):
         rows_of = {side: rows for side, rows in rows_of.items() if rows}
         rng, found = np.random.default_rng(seed), []
         for i, ((corpus, role, label), rows) in enumerate(rows_of.items()):
+            if n is not None:
+                is_here = {package: bool(find_spec(package)) for package in {row.package for row in rows if row.place}}
+                rows = [row for row in rows if is_here.get(row.package, True)]
             n_of_side = len(rows) if n is None else (n + len(rows_of) - 1 - i) // len(rows_of)
             if n_of_side > len(rows):
                 raise ValueError(f"{corpus} has {len(rows)} texts of the role {role}, and {n_of_side} are asked for")

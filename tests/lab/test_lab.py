@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import yaml
 
-from mialib import Scorer, head_loss
+from mialib import Scorer
+from mialib.attacks import head_loss
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.lab import ROLES
 from mialib.shared.kept import Parts
