@@ -333,9 +333,9 @@ def test_a_recorded_seed_is_what_this_code_makes_of_it(monkeypatch):
     of_page = ranking.columns(*(given[name] for name in ("models", "benchmarks", "references", "corpora", "shifted")))
     [(target, condition)] = [page for page in of_page if (page[0].model, page[1]) == ("lab/en-25k", ranking.OWN)]
     lengths = given["lengths"]
-    recorded = {b.n_words: b for b in ranking.gather([(target, condition)], lengths).blocks if b.seed == 1}
+    recorded = {b.n_words: b for b in ranking.gather_scores([(target, condition)], lengths).blocks if b.seed == 1}
     of_seed = target.but(model="lab/en-25k@1")
-    made = {b.n_words: b for b in ranking.gather([(of_seed, condition)], lengths, Path("none")).blocks}
+    made = {b.n_words: b for b in ranking.gather_scores([(of_seed, condition)], lengths, Path("none")).blocks}
     assert set(recorded) == set(made)
     for n_words, block in made.items():
         for name in (

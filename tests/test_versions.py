@@ -207,7 +207,7 @@ def dealing_out():
         recipe = Corpus(source="file", language="en", path=str(path), words=8, seed=1, **sizes)
         dealing.make_corpus("lab/a", recipe, (), to)
         rows = read_texts(to / TEXTS_FILE)
-        tokenizer = dealing.load_tokenizer(to)
+        tokenizer = dealing.corpus_tokenizer(to)
     return [f"{row['role']}: {row['text']}" for row in rows] + [numbers_of(tokenizer(TEXTS[0])["input_ids"])]
 
 

@@ -4,4 +4,4 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 # A wheel brings its copy along.
-DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else PACKAGE.parent.parent / "data"
+BOOK_DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else PACKAGE.parent.parent / "data"

@@ -23,14 +23,14 @@ from mialib.passes.leaks import by_domain, is_above_chance, measure_leaks
 from mialib.store import version
 from mialib.text import count_copies
 from mialib.versions import versions_of
-from replication import DATA
+from replication import BOOK_DATA
 from replication.published import best_printed
 from replication.recorded import recorded_baselines
 from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
 from replication.tables import METRIC_LABELS, text_table
 
 LEAKS = "†"
-RECORDED = DATA / "recorded" / "blind.json"
+RECORDED = BOOK_DATA / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
 
 
@@ -103,7 +103,7 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
     return said
 
 
-def leak_note(names: Iterable[str]) -> str:
+def leak_text(names: Iterable[str]) -> str:
     """Whether the texts alone separate the members of each whole benchmark, by name or file, in Markdown."""
     lines = []
     for name in dict.fromkeys(names):
@@ -167,7 +167,7 @@ def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[s
     return results, sources
 
 
-def record(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
+def record_baselines(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
     """Measure benchmarks and write what the book shows where their texts can't be had; records of others stay."""
     results, provenance = _recorded(path)
     for name in names:

@@ -30,12 +30,12 @@ from mialib.shared.kept import ARRAYS, keep
 from mialib.shared.schema import Strict, read_yaml
 from mialib.store import hash_of, version
 from mialib.versions import versions_of
-from replication import DATA
+from replication import BOOK_DATA
 from replication.builders.unseen import APART, SAMPLED, load_unseen
 from replication.lab.source import of_seed, recipes_of
 from replication.results import document_means
 
-CLAIMS_FILE = DATA / "claims.yml"
+CLAIMS_FILE = BOOK_DATA / "claims.yml"
 CHANCE = "chance"
 PROBE = "probe"
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "jieba")
@@ -314,7 +314,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> SeedSc
     return SeedScores(seed, scores, texts.made_of)
 
 
-def scores_of(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> SeedScores:
+def claim_scores(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> SeedScores:
     """`score_claim`, computed once and kept."""
 
     def make() -> dict[str, NDArray[Any]]:

@@ -16,8 +16,8 @@ from mialib.commands.output import check_stdout_is_open, say
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
 
-@app.command()
-def build(
+@app.command("build")
+def build_command(
     page: Annotated[str, typer.Option(help="one page alone, and only what it needs; default: the book")] = "",
     profile: Annotated[str, typer.Option(help="lab, recorded or paper: a file of data/profiles/")] = "lab",
     only: Annotated[str, typer.Option(help="of the papers' tables only these models, benchmarks or pages")] = "",
@@ -30,8 +30,8 @@ def build(
     command.build(page, profile, only, cores, dry_run)
 
 
-@app.command()
-def notebook(
+@app.command("notebook")
+def notebook_command(
     name: Annotated[str, typer.Argument(help="a page of the profile that a notebook makes")],
     output: Annotated[Path, typer.Argument(dir_okay=False, help="where the executed notebook goes")],
     results: Annotated[
@@ -52,8 +52,8 @@ def notebook(
     say(f"{output}; its results: {results}")
 
 
-@app.command()
-def report(
+@app.command("report")
+def report_command(
     output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the Markdown file to write")] = Path(
         "report.md"
     ),
@@ -97,8 +97,8 @@ def student(
     say(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
 
 
-@app.command()
-def slides(
+@app.command("slides")
+def slides_command(
     pages: Annotated[
         list[str] | None, typer.Argument(metavar="[PAGE]...", help="pages in the order to show; default: the book's")
     ] = None,
@@ -131,8 +131,8 @@ def slides(
     say(f"{output}: {len(figures)} figures")
 
 
-@app.command()
-def column(
+@app.command("column")
+def column_command(
     page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],
     name: Annotated[str, typer.Argument(help="the column, as the paper prints it")],
     output: Annotated[Path, typer.Argument(dir_okay=False, help="where its numbers go, as JSON")],
@@ -148,7 +148,7 @@ def plan(
     only: Annotated[list[str] | None, typer.Argument(help="models, benchmarks or pages; default: all")] = None,
 ) -> None:
     """Say what the papers' tables of the profile take before anything is fetched or run."""
-    from replication.pipeline.plan import describe, plan_columns, plan_downloads
+    from replication.pipeline.plan import describe_plan, plan_columns, plan_downloads
     from replication.profile import load_profile
 
     check_stdout_is_open()
@@ -157,11 +157,11 @@ def plan(
     if not columns:
         say(f"profile {profile.name} has no tables of the papers' own models")
         return
-    say(describe(columns, plan_downloads(profile, only or [])))
+    say(describe_plan(columns, plan_downloads(profile, only or [])))
 
 
-@app.command()
-def lock() -> None:
+@app.command("lock")
+def lock_command() -> None:
     """Ask the hub for the commit of each model and data set of the registry and pin it in data/revisions.yml."""
     from mialib.catalog.corpora import HUB_CORPORA
     from mialib.catalog.hub import PINS
@@ -179,8 +179,8 @@ def lock() -> None:
     say(f"{sum(map(len, pins.values()))} commits in {PINS}; {len(lacking)} names could not be had")
 
 
-@app.command()
-def record(
+@app.command("record")
+def record_command(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
@@ -191,8 +191,8 @@ def record(
 
     clone()
     of_seeds = seeds or [0, 1, 2]
-    recorded.write_rows(ranking.RECORDED_FILE, ranking.rows_of(of_seeds))
-    recorded.write_rows(judging.RECORDED_FILE, judging.rows_of(load_claims(), of_seeds))
+    recorded.write_recorded(ranking.RECORDED_FILE, ranking.rank_rows(of_seeds))
+    recorded.write_recorded(judging.RECORDED_FILE, judging.seed_rows(load_claims(), of_seeds))
 
 
 @app.command("record-lab")
@@ -203,14 +203,14 @@ def record_lab(
 ) -> None:
     """Train and score the recorded ladder, where it is not yet in data/recorded/lab/; go on where that broke off."""
     from replication.pipeline.notebooks import clone
-    from replication.recorded import FOLDER
+    from replication.recorded import LADDER_FOLDER
     from replication.studies import ladder
 
     clone()
     os.environ["MIALIB_PROFILE"] = str(ladder.PROFILE)
-    for path in ladder.record(models or (), FOLDER):
+    for path in ladder.record_ladder(models or (), LADDER_FOLDER):
         say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
-    left = [f"{name}@{seed}" for name, seed in ladder.find_left(FOLDER)]
+    left = [f"{name}@{seed}" for name, seed in ladder.find_left(LADDER_FOLDER)]
     say(f"left to record: {', '.join(left) or 'nothing'}")
 
 
@@ -234,7 +234,7 @@ def lab_build(
     chosen = names or [*recipes.corpora, *(name for name, model in recipes.models.items() if model.recipe)]
     far = []
     for kind, group in building.in_order(chosen):
-        done, make = [], building.deal if kind == "corpora" else building.train
+        done, make = [], building.deal if kind == "corpora" else building.train_anew
         for made in building.side_by_side(make, group, cores or n_cores()):
             say(f"{made.name}: {made.says}")
             done.append(made)
@@ -313,14 +313,14 @@ def bench(
     from mialib.models import pick_device
     from mialib.store import write_json
     from replication.studies import bench as speed
-    from replication.tables import printed
+    from replication.tables import as_text
 
     if not json_file:
         check_stdout_is_open()
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.time_ways(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
-        say(f"{printed(speed.bench_table(found))}\n\n{speed.describe(found)}\n")
+        say(f"{as_text(speed.bench_table(found))}\n\n{speed.describe_bench(found)}\n")
         measured.append(asdict(found))
     if json_file:
         write_json(json_file, measured)
@@ -346,9 +346,9 @@ def coverage(
     for family, (title, _) in simulated.FAMILIES.items():
         found = simulated.simulate(family, n, seed)
         results += found
-        say(f"{title}, share of simulations\n{simulated.table(found, family).to_string()}\n")
+        say(f"{title}, share of simulations\n{simulated.coverage_table(found, family).to_string()}\n")
     if keep:
-        simulated.record(results, n, seed)
+        simulated.record_coverage(results, n, seed)
 
 
 @app.command("record-blind")
@@ -362,4 +362,4 @@ def record_blind(
     from replication.pipeline.notebooks import clone
 
     clone()
-    blind_tables.record(benchmarks or blind_tables.RECORD)
+    blind_tables.record_baselines(benchmarks or blind_tables.RECORD)

@@ -22,22 +22,22 @@ from mialib.catalog.sources import source_of
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
-from replication import DATA
+from replication import BOOK_DATA
 from replication.claim_tests import (
     CHANCE,
     CLAIMS_FILE,
     Claim,
     Claims,
     SeedScores,
+    claim_scores,
     judged_texts,
     load_claims,
-    scores_of,
     versions_behind_test,
 )
-from replication.recorded import other_versions, read_rows, recorded_models, weights_of
+from replication.recorded import other_versions, read_recorded, recorded_models, weights_of
 from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
 
-RECORDED_FILE = DATA / "recorded" / "claims.parquet"
+RECORDED_FILE = BOOK_DATA / "recorded" / "claims.parquet"
 COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}
 WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", "supported")
 SEEDS_OF_A_VERDICT = 3
@@ -121,7 +121,7 @@ def seeds_of(
     if not source_of(claims.settings[setting].model).has_texts:
         known = recorded_models()
         seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
-        return texts.labels, [scores_of(claims, claim, setting, seed) for seed in sorted(seeds)], []
+        return texts.labels, [claim_scores(claims, claim, setting, seed) for seed in sorted(seeds)], []
     fitting, left_out = [], []
     for seed, row in load_recorded(claim.id, setting, path):
         why = other_versions(row, versions_behind_test(claim))
@@ -136,7 +136,7 @@ def seeds_of(
         else:
             fitting.append(seed)
     if 0 not in {seed.seed for seed in fitting}:
-        fitting.append(scores_of(claims, claim, setting))
+        fitting.append(claim_scores(claims, claim, setting))
     return texts.labels, sorted(fitting, key=lambda seed: seed.seed), left_out
 
 
@@ -160,14 +160,14 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
 # --- recorded seeds ---
 
 
-def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
+def seed_rows(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
     """The scores of all claims' tests under models of these seeds: what is recorded. Each is computed once and kept."""
     rows = []
     tests = [test for test in claims.tests() if source_of(claims.settings[test[1]].model).has_texts]  # others are kept
     for seed in seeds:
         for claim, setting in tests:
             logger.info("seed %d: %s, %s", seed, claim.id, setting)
-            scored = scores_of(claims, claim, setting, seed)
+            scored = claim_scores(claims, claim, setting, seed)
             rows.append(
                 {
                     "claim": claim.id,
@@ -186,5 +186,5 @@ def rows_of(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
 
 def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, dict[str, Any]]]:
     """Recorded scores of a claim, by its id, in a setting, each with its row: what it was computed for, and by."""
-    rows = read_rows(path, claim=claim, setting=setting)
+    rows = read_recorded(path, claim=claim, setting=setting)
     return [(SeedScores(row["seed"], np.array(row.pop("scores"), np.float64), row["texts"]), row) for row in rows]

@@ -201,4 +201,4 @@ def check_same_members(columns: Sequence[Inputs]) -> None:
 
 def leak_note(benchmarks: Any) -> Markdown:
     """A sentence for each of a page's benchmarks: whether baselines that see no model tell its members."""
-    return Markdown(blind_tables.leak_note(as_list(benchmarks)))
+    return Markdown(blind_tables.leak_text(as_list(benchmarks)))

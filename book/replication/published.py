@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from replication import DATA
+from replication import BOOK_DATA
 from replication.results import DASH
 from replication.tables import METRIC_LABELS
 
-PUBLISHED_CSV = DATA / "published.csv"
+PUBLISHED_CSV = BOOK_DATA / "published.csv"
 PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
 # Where the papers print AUCs of a benchmark: paper, item, and what the columns begin with.
 PRINTED_ON = {

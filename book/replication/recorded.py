@@ -36,9 +36,9 @@ from mialib.frequency import TokenFrequency
 from mialib.store import atomic_path, hash_files, hash_of, mialib_version, version
 from mialib.text import excerpt
 from mialib.token_stats import NUMBERS, TokenStats
-from replication import DATA
+from replication import BOOK_DATA
 
-FOLDER = DATA / "recorded" / "lab"
+LADDER_FOLDER = BOOK_DATA / "recorded" / "lab"
 RECORDED = "recorded/"  # how the names of what is recorded begin
 COLUMNS = ("log_prob", "entropy", "log_prob_var")  # what the papers' detectors read of a token
 NOT_THERE = "the repository holds only per-token statistics of the recorded ladder, neither texts nor weights"
@@ -73,7 +73,7 @@ class Recorded(Source):
         """
         if not options.is_of_texts_alone or options.start_token != "auto":
             raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
-        stats, wanted = _load(model, FOLDER)[0], _numbers(model, texts)
+        stats, wanted = _load(model, LADDER_FOLDER)[0], _numbers(model, texts)
         return stats if wanted == list(range(len(stats))) else stats.take(wanted)
 
     def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -98,7 +98,7 @@ class Recorded(Source):
 
 def recorded_models() -> dict[str, list[int]]:
     """The models that are recorded, by benchmark and size, and the training seeds of each."""
-    made = [read_provenance(path) for path in FOLDER.glob("*-seed-*.parquet")]
+    made = [read_provenance(path) for path in LADDER_FOLDER.glob("*-seed-*.parquet")]
     found: dict[str, list[int]] = {}
     for p in sorted(made, key=lambda p: (p["benchmark"], p["non_embedding_parameters"], p["seed"])):
         found.setdefault(p["model"], []).append(p["seed"])
@@ -106,7 +106,7 @@ def recorded_models() -> dict[str, list[int]]:
 
 
 def _numbers(model: str, texts: Sequence[str]) -> list[int]:
-    stats, benchmark = _load(model, FOLDER)
+    stats, benchmark = _load(model, LADDER_FOLDER)
     known = {f"{benchmark}, text {i}": i for i in range(len(stats))}
     if unknown := next((text for text in texts if text not in known), None):
         raise ValueError(f"{model} is recorded on {benchmark} alone, not on {excerpt(unknown)}: {NOT_THERE}")
@@ -130,16 +130,16 @@ def recorded_provenance(model: str) -> dict[str, Any]:
 
 
 def _file(name: str) -> Path:
-    path = FOLDER / f"{name.removeprefix(RECORDED)}.parquet"
+    path = LADDER_FOLDER / f"{name.removeprefix(RECORDED)}.parquet"
     if not path.is_file():
-        benchmarks = sorted({read_provenance(p)["benchmark"] for p in FOLDER.glob("*-seed-*.parquet")})
+        benchmarks = sorted({read_provenance(p)["benchmark"] for p in LADDER_FOLDER.glob("*-seed-*.parquet")})
         raise FileNotFoundError(f"no {name!r} is recorded; recorded are {', '.join(benchmarks) or 'none'}")
     return path
 
 
 def _training(model: str) -> Path:
     stem, _, seed = model.removeprefix(RECORDED).partition("@")
-    path = FOLDER / f"{stem}-seed-{seed or 0}.parquet"
+    path = LADDER_FOLDER / f"{stem}-seed-{seed or 0}.parquet"
     if not path.is_file():
         known = [f"{name}@{seed}" for name, seeds in recorded_models().items() for seed in seeds]
         raise FileNotFoundError(f"no model {model!r} is recorded; recorded are {', '.join(known) or 'none'}")
@@ -217,7 +217,7 @@ def _write(table: Any, path: Path, provenance: dict[str, Any]) -> None:
 # --- rows of training seeds ---
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_recorded(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write rows as parquet, with provenance in the file's metadata; a column's type is that of its NumPy arrays."""
     provenance = json.dumps(made_with() | {"machine": platform.machine()})
     table = pa.Table.from_pylist(rows).replace_schema_metadata({"provenance": provenance})
@@ -225,7 +225,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
-def read_rows(path: Path, **where: Any) -> list[dict[str, Any]]:
+def read_recorded(path: Path, **where: Any) -> list[dict[str, Any]]:
     """The rows whose columns have these values, all where none is named; none where there is no file."""
     filters = [(name, "==", value) for name, value in where.items()] or None
     return pq.read_table(path, filters=filters).to_pylist() if path.is_file() else []

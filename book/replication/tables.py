@@ -181,7 +181,7 @@ def _cell(cell: Any) -> Any:
     return f"<b>{escape(cell)}</b>" if isinstance(cell, Bold) else escape(str(cell))
 
 
-def printed(table: pd.DataFrame) -> str:
+def as_text(table: pd.DataFrame) -> str:
     """A table as commands print it: its caption, and its rows below."""
     caption, table = caption_of(table)
     return f"{caption}\n{table.to_string()}" if caption else table.to_string()

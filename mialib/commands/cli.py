@@ -261,10 +261,10 @@ def audit_command(
     auditing.check_folder(output)
     target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
     report = auditing.audit(
-        auditing.Texts.read(texts),
+        auditing.TextFile.read(texts),
         target,
-        auditing.Texts.read_known(non_members),
-        auditing.Texts.read_known(members, label=1) if members else None,
+        auditing.TextFile.read_known(non_members),
+        auditing.TextFile.read_known(members, label=1) if members else None,
         split_names(detector or []),
         fpr,
         parse_options(option or []),

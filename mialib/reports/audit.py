@@ -60,7 +60,7 @@ SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shot
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextFile:
     """A file's texts, and the source (author, book) of each where the file says it."""
 
     name: str
@@ -69,7 +69,7 @@ class Texts:
     why_no_sources: str = ""
 
     @classmethod
-    def read(cls, path: Path) -> Texts:
+    def read(cls, path: Path) -> TextFile:
         """The texts to judge; a column `source` names each one's author or book."""
         rows = read_rows(path)
         if any(LABEL_COLUMN in row for row in rows):
@@ -77,13 +77,13 @@ class Texts:
         return cls._of(path, texts_of(rows, str(path)), rows)
 
     @classmethod
-    def read_known(cls, path: Path, label: int = 0) -> Texts:
+    def read_known(cls, path: Path, label: int = 0) -> TextFile:
         """Known non-members (0) or members (1): of a labelled file those labelled so, copies once."""
         known = load_known(path, label)
         return cls._of(path, list(known), list(known.values()))
 
     @classmethod
-    def _of(cls, path: Path, texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Texts:
+    def _of(cls, path: Path, texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> TextFile:
         lacking = [i for i, row in enumerate(rows) if not row.get(SOURCE_COLUMN)]
         if not lacking:
             return cls(str(path), tuple(texts), tuple(str(row[SOURCE_COLUMN]) for row in rows))
@@ -91,17 +91,17 @@ class Texts:
         why = f"{path}: {len(lacking)} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if some else ""
         return cls(str(path), tuple(texts), why_no_sources=why)
 
-    def take(self, indices: Sequence[int]) -> Texts:
+    def take(self, indices: Sequence[int]) -> TextFile:
         """Some of the texts."""
         sources = tuple(self.sources[i] for i in indices) if self.sources else ()
         return replace(self, texts=tuple(self.texts[i] for i in indices), sources=sources)
 
 
 def audit(
-    texts: Texts,
+    texts: TextFile,
     target: Target,
-    non_members: Texts,
-    members: Texts | None = None,
+    non_members: TextFile,
+    members: TextFile | None = None,
     detectors: Sequence[str] = (),
     fpr: float = 0.05,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -161,7 +161,7 @@ def audit(
     return report | {"verdict": _conclusion(report)}
 
 
-def _without_copies(files: Sequence[Texts], language: str) -> tuple[list[Texts], dict[int, int]]:
+def _without_copies(files: Sequence[TextFile], language: str) -> tuple[list[TextFile], dict[int, int]]:
     """The files without near-copies among the known texts, and the copies among those to judge, which stay.
 
     ValueError where a text stands in two files, word by word or nearly: it would be known and judged at once.
@@ -210,7 +210,7 @@ def near_copies(texts: Sequence[str], language: str = "en") -> dict[int, int]:
     return copies
 
 
-def _described(file: Texts) -> dict[str, Any]:
+def _described(file: TextFile) -> dict[str, Any]:
     return {"file": file.name, "n": len(file.texts), "hash": hash_texts(file.texts)}
 
 
@@ -256,7 +256,9 @@ def _scores(
     return scores, left_out
 
 
-def _blind(texts: Texts, non_members: Texts, language: str, copies: Mapping[int, Any] | None = None) -> dict[str, Any]:
+def _blind(
+    texts: TextFile, non_members: TextFile, language: str, copies: Mapping[int, Any] | None = None
+) -> dict[str, Any]:
     """How well the texts alone tell the two files apart, by baselines that look at no model.
 
     Without copies. Where there are ten sources of each file or more, all texts of one share a fold: otherwise a
@@ -303,7 +305,7 @@ def _is_alike(blind: Mapping[str, Any]) -> bool:
 
 
 def _set_p(
-    texts: Texts, non_members: Texts, own: FloatArray, known: FloatArray, copies: Mapping[int, Any]
+    texts: TextFile, non_members: TextFile, own: FloatArray, known: FloatArray, copies: Mapping[int, Any]
 ) -> dict[str, Any]:
     """The set's p-value: of its texts without copies, or of its sources where both files name them."""
     kept = [i for i in range(len(own)) if i not in copies]
@@ -324,7 +326,7 @@ def _set_p(
 
 
 def _means_of_sources(
-    sources: Sequence[str], own: FloatArray, non_members: Texts, known: FloatArray
+    sources: Sequence[str], own: FloatArray, non_members: TextFile, known: FloatArray
 ) -> tuple[FloatArray, FloatArray, int]:
     """The mean scores of the set's sources and of the known ones, and of how many texts each is.
 
@@ -373,7 +375,11 @@ def _decided(
 
 
 def _rows(
-    texts: Texts, copies: Mapping[int, int], scores: Mapping[str, FloatArray], p: Mapping[str, FloatArray], fpr: float
+    texts: TextFile,
+    copies: Mapping[int, int],
+    scores: Mapping[str, FloatArray],
+    p: Mapping[str, FloatArray],
+    fpr: float,
 ) -> list[dict[str, Any]]:
     """What each detector says of each of the texts; `scores` begin with theirs."""
 
@@ -396,8 +402,8 @@ def _interval(interval: Interval) -> dict[str, float]:
 
 def _other_start_token(
     inputs: Inputs,
-    texts: Texts,
-    non_members: Texts,
+    texts: TextFile,
+    non_members: TextFile,
     copies: Mapping[int, Any],
     decider: str,
     options: Mapping[str, Mapping[str, Any]],

@@ -152,7 +152,7 @@ def test_a_page_says_how_many_texts_of_a_benchmark_are_copies(tmp_path):
     once = dated_file(tmp_path / "once.jsonl", (1980, 2024), (1980, 2024), n=4)
     (tmp_path / "twice.jsonl").write_text(2 * (tmp_path / "once.jsonl").read_text())
     with pytest.warns(UserWarning, match="16 texts: 8"):
-        said = blind_tables.leak_note([once, str(tmp_path / "twice.jsonl")]).split("\n")
+        said = blind_tables.leak_text([once, str(tmp_path / "twice.jsonl")]).split("\n")
     assert "opies" not in said[0] and "texts: 8" in said[1]
 
 
@@ -174,11 +174,11 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     monkeypatch.setattr(blind_tables, "RECORDED", recorded)
     measured, sources = blind_tables.measure_or_recorded([str(leaking_file)])
     assert [s["how"] for s in sources] == ["measured here"]
-    blind_tables.record([str(leaking_file)], recorded)
+    blind_tables.record_baselines([str(leaking_file)], recorded)
     assert load_results(recorded) == measured
     other = tmp_path / "other.jsonl"
     other.write_bytes(leaking_file.read_bytes())
-    blind_tables.record([str(other)], recorded)
+    blind_tables.record_baselines([str(other)], recorded)
     assert [r for r in load_results(recorded) if r.column.startswith(str(leaking_file))] == measured, "others stay"
 
     def gone(name):

@@ -30,7 +30,7 @@ def test_each_family_is_simulated_and_the_same_seed_gives_the_same(family, monke
     n = coverage.how_many(family, 2)
     for result in found:
         assert result.ours in np.arange(n + 1) / n if result.ours is not None else result.why == "needs 100"
-    table = coverage.table(found, family)
+    table = coverage.coverage_table(found, family)
     assert list(table.index) == list(dict.fromkeys(r.row for r in found)) and len(table.columns) >= 2
 
 
@@ -43,11 +43,11 @@ def test_an_interval_that_holds_nothing_is_counted_so(monkeypatch):
 def test_the_command_prints_and_keeps_what_it_simulates(monkeypatch, tmp_path):
     monkeypatch.setattr(coverage, "FAMILIES", {"set": coverage.FAMILIES["set"]})
     path = tmp_path / "coverage.json"
-    monkeypatch.setattr(coverage.record, "__defaults__", (path,))
+    monkeypatch.setattr(coverage.record_coverage, "__defaults__", (path,))
     ran = CliRunner().invoke(app, ["coverage", "--simulations", "1", "--record"])
     assert ran.exit_code == 0, ran.output
     assert "texts of a set correlated by 0.1" in ran.output
-    kept, made_by = coverage.load_recorded(path)
+    kept, made_by = coverage.load_simulated(path)
     assert kept == coverage.simulate("set", 1) and made_by["simulations"] == {"set": 5}
     assert json.loads(path.read_text())["versions"]["scipy"]
 
@@ -55,7 +55,7 @@ def test_the_command_prints_and_keeps_what_it_simulates(monkeypatch, tmp_path):
 def test_the_page_shows_what_is_recorded_and_its_sentences_are_true(tmp_path):
     path = tmp_path / "results.json"
     page_of("coverage", n_live=20, out=str(path))
-    recorded, made_by = coverage.load_recorded()
+    recorded, made_by = coverage.load_simulated()
     found = load_results(path)
     assert [r for r in found if r.metric != "live"] == recorded and len(found) == len(recorded) + 6
     assert set(made_by["simulations"]) == set(coverage.FAMILIES) == {r.metric for r in recorded}

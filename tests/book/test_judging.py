@@ -28,7 +28,7 @@ from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
-from replication.recorded import recorded_models, recorded_times, write_rows
+from replication.recorded import recorded_models, recorded_times, write_recorded
 from replication.results import SMALLEST, UNINFORMATIVE, label_of, verdict
 from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC
 from replication.studies.tuning import METHODS
@@ -352,7 +352,7 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     monkeypatch.setattr(judging, "weights_of", lambda *names: str(names))
     monkeypatch.setattr(judging, "scores_of", lambda c, claim, setting, seed=0: replace(live, seed=seed))
     path = tmp_path / "recorded.parquet"
-    write_rows(path, judging.rows_of(claims, [0, 1, 2]))
+    write_recorded(path, judging.seed_rows(claims, [0, 1, 2]))
     [_, (first, row), (second, _)] = load_recorded("x", "here", path)
     assert (first.seed, second.seed) == (1, 2) and row["test"] == claims.test_hash(claims.claims[0], "here")
     assert json.loads(row["versions"]) == claim_tests.versions_behind_test(claims.claims[0])
@@ -577,7 +577,7 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     row["weights"] = judging.weights_of(*stated.models(claim, setting))
     row["versions"] = json.dumps(claim_tests.versions_behind_test(claim))
     rows = [row | {"seed": s, "scores": [list(of) for of in scores]} for s in range(3)]
-    write_rows(tmp_path / "claims.parquet", rows)
+    write_recorded(tmp_path / "claims.parquet", rows)
     judgement = judging.judge_one(stated, claim, setting, tmp_path / "claims.parquet")
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
 

@@ -258,7 +258,7 @@ def test_a_page_takes_the_columns_that_are_computed(tmp_path):
     }
     own = paper_tables.Measured([], ["a note"], [])
     paper_tables.save_column(tmp_path / f"{paper_tables.file_name('WikiMIA / Llama-13B')}.json", own)
-    found = paper_tables.collect("dc-pdd", {"auc": "table-2"}, wanted, tmp_path)
+    found = paper_tables.collect_columns("dc-pdd", {"auc": "table-2"}, wanted, tmp_path)
     assert found["WikiMIA / Llama-13B"] == own
     assert found["WikiMIA / OPT-6.7B"].unavailable.startswith("not asked for")
     wanted["WikiMIA / Llama-13B"] = wanted["WikiMIA / Llama-13B"].model_copy(update={"note": "another note."})

@@ -10,7 +10,7 @@ from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
 from mialib.store import DATA
-from replication.pipeline.plan import describe, gpu_hours, memory_gb, plan_columns, plan_downloads, weights_gb
+from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads, weights_gb
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
 
@@ -92,7 +92,7 @@ def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):
     assert downloads(falling)[C4].gb == pytest.approx(2 * 0.41)
     only = ["paper_dc_pdd_table_4"]
     columns, found = plan_columns(PAPER, only), plan_downloads(PAPER, only)
-    text = describe(columns, found)
+    text = describe_plan(columns, found)
     for name, gb, licence in (("EleutherAI/pythia-6.9b", "13.8 GB", "apache-2.0"), (C4, "4.1 GB", "odc-by")):
         [line] = [line for line in text.splitlines() if f" {name} " in line]
         assert gb in line and licence in line
@@ -168,4 +168,4 @@ def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
     [column] = [c for c in plan_columns(PAPER, ["api:davinci-002"]) if c.page == "paper_dc_pdd_table_5"]
     # 9,870 texts of 512 words, 1.5 tokens a word, once: DC-PDD reads no lower case.
     assert (column.requests, column.tokens, column.gpu_hours) == (9870, 7_580_160, None)
-    assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe([column], [])
+    assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe_plan([column], [])

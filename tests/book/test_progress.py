@@ -82,8 +82,8 @@ def test_of_two_builds_in_one_clone_the_second_is_an_error_and_a_killed_one_leav
     holds += "with build.alone():\n    print('held', flush=True)\n    input()"
     with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(ValueError, match=f"another build runs in {re.escape(str(tmp_path))}"), build.alone():
+        with pytest.raises(ValueError, match=f"another build runs in {re.escape(str(tmp_path))}"), build.one_build():
             pass
         other.kill()
-    with build.alone():
+    with build.one_build():
         assert (tmp_path / ".snakemake").is_dir()

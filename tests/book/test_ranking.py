@@ -288,7 +288,7 @@ def of_page(model_folder, reference_folder, benchmark_file, tmp_path):
 
 
 def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
-    gathered = ranking.gather(of_page, "3, 5, 400", recorded=Path("none.parquet"))
+    gathered = ranking.gather_scores(of_page, "3, 5, 400", recorded=Path("none.parquet"))
     assert [(b.n_words, b.condition) for b in gathered.blocks] == [(3, OWN), (5, OWN), (3, SHIFTED), (5, SHIFTED)]
     assert [line.partition(",")[2] for line in gathered.left_out] == [" 400 words: 16 of 16 texts are shorter"] * 2
     first = gathered.blocks[0]
@@ -322,7 +322,7 @@ def recorded_file(of_page, tmp_path, monkeypatch):
     monkeypatch.setattr(ranking, "load_profile", lambda: _profile(parameters))
     monkeypatch.setattr(ranking, "of_seed", lambda model, seed: model)
     path = tmp_path / "ranking.parquet"
-    recorded.write_rows(path, ranking.rows_of([0, 1, 2]))
+    recorded.write_recorded(path, ranking.rank_rows([0, 1, 2]))
     return path
 
 
@@ -332,9 +332,9 @@ def _profile(parameters):
 
 
 def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_page, recorded_file, monkeypatch):
-    live = {b.cell: b for b in ranking.gather(of_page, [3, 5], Path("none")).blocks}
+    live = {b.cell: b for b in ranking.gather_scores(of_page, [3, 5], Path("none")).blocks}
     monkeypatch.setattr(ranking, "load_inputs", lambda _: pytest.fail("what is recorded is not computed"))
-    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
     assert not gathered.left_out and len(gathered.blocks) == 12 and not gathered.ran
     for b in gathered.blocks:
         expected = live[b.cell]
@@ -347,7 +347,7 @@ def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_pag
 
 def test_a_detector_of_another_version_is_left_out_alone(of_page, recorded_file, monkeypatch):
     monkeypatch.setitem(DETECTORS, "min_k", replace(DETECTORS["min_k"], version=7))
-    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0, 1, 2} and not gathered.ran
     assert {"min_k", "min_k" + AT_DEFAULT} == {*DETECTORS, "min_k" + AT_DEFAULT} & recorded_names(recorded_file) - {
         name for b in gathered.blocks for name in b.scores
@@ -357,12 +357,12 @@ def test_a_detector_of_another_version_is_left_out_alone(of_page, recorded_file,
 
 
 def recorded_names(path):
-    return {row["detector"] for row in recorded.read_rows(path)}
+    return {row["detector"] for row in recorded.read_recorded(path)}
 
 
 def test_a_new_detector_drops_nothing_and_is_said_to_lack(of_page, recorded_file, monkeypatch):
     monkeypatch.setitem(DETECTORS, "new", replace(DETECTORS["ppl"], name="new"))
-    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
     assert len(gathered.blocks) == 12 and not gathered.ran
     [line] = gathered.left_out
     assert line.startswith("new: nothing is recorded")
@@ -370,7 +370,7 @@ def test_a_new_detector_drops_nothing_and_is_said_to_lack(of_page, recorded_file
 
 def test_seed_0_is_computed_where_nothing_that_is_recorded_counts(of_page, recorded_file, monkeypatch):
     monkeypatch.setitem(VERSIONS, "scoring", 7)
-    gathered = ranking.gather(of_page, [3, 5], recorded_file)
+    gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0} and len(gathered.ran) == 2
 
 
@@ -378,19 +378,19 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
     known = DETECTORS["min_k"]
     with monkeypatch.context() as patch:
         patch.setitem(DETECTORS, "min_k", replace(known, options={"k": Option(10, "")}))
-        gathered = ranking.gather(of_page, [3], recorded_file)
+        gathered = ranking.gather_scores(of_page, [3], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0, 1, 2} and not any("min_k" in b.scores for b in gathered.blocks)
     assert "another test" in gathered.left_out[0]
     with monkeypatch.context() as patch:
         patch.setattr(ranking, "hash_texts", lambda texts: "others")
-        gathered = ranking.gather(of_page, [3], recorded_file)
+        gathered = ranking.gather_scores(of_page, [3], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0} and "other texts" in gathered.left_out[0]
     with monkeypatch.context() as patch:
         patch.setattr(ranking, "weights_of", lambda *_: "others")
-        gathered = ranking.gather(of_page, [3], recorded_file)
+        gathered = ranking.gather_scores(of_page, [3], recorded_file)
     assert len(gathered.blocks) == 6 and len(gathered.ran) == 2, "seed 0 of these weights, beside the other seeds"
     page_without = [(target.but(reference=None), condition) for target, condition in of_page]
-    assert "another test" in ranking.gather(page_without, [3], recorded_file).left_out[0]
+    assert "another test" in ranking.gather_scores(page_without, [3], recorded_file).left_out[0]
 
 
 def test_one_command_records_both_files(monkeypatch):
@@ -400,9 +400,9 @@ def test_one_command_records_both_files(monkeypatch):
     from replication.commands import app
 
     written = []
-    monkeypatch.setattr(ranking, "rows_of", lambda seeds: [("ranking", seeds)])
-    monkeypatch.setattr(judging, "rows_of", lambda stated, seeds: [("claims", seeds)])
-    monkeypatch.setattr(recorded, "write_rows", lambda path, rows: written.append((path.stem, *rows)))
+    monkeypatch.setattr(ranking, "rank_rows", lambda seeds: [("ranking", seeds)])
+    monkeypatch.setattr(judging, "seed_rows", lambda stated, seeds: [("claims", seeds)])
+    monkeypatch.setattr(recorded, "write_recorded", lambda path, rows: written.append((path.stem, *rows)))
     done = CliRunner().invoke(app, ["record", "--seed", "3"])
     assert done.exit_code == 0, done.output
     assert written == [("ranking", ("ranking", [3])), ("claims", ("claims", [3]))]

@@ -17,7 +17,7 @@ from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import NUMBERS, TokenRow, TokenStats
 from replication import judging
 from replication import recorded as files
-from replication.blind_tables import leak_note
+from replication.blind_tables import leak_text
 from replication.claim_tests import Claims
 from replication.commands import app
 from replication.lab.source import lab_recipe
@@ -63,7 +63,7 @@ def everything(tiny_lab, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
         patch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
-        patch.setattr(files, "FOLDER", out)
+        patch.setattr(files, "LADDER_FOLDER", out)
         patch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
         done = CliRunner().invoke(app, ["record-lab"])
     assert done.exit_code == 0 and "left to record: nothing" in done.output, done.output
@@ -74,7 +74,7 @@ def everything(tiny_lab, tmp_path_factory):
 def use_tiny_lab(tiny_lab, everything, monkeypatch):
     monkeypatch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
     monkeypatch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
-    monkeypatch.setattr(files, "FOLDER", everything)
+    monkeypatch.setattr(files, "LADDER_FOLDER", everything)
     monkeypatch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
 
 
@@ -147,7 +147,7 @@ def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
 
 def test_what_a_recording_says_of_its_texts_and_seeds():
     assert times_known(inputs_of()).tolist() == [1] * 7 + [4] * 7 + [0] * 14
-    said, of_lab = (leak_note([name]).replace(f"`{name}`", "") for name in ("recorded/notes", "lab/notes"))
+    said, of_lab = (leak_text([name]).replace(f"`{name}`", "") for name in ("recorded/notes", "lab/notes"))
     assert said == of_lab and "AUC" in said
     first, second = inputs_of("recorded/notes-small"), inputs_of("recorded/notes-small@1")
     np.testing.assert_array_equal(first.stats.token_ids, second.stats.token_ids)
@@ -177,7 +177,7 @@ def test_a_training_on_other_texts_than_its_benchmarks_is_an_error(everything, t
     table = pq.read_table(tmp_path / "notes.parquet")
     other = json.dumps(files.read_provenance(tmp_path / "notes.parquet") | {"dealt": "other"})
     pq.write_table(table.replace_schema_metadata({"provenance": other}), tmp_path / "notes.parquet")
-    monkeypatch.setattr(files, "FOLDER", tmp_path)
+    monkeypatch.setattr(files, "LADDER_FOLDER", tmp_path)
     with pytest.raises(ValueError, match="other texts"):
         len(inputs_of().stats)
 
@@ -202,18 +202,18 @@ ALL = ["lab/notes-large@0", "lab/notes-small@0", "lab/notes-small@1", "lab/notes
 
 
 def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, tmp_path):
-    assert len(list(ladder.record([], tmp_path))) == 4 and trainings == ALL
-    assert list(ladder.record([], tmp_path)) == [] and trainings == ALL
-    assert list(ladder.record(["lab/notes-large"], tmp_path)) == []
+    assert len(list(ladder.record_ladder([], tmp_path))) == 4 and trainings == ALL
+    assert list(ladder.record_ladder([], tmp_path)) == [] and trainings == ALL
+    assert list(ladder.record_ladder(["lab/notes-large"], tmp_path)) == []
     with pytest.raises(ValueError, match=r"'lab/none'.* lab/notes-large"):
-        list(ladder.record(["lab/none"], tmp_path))
+        list(ladder.record_ladder(["lab/none"], tmp_path))
     (tmp_path / "notes-small-seed-1.parquet").unlink()
-    assert [path.name for path in ladder.record([], tmp_path)] == ["notes-small-seed-1.parquet"]
+    assert [path.name for path in ladder.record_ladder([], tmp_path)] == ["notes-small-seed-1.parquet"]
 
 
 @pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"member_repeats": [1, 2]}])
 def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
-    list(ladder.record([], tmp_path / "out"))
+    list(ladder.record_ladder([], tmp_path / "out"))
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
     profile["models"]["lab/notes-small"]["train"] |= change
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
@@ -222,7 +222,7 @@ def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypa
 
 
 def test_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch):
-    list(ladder.record([], tmp_path / "out"))
+    list(ladder.record_ladder([], tmp_path / "out"))
     write_texts(tmp_path / "notes.jsonl", 3, 60)
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
     profile["corpora"]["lab/notes"]["path"] = str(tmp_path / "notes.jsonl")
@@ -271,7 +271,7 @@ def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [CLAIM]})
     judgement = judging.judge_one(claims, claims.claims[0], "here")
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
-    assert judging.rows_of(claims, [0, 1, 2]) == [], "nothing of it is to be recorded once more"
+    assert judging.seed_rows(claims, [0, 1, 2]) == [], "nothing of it is to be recorded once more"
     larger = CLAIM | {"against": [{"detector": "ppl", "model": {"here": "recorded/notes-large"}}]}
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [larger]})
     of_one_seed = judging.judge_one(claims, claims.claims[0], "here")

@@ -11,7 +11,15 @@ from typer.testing import CliRunner
 
 from mialib.store import ROOT
 from replication.commands import app
-from replication.pipeline.student import CHECK, EXERCISE, SOLUTION, build, check_exercises, plain, write_builds
+from replication.pipeline.student import (
+    CHECK,
+    EXERCISE,
+    SOLUTION,
+    check_exercises,
+    plain,
+    student_notebook,
+    write_builds,
+)
 from replication.profile import load_profile
 
 matplotlib.use("Agg")
@@ -51,7 +59,7 @@ EXERCISES = [
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_no_line_of_a_solution_is_left_for_students(path):
     source = read(path)
-    student = build(source, "student")
+    student = student_notebook(source, "student")
     solved, before = lines_of(solutions_of(source)), lines_of("".join(cell["source"]) for cell in source["cells"])
     left = lines_of("".join(cell["source"]) for cell in student["cells"])
     assert not {line for line, n in solved.items() if left[line] > before[line] - n}
@@ -166,7 +174,7 @@ IN_TEXT = [
 @pytest.mark.parametrize("text", IN_TEXT)
 def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
     source = notebook(markdown(text, note=SECRET), *TRIO)
-    student, solved = (json.dumps(build(source, kind)) for kind in ("student", "solution"))
+    student, solved = (json.dumps(student_notebook(source, kind)) for kind in ("student", "solution"))
     assert SECRET not in student and "Before" in student and "After" in student and "Your answer" in student
     assert solved.count(SECRET) == text.count(SECRET) + 1 and "def answer(): ..." not in solved
     assert ["def answer(): ..." in student, "assert answer()" in student] == [True, True]
@@ -174,7 +182,7 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_nothing_is_left_that_jupyter_does_not_know(path):
-    for cell in build(read(path), "solution")["cells"]:
+    for cell in student_notebook(read(path), "solution")["cells"]:
         text = re.sub(r"^```.*?^```", "", "".join(cell["source"]), flags=re.M | re.S)
         if cell["cell_type"] == "markdown":
             assert not re.search(

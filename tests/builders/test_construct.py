@@ -19,7 +19,7 @@ from replication.builders.fetch import Fetcher
 from replication.builders.sources import (
     Dates,
     LeftOut,
-    Page,
+    WebPage,
     clean_chinese,
     parse_patent,
     read_publications,
@@ -362,13 +362,13 @@ def test_what_is_taken_off_and_a_stream_is_read_until_both_are_full():
     old = "*** START OF THIS PROJECT GUTENBERG EBOOK A\nLONG TITLE ***\nText.\nEnd of Project Gutenberg's A\n"
     assert strip_gutenberg(f"{old}\n*** END OF THIS PROJECT GUTENBERG EBOOK A ***").split() == ["Text."]
     stream = iter([page(web.prose(str(i), 40), int(i < 3), source=str(i)) for i in range(6)])
-    pages, dropped = construct.collect([([(1, ""), (0, "")], stream)], 2)
+    pages, dropped = construct.collect_pages([([(1, ""), (0, "")], stream)], 2)
     assert [p.source for p in pages] == ["0", "1", "3", "4"]
     assert dropped == {"more than the 2 members asked for": {"2": None}} and next(stream).source == "5"
 
 
 def page(text, label=1, source=None):
-    return Page("A title", date(2010, 1, 1), source or text[:20], label, {"all": (text,)})
+    return WebPage("A title", date(2010, 1, 1), source or text[:20], label, {"all": (text,)})
 
 
 def test_near_copies_and_equal_beginnings_are_left_out_and_counted():
@@ -382,7 +382,7 @@ def test_near_copies_and_equal_beginnings_are_left_out_and_counted():
         LeftOut("e", "no reason"),
         page(web.prose("last", 50), 0),
     ]
-    pages, dropped = construct.collect([([(1, "")], iter(stream)), ([(0, "")], iter(non_members))], 2)
+    pages, dropped = construct.collect_pages([([(1, "")], iter(stream)), ([(0, "")], iter(non_members))], 2)
     assert [p.texts["all"][0] for p in pages] == [first, below, other, web.prose("last", 50)]
     assert {reason: list(names) for reason, names in dropped.items()} == {
         "the same text as an earlier page's": ["b", "d"],
@@ -392,8 +392,10 @@ def test_near_copies_and_equal_beginnings_are_left_out_and_counted():
     # A file of short texts would hold one text with two labels, which `load_benchmark` refuses.
     begin = web.prose("begin", 8)
     texts = [{"8": (begin,), "200": (f"{begin} {web.prose(str(i), 192)}",)} for i in range(2)]
-    pages = [Page("t", date(2010, 1, 1), str(i), 1, text) for i, text in enumerate([*texts, {"8": ("other words",)}])]
-    kept, dropped = construct.collect([([(1, "")], iter(pages))], 2)
+    pages = [
+        WebPage("t", date(2010, 1, 1), str(i), 1, text) for i, text in enumerate([*texts, {"8": ("other words",)}])
+    ]
+    kept, dropped = construct.collect_pages([([(1, "")], iter(pages))], 2)
     assert [p.source for p in kept] == ["0", "2"] and list(dropped) == ["the same text as an earlier page's"]
 
 
@@ -456,7 +458,7 @@ def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_judges_tails_
     # Both tails of a book share its own words: apart, one in each half would give the other's label away.
     own = [" ".join(f"book{i}word{j}" for j in range(30)) for i in range(60)]
     tails = [tuple(f"{words_of} {web.prose(f'{i} {end}', 30)}" for end in "ab") for i, words_of in enumerate(own)]
-    pages = [Page("t", date(2010, 1, 1), str(i), i % 2, {"tail": texts}) for i, texts in enumerate(tails)]
+    pages = [WebPage("t", date(2010, 1, 1), str(i), i % 2, {"tail": texts}) for i, texts in enumerate(tails)]
     interval = construct.blind_interval(pages, "tail", construct.Recipe("made", "", "gutenberg", DATES, 30, 0))
     assert interval.low <= 0.5 <= interval.high
 

@@ -241,11 +241,11 @@ def test_copies_count_once_and_sources_as_one(audit, tmp_path):
 
 def test_each_source_counts_by_equally_many_texts():
     """Of a set with 2 and 3 texts a source the first 2 of each; of known sources those that have 2."""
-    known = auditing.Texts("b", ("t",) * 7, sources=("x", "y", "x", "z", "z", "z", "w"))
+    known = auditing.TextFile("b", ("t",) * 7, sources=("x", "y", "x", "z", "z", "z", "w"))
     scores = np.array([1.0, 50, 3, 4, 6, 90, 70])
     found = auditing._means_of_sources(["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99]), known, scores)
     assert found[2] == 1, "half of the known sources have one text"
-    known = auditing.Texts("b", ("t",) * 7, sources=("x", "w", "x", "z", "z", "w", "v"))
+    known = auditing.TextFile("b", ("t",) * 7, sources=("x", "w", "x", "z", "z", "w", "v"))
     of_set, of_known, n_each = auditing._means_of_sources(
         ["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99]), known, scores
     )
@@ -259,7 +259,7 @@ def test_of_a_labelled_file_the_right_texts_are_known(files, audit, tmp_path):
     known = tmp_path / "known.jsonl"
     known.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert audit(files[0], *MIN_K, non_members=known)[1]["non_members"]["n"] == 50, "those labelled 0, copies once"
-    assert auditing.Texts.read_known(known, label=1).texts == tuple(texts[:40])
+    assert auditing.TextFile.read_known(known, label=1).texts == tuple(texts[:40])
 
 
 @cheap
@@ -315,7 +315,7 @@ def test_a_set_without_a_member_is_called_as_often_as_it_should_be():
         decided = auditing._decided([own, known], p_values(own, known), 0.05, 1.0, copies={})
         called.append(decided["n_called"] / 200)
         of_set = auditing._set_p(
-            auditing.Texts("a", ("t",) * 200), auditing.Texts("b", ("t",) * 200), own, known, copies={}
+            auditing.TextFile("a", ("t",) * 200), auditing.TextFile("b", ("t",) * 200), own, known, copies={}
         )
         sets.append(of_set["p"] <= 0.05)
     assert np.mean(called) == pytest.approx(0.05, abs=0.005)

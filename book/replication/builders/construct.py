@@ -20,7 +20,7 @@ from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
 from replication.builders import sources
 from replication.builders.fetch import SERVICES, Fetcher, address_of
-from replication.builders.sources import PATENT_WORDS, Dates, LeftOut, Page, Pages, shuffled
+from replication.builders.sources import PATENT_WORDS, Dates, LeftOut, Pages, WebPage, shuffled
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing
@@ -60,7 +60,7 @@ def wikimia(
         "if it has that many words, and is cut to it."
     )
     streams = [([(label, "")], sources.wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
-    return build(out, Recipe("WikiMIA-like", made, "wikipedia", dates, n, seed), streams, fetcher)
+    return build_benchmark(out, Recipe("WikiMIA-like", made, "wikipedia", dates, n, seed), streams, fetcher)
 
 
 def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: Path, seed: int = 0) -> Path:
@@ -72,7 +72,7 @@ def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: P
     )
     numbers = sources.read_publications(publications)
     streams = [([(1, ""), (0, "")], sources.patent_snippets(fetcher, dates, numbers, seed))]
-    return build(out, Recipe("PatentMIA-like", made, "patents", dates, n, seed, "zh"), streams, fetcher)
+    return build_benchmark(out, Recipe("PatentMIA-like", made, "patents", dates, n, seed, "zh"), streams, fetcher)
 
 
 def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequence[str], seed: int = 0) -> Path:
@@ -86,7 +86,7 @@ def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequ
         for category in dict.fromkeys(categories)
         for label in (1, 0)
     ]
-    return build(out, Recipe("ArxivMIA-like", made, "arxiv", dates, n, seed), streams, fetcher)
+    return build_benchmark(out, Recipe("ArxivMIA-like", made, "arxiv", dates, n, seed), streams, fetcher)
 
 
 def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) -> Path:
@@ -97,12 +97,12 @@ def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) 
         "the tail its last two. Members come from the catalogue, not from Dolma, and may have been corrected since."
     )
     streams = [([(label, "")], sources.gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
-    return build(out, Recipe("Dolma-Book-like", made, "gutenberg", dates, n, seed), streams, fetcher)
+    return build_benchmark(out, Recipe("Dolma-Book-like", made, "gutenberg", dates, n, seed), streams, fetcher)
 
 
-def build(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path:
+def build_benchmark(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path:
     """Collect the streams' pages and write the benchmark's files, what was left out, and the card."""
-    pages, dropped = collect(streams, recipe.n, recipe.language)
+    pages, dropped = collect_pages(streams, recipe.n, recipe.language)
     files = {name: balance(pages, name) for name in dict.fromkeys(name for page in pages for name in page.texts)}
     if strangers := sorted({path.stem for path in out.glob("*.jsonl")} - set(files)):
         raise ValueError(f"{out} holds {strangers[0]}.jsonl of another benchmark; give another folder")
@@ -121,14 +121,14 @@ def build(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path
     return out
 
 
-def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page], Dropped]:
+def collect_pages(streams: Streams, n: int, language: str = "en") -> tuple[list[WebPage], Dropped]:
     """`n` pages of each side that differ, in the streams' order, and what was left out, by reason.
 
     A page is left out where one of its texts equals an earlier page's but for case and white space, or where it shares
     over a fifth of its 7-grams of words with the earlier ones (`NearDuplicates`). A stream is read no further than
     needed. ValueError with all counts where a side has fewer than `n`.
     """
-    kept: dict[Side, list[Page]] = {side: [] for sides, _ in streams for side in sides}
+    kept: dict[Side, list[WebPage]] = {side: [] for sides, _ in streams for side in sides}
     dropped: Dropped = {}
     whole, known = set[str](), NearDuplicates(language=language)
     for sides, stream in streams:
@@ -163,7 +163,7 @@ def collect(streams: Streams, n: int, language: str = "en") -> tuple[list[Page],
     return [page for pages in kept.values() for page in pages], dropped
 
 
-def balance(pages: Iterable[Page], name: str) -> list[Page]:
+def balance(pages: Iterable[WebPage], name: str) -> list[WebPage]:
     """The pages that give texts to a file, the later ones of the larger class left out; ValueError if one is empty."""
     members, non_members = ([page for page in pages if name in page.texts and page.label == label] for label in (1, 0))
     n = min(len(members), len(non_members))
@@ -175,7 +175,7 @@ def balance(pages: Iterable[Page], name: str) -> list[Page]:
     return members[:n] + non_members[:n]
 
 
-def write_rows(path: Path, name: str, pages: Iterable[Page]) -> None:
+def write_rows(path: Path, name: str, pages: Iterable[WebPage]) -> None:
     """A benchmark's file as `load_benchmark` reads it: text, label, field where there is one, title, date, source."""
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for page in pages:
@@ -185,7 +185,7 @@ def write_rows(path: Path, name: str, pages: Iterable[Page]) -> None:
                 file.write(json.dumps({"text": text, "label": page.label} | field | about, ensure_ascii=False) + "\n")
 
 
-def blind_interval(pages: Sequence[Page], name: str, recipe: Recipe) -> Interval | None:
+def blind_interval(pages: Sequence[WebPage], name: str, recipe: Recipe) -> Interval | None:
     """AUC of tf-idf fitted on half of the pages and judged on the other half; None for fewer than ten of a class, and
     where no two pages share a word.
 
@@ -200,7 +200,7 @@ def blind_interval(pages: Sequence[Page], name: str, recipe: Recipe) -> Interval
 
 
 def card(
-    recipe: Recipe, pages: Sequence[Page], rows: Sequence[Sequence[object]], dropped: Dropped, fetched: Sequence[str]
+    recipe: Recipe, pages: Sequence[WebPage], rows: Sequence[Sequence[object]], dropped: Dropped, fetched: Sequence[str]
 ) -> str:
     """The data card, in Markdown; the same for the same pages, whenever it is written."""
     days = {label: sorted(page.date for page in pages if page.label == label) for label in (1, 0)}
@@ -220,20 +220,20 @@ def card(
         f"- Licence: {SERVICES[recipe.service].licence}",
     ]
     files = [
-        table(["file", "members", "non-members", "blind AUC [95% interval]"], rows),
+        card_table(["file", "members", "non-members", "blind AUC [95% interval]"], rows),
         "The blind AUC is that of tf-idf and logistic regression, fitted on a random half of the pages and judged on "
         "the other half. It looks at no model: a fair benchmark has 0.5, and above it the two classes are told apart "
         "by topic and style alone, as a split by date allows. A detector's AUC that is not clearly higher says nothing "
         "about membership.",
     ]
     left_out = [
-        table(["reason", "pages", "such as"], reasons) if reasons else "Nothing.",
+        card_table(["reason", "pages", "such as"], reasons) if reasons else "Nothing.",
         "`left_out.json` names them all. Near-duplicates share over a fifth of their 7-grams of words.",
     ]
     return "\n\n".join([f"# {recipe.title} benchmark", *about, "## Files", *files, "## Left out", *left_out]) + "\n"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def card_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines)

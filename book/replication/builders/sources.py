@@ -60,7 +60,7 @@ class Dates:
 
 
 @dataclass(frozen=True)
-class Page:
+class WebPage:
     """A page that a benchmark can hold, and what it gives to each of its files."""
 
     title: str
@@ -78,14 +78,14 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-Pages = Iterator[Page | LeftOut]
+Pages = Iterator[WebPage | LeftOut]
 
 
 class Unusable(ValueError):
     """Why a page, though well-formed, cannot be used."""
 
 
-def page_or_reason(source: str, make: Callable[..., Page], *given: Any) -> Page | LeftOut:
+def page_or_reason(source: str, make: Callable[..., WebPage], *given: Any) -> WebPage | LeftOut:
     """What `make` returns of what it is given, or the reason why it cannot."""
     try:
         return make(*given)
@@ -159,7 +159,7 @@ def _category(fetcher: Fetcher, title: str) -> list[dict[str, Any]]:
 
 def _wikipedia_page(
     fetcher: Fetcher, member: Mapping[str, Any], dates: Dates, label: int, lengths: Sequence[int]
-) -> Page | LeftOut:
+) -> WebPage | LeftOut:
     title = member["title"]
     if LIST_TITLE.match(title):
         return LeftOut(title, LIST)
@@ -168,7 +168,7 @@ def _wikipedia_page(
     params |= {"exlimit": 1, "rvprop": "timestamp", "rvdir": "newer", "rvlimit": 1, "ppprop": "disambiguation"}
     reply = _wikipedia_reply(fetcher, "pages", params | {"pageids": member["pageid"]})
 
-    def make() -> Page:
+    def make() -> WebPage:
         page = reply["query"]["pages"][0]
         require("missing" not in page and not page.get("redirect"), "deleted or a redirect")
         require("disambiguation" not in page.get("pageprops", {}), LIST)
@@ -177,7 +177,7 @@ def _wikipedia_page(
         words = HEADING.sub("", END_MATTER.sub("", page["extract"])).split()
         require(len(words) >= min(lengths), f"shorter than {min(lengths)} words")
         texts = {str(n): (" ".join(words[:n]),) for n in sorted(lengths) if n <= len(words)}
-        return Page(title, created, page["fullurl"], label, texts)
+        return WebPage(title, created, page["fullurl"], label, texts)
 
     return page_or_reason(title, make)
 
@@ -220,7 +220,7 @@ def patent_snippets(fetcher: Fetcher, dates: Dates, numbers: Sequence[str], seed
         yield page_or_reason(number, _patent, fetcher, dates, number, seed)
 
 
-def _patent(fetcher: Fetcher, dates: Dates, number: str, seed: int) -> Page:
+def _patent(fetcher: Fetcher, dates: Dates, number: str, seed: int) -> WebPage:
     title, priority, published, description = parse_patent(fetcher.get("patents", f"/{number}/zh"))
     label = int(dates.holds(1, published))
     require(bool(label) or dates.holds(0, priority), "neither published early nor of a late priority")
@@ -231,7 +231,7 @@ def _patent(fetcher: Fetcher, dates: Dates, number: str, seed: int) -> Page:
     start = int(hash_of([seed, number]), 16) % (len(spans) - PATENT_WORDS + 1)
     snippet = text[spans[start][0] : spans[start + PATENT_WORDS - 1][1]]
     address = f"{SERVICES['patents'].address}/{number}/zh"
-    return Page(title, published if label else priority, address, label, {str(PATENT_WORDS): (snippet,)})
+    return WebPage(title, published if label else priority, address, label, {str(PATENT_WORDS): (snippet,)})
 
 
 def parse_patent(html: str) -> tuple[str, date, date, str]:
@@ -327,7 +327,7 @@ def _arxiv_day(fetcher: Fetcher, category: str, day: date) -> list[ElementTree.E
     return entries
 
 
-def _arxiv_page(entry: ElementTree.Element, dates: Dates, label: int, category: str) -> Page:
+def _arxiv_page(entry: ElementTree.Element, dates: Dates, label: int, category: str) -> WebPage:
     """An entry as ArxivMIA writes it; `published` is the first version's date, `updated` this one's."""
     title, abstract = _inside(entry, "title"), _inside(entry, "summary")
     primary = entry.find("arxiv:primary_category", ATOM)
@@ -338,7 +338,7 @@ def _arxiv_page(entry: ElementTree.Element, dates: Dates, label: int, category: 
     require(dates.holds(label, submitted), TOO_LATE if label else TOO_EARLY)
     require(not label or dates.holds(label, revised), "a member revised since its date")
     texts = {"abstracts": (f"Title: {title}\nAbstract: {abstract}",)}
-    return Page(title, submitted, _inside(entry, "id"), label, texts, field=category)
+    return WebPage(title, submitted, _inside(entry, "id"), label, texts, field=category)
 
 
 def _inside(element: ElementTree.Element, name: str) -> str:
@@ -377,7 +377,7 @@ def gutenberg_books(fetcher: Fetcher, dates: Dates, label: int, seed: int) -> Pa
             yield page_or_reason(f"book {row['Text#']}", _gutenberg_book, fetcher, row, label)
 
 
-def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> Page:
+def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> WebPage:
     number, issued = int(row["Text#"]), _day(row["Issued"])
     text = strip_gutenberg(fetcher.get("gutenberg", f"/cache/epub/{number}/pg{number}.txt"))
     require(len(text.split()) >= MIN_BOOK_WORDS, f"shorter than {MIN_BOOK_WORDS} words")
@@ -386,7 +386,7 @@ def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> Pag
         snippets = split_into_snippets(text, n_words)
         texts |= {f"{part}-{n_words}": tuple(snippets_at(snippets, part)) for part in PARTS}
     title, address = " ".join(row["Title"].split()), f"https://www.gutenberg.org/ebooks/{number}"
-    return Page(title, issued, address, label, texts)
+    return WebPage(title, issued, address, label, texts)
 
 
 def strip_gutenberg(text: str) -> str:

@@ -80,7 +80,7 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
     if corpus.vocab_size:
         trained = train_tokenizer(by_role["reference"], corpus.vocab_size).to_str(pretty=True)
         (folder / TOKENIZER).write_bytes(trained.encode())  # of a full disk its own `save` says less
-        tokenizer = load_tokenizer(folder)
+        tokenizer = corpus_tokenizer(folder)
         made_of = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
         count_tokens(by_role["reference"], tokenizer, len(tokenizer), **made_of).save(folder / COUNTS)
     seen = by_role["member"] + by_role["background"]
@@ -109,7 +109,7 @@ def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
-def load_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
+def corpus_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
     """The tokenizer of a corpus's folder; each text starts after the end of another, as in Pythia's training."""
     from transformers import PreTrainedTokenizerFast
 

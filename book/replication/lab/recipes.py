@@ -14,9 +14,9 @@ from typing import Literal, TypeVar
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from mialib.shared.schema import Positive, Strict, read_yaml
-from replication import DATA
+from replication import BOOK_DATA
 
-DEFAULT_PROFILE = DATA / "profiles" / "lab.yml"
+DEFAULT_PROFILE = BOOK_DATA / "profiles" / "lab.yml"
 
 
 def is_lab(name: str) -> bool:

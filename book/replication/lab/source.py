@@ -23,7 +23,7 @@ from mialib.shared.kept import Format, Parts, once, remove
 from mialib.store import hash_files, hash_of, home, version, write_json
 from mialib.versions import versions_of
 from replication.lab import dealing
-from replication.lab.dealing import END_OF_TEXT, load_tokenizer, overlaps, sources_of
+from replication.lab.dealing import END_OF_TEXT, corpus_tokenizer, overlaps, sources_of
 from replication.lab.recipes import Corpus, Masked, Training, Unlearning, is_lab, load_recipes
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         # It pads with the end of text.
         special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
         corpus = lab().corpus_folder(recipe.corpus)
-        tokenizer = load_tokenizer(corpus, model_max_length=recipe.context_tokens, **special)
+        tokenizer = corpus_tokenizer(corpus, model_max_length=recipe.context_tokens, **special)
         texts = lab().texts(recipe.corpus, "background")
         card = training.train_masked(name, recipe, tokenizer, texts, folder, parts)
     else:
@@ -196,7 +196,7 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
 
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
     """A corpus's tokenizer."""
-    return load_tokenizer(lab().corpus_folder(corpus))
+    return corpus_tokenizer(lab().corpus_folder(corpus))
 
 
 def lab_recipe(name: str) -> Training | Unlearning | Masked:

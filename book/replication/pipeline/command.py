@@ -40,14 +40,14 @@ def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None
         raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
     target, cores = planning.single_page(profile, page) if page else planning.book_index(profile), cores or n_cores()
     given = [target, "--cores", str(cores), "--config", f"profile={profile}", f"only={only}"]
-    with alone():
+    with one_build():
         planned = "".join(_snakemake(profile, *given, "--dry-run"))
         names = dict.fromkeys(planning.job_name(rule, output) for rule, output in PLANNED.findall(planned))
         progress = Progress(names, planning.load_durations(profile), cores)
         if names:
-            show(progress.plan())
+            say_progress(progress.plan())
         if dry_run:
-            return show("".join(f"  {name}\n" for name in names))
+            return say_progress("".join(f"  {name}\n" for name in names))
         if names:
             with progress.ticking():
                 try:
@@ -55,18 +55,18 @@ def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None
                         progress.hear(line)
                 finally:
                     _keep_durations(profile, progress.taken)
-            show(progress.table())
+            say_progress(progress.table())
     typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
 
 
-def show(text: str) -> None:
+def say_progress(text: str) -> None:
     """Say something to whoever waits."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def one_build() -> Iterator[None]:
     """Of two builds in one clone the second is an error. Snakemake's own lock would outlive a build that was killed."""
     (ROOT / ".snakemake").mkdir(exist_ok=True)
     try:
@@ -133,7 +133,7 @@ class Progress:
             self.taken[name] = time.monotonic() - self.running.pop(name)
             self.left.pop(name, None)
         else:
-            show(line)
+            say_progress(line)
 
     def seconds_left(self) -> float:
         """What is left of each job, spread over the cores, or what the longest job takes."""
@@ -159,14 +159,14 @@ class Progress:
         def tick() -> None:
             while not ended.wait(1.0 if on_terminal else REPORT_SECONDS):
                 width = shutil.get_terminal_size().columns - 1
-                show(f"\r{self.line()[:width].ljust(width)}" if on_terminal else f"{self.line()}\n")
+                say_progress(f"\r{self.line()[:width].ljust(width)}" if on_terminal else f"{self.line()}\n")
 
         threading.Thread(target=tick, daemon=True).start()
         try:
             yield
         finally:
             ended.set()
-            show("\n" if on_terminal else "")
+            say_progress("\n" if on_terminal else "")
 
     def table(self) -> str:
         """Where the time went: by rule, and the slowest jobs."""

@@ -1,6 +1,6 @@
 """`mialib lab build`: deals out and trains the lab again, and compares with what is stored in `data/lab`.
 
-`deal` and `train` make a corpus or a model again and compare it with the stored one; `store` puts it in its place.
+`deal` and `train_anew` make a corpus or a model again and compare it with the stored one; `store` puts it in its place.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def train(name: str) -> Made:
+def train_anew(name: str) -> Made:
     """Train a model on the corpora of the lab, which are the stored ones where they are stored."""
     kept, made = lab().folder(name), train_again(name)
     card = _read_json(made / MODEL_CARD)

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from mialib.store import ROOT, hash_of
-from replication import DATA
+from replication import BOOK_DATA
 from replication.lab.dealing import sources_of
 from replication.lab.recipes import Model
 from replication.lab.source import corpora_of_recipe
@@ -24,7 +24,7 @@ from replication.pipeline.code import import_closure
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.profile import Page, Profile, load_profile
 
-TYPICAL = DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json
+TYPICAL = BOOK_DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json
 UNKNOWN_SECONDS = 10.0  # of a job about which nothing is known
 
 

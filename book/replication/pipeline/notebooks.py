@@ -38,7 +38,7 @@ def clone() -> Path:
 
 
 @dataclass(frozen=True)
-class Source:
+class NotebookSource:
     """What a notebook's code says without being run."""
 
     defaults: dict[str, Any]  # of its parameters
@@ -46,7 +46,7 @@ class Source:
     modules: tuple[str, ...]
 
 
-def read_notebook(path: Path) -> Source:
+def read_notebook(path: Path) -> NotebookSource:
     """Read a notebook; ValueError where its parameters are not plain values."""
     defaults: dict[str, Any] = {}
     strings, modules = set(), set()
@@ -62,7 +62,7 @@ def read_notebook(path: Path) -> Source:
             modules |= imported_modules(code)
             values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
             strings |= {value for value in values if isinstance(value, str)}
-    return Source(defaults, frozenset(strings), tuple(sorted(modules)))
+    return NotebookSource(defaults, frozenset(strings), tuple(sorted(modules)))
 
 
 def run_notebook(

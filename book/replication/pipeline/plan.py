@@ -244,7 +244,7 @@ def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
 # --- in words ---
 
 
-def describe(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> str:
+def describe_plan(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> str:
     """The plan as text for a terminal."""
     lines = ["What has to be here:"]
     for d in downloads:

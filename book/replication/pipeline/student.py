@@ -49,7 +49,7 @@ def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
         source = json.loads(path.read_text(encoding="utf-8"))
         for kind in KINDS:
             try:
-                built = build(source, kind)
+                built = student_notebook(source, kind)
             except ValueError as error:
                 raise ValueError(f"{path.name}: {error}") from None
             target = output / kind / path.name
@@ -60,7 +60,7 @@ def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
     return written
 
 
-def build(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
+def student_notebook(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
     """A notebook (as JSON) for students or with solutions; in the latter a solution takes its stub's place."""
     check_exercises(notebook["cells"])
     is_student, cells = kind == "student", []

@@ -62,7 +62,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", configure)
     app.connect("env-updated", pages_with_terms)
-    app.connect("html-page-context", describe)
+    app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish)
     # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": crc32(Path(__file__).read_bytes())}
@@ -101,7 +101,9 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 # --- a page's head ---
 
 
-def describe(app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+def describe_page(
+    app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
     """Give a page a description and what a link to it shows elsewhere, unless it has them."""
     title = re.sub("<[^>]*>", "", context.get("title") or "") or escape(app.config.html_title)
     text = description(doctree) if doctree else ""

@@ -146,7 +146,7 @@ class Api(logprobs.LogProbsAlone):
         def make() -> TokenStats:
             with alone(replies):
                 was_asked.append(True)
-                return score(api_model, texts, replies)
+                return score_by_api(api_model, texts, replies)
 
         key: dict[str, Any] = asked | {"texts": hash_texts(texts)} | versions_of("api")
         stats = keep("token_stats", make, STATS, **key)
@@ -202,7 +202,7 @@ def endpoint() -> str:
     return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "", ""))
 
 
-def score(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
+def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
     ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,

@@ -102,7 +102,7 @@ DEFAULT_GEOMETRY = {"cpu": "pythia-70m", "cuda": "pythia-6.9b", "mps": "pythia-1
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One way to score the texts, as measured."""
 
     name: str
@@ -121,7 +121,7 @@ class Timings:
     """All rows of one geometry, the machine's rates, and what was run."""
 
     geometry: str
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     n_tokens: int  # scored in one pass over the texts
     flops_per_second: float  # of a large matrix product in the model's dtype, measured
     bytes_per_second: float  # that a copy reads and writes, measured
@@ -129,7 +129,7 @@ class Timings:
     apart: dict[str, float]  # the largest differences between the rows: nats, nats, nats^2, and relative for scores
     provenance: dict[str, Any]
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> BenchRow:
         return next(row for row in self.rows if row.name == name)
 
 
@@ -327,7 +327,7 @@ def time_ways(
     processor = f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
     return Timings(
         geometry=geometry,
-        rows=tuple(Row(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
+        rows=tuple(BenchRow(name, len(SEVEN) if name == TOOLKIT else 1, seconds[name], peaks[name]) for name in ways),
         n_tokens=sum(lengths),
         **rates,
         least_seconds=roofline(GEOMETRIES[geometry], lengths, **rates, weight_bytes=torch_dtype.itemsize),
@@ -463,7 +463,7 @@ def bench_table(timings: Timings) -> pd.DataFrame:
     return text_table(rows, f"Passes over a model of the shape of {timings.geometry}")
 
 
-def describe(timings: Timings) -> str:
+def describe_bench(timings: Timings) -> str:
     """What was run and where, in a few sentences."""
     p = timings.provenance
     on_threads = f", {p['threads']} threads" if p["threads"] else ""

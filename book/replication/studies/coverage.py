@@ -23,10 +23,10 @@ from mialib import metrics
 from mialib.calibration import non_use_p_value, set_p_value
 from mialib.metrics import FloatArray, Interval, auc_interval, clopper_pearson
 from mialib.versions import versions_of
-from replication import DATA
+from replication import BOOK_DATA
 from replication.results import DASH, Result, load_results, needs_more, save
 
-RECORDED = DATA / "recorded" / "coverage.json"
+RECORDED = BOOK_DATA / "recorded" / "coverage.json"
 SIMULATIONS = 400
 # So many times as many simulations: a bootstrap takes long.
 TIMES = {"tpr_difference": 0.4, "seeds": 0.4, "set": 5, "set_power": 5, "non_use": 5}
@@ -94,7 +94,7 @@ def _auc(rng: np.random.Generator, auc: float, scores: Scores, m: int, n: int) -
     return _holds(auc, auc_interval(_labels(m, n), np.concatenate(scores(rng, m, n))))
 
 
-def aucs() -> Iterator[Case]:
+def simulated_aucs() -> Iterator[Case]:
     """`auc_interval`, of each size, AUC and distribution."""
     for (m, n), auc, (name, make) in product(SIZES, AUCS, DISTRIBUTIONS.items()):
         yield _size(m, n), f"{auc:g}, {name}", partial(_auc, auc=auc, scores=make(auc), m=m, n=n)
@@ -214,7 +214,7 @@ def unused_sets() -> Iterator[Case]:
 
 
 FAMILIES: dict[str, tuple[str, Callable[[], Iterator[Case]]]] = {
-    "auc": ("An AUC's interval holds the true AUC", aucs),
+    "auc": ("An AUC's interval holds the true AUC", simulated_aucs),
     "tpr": ("A TPR's interval holds the true TPR", tprs),
     "auc_difference": ("The interval of two detectors' AUC difference holds the true difference", auc_differences),
     "tpr_difference": ("The interval of two detectors' TPR difference holds the true difference", tpr_differences),
@@ -243,7 +243,7 @@ def how_many(family: str, simulations: int) -> int:
     return max(1, round(simulations * TIMES.get(family, 1)))
 
 
-def record(results: Sequence[Result], simulations: int, seed: int, path: Path = RECORDED) -> None:
+def record_coverage(results: Sequence[Result], simulations: int, seed: int, path: Path = RECORDED) -> None:
     """Write what was simulated for the book, with what it was made by."""
     n = {family: how_many(family, simulations) for family in FAMILIES}
     made_by = {
@@ -255,12 +255,12 @@ def record(results: Sequence[Result], simulations: int, seed: int, path: Path = 
     save("coverage", results, paper="none", item="coverage of intervals", ran=[made_by], out=path)
 
 
-def load_recorded(path: Path = RECORDED) -> tuple[list[Result], dict[str, Any]]:
-    """What `record` wrote, and what it was made by."""
+def load_simulated(path: Path = RECORDED) -> tuple[list[Result], dict[str, Any]]:
+    """What `record_coverage` wrote, and what it was made by."""
     return load_results(path), json.loads(path.read_text())["provenance"][0]
 
 
-def table(results: Sequence[Result], family: str) -> pd.DataFrame:
+def coverage_table(results: Sequence[Result], family: str) -> pd.DataFrame:
     """A family's shares, a row a size; of an AUC's interval the lowest and the highest share of the distributions."""
     shares: dict[str, dict[str, list[Result]]] = {}
     for r in (r for r in results if r.metric == family):

@@ -16,15 +16,15 @@ from mialib.catalog.lab import MODEL_CARD
 from mialib.passes.cache import count_or_load
 from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
-from replication import DATA, blind_tables
+from replication import BOOK_DATA, blind_tables
 from replication.lab.source import lab, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
 from replication.recorded import RECORDED, made_with, read_provenance, save_benchmark, save_training
 
-PROFILE = DATA / "profiles" / "recorded.yml"
+PROFILE = BOOK_DATA / "profiles" / "recorded.yml"
 
 
-def record(names: Sequence[str], folder: Path) -> Iterator[Path]:
+def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
     """Train, score and keep what `find_left` finds of the profile's models, or of those named; yields each file.
 
     A training that was broken off goes on where it was. ValueError for an unknown name.

@@ -263,7 +263,7 @@ def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: 
         return Measured(alone, [], [], (str(error).splitlines() or [type(error).__name__])[0])
 
 
-def collect(
+def collect_columns(
     paper: str, items: Mapping[str, str], columns: Mapping[str, Column], computed: str | Path = ""
 ) -> dict[str, Measured]:
     """All columns of a page: from the files in the folder `computed`, or computed here where that is empty."""

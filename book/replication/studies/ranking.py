@@ -46,13 +46,13 @@ from mialib.passes.inputs import (
 )
 from mialib.store import hash_of, hash_texts
 from mialib.versions import versions_of
-from replication import DATA
+from replication import BOOK_DATA
 from replication.lab.source import of_seed, recipes_of
 from replication.pages import check_enough, one_for_each, targets, whole_numbers
 from replication.profile import load_profile
-from replication.recorded import other_versions, read_rows, weights_of
+from replication.recorded import other_versions, read_recorded, weights_of
 
-RECORDED_FILE = DATA / "recorded" / "ranking.parquet"
+RECORDED_FILE = BOOK_DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
 DEAR = {"neighbors", "tempered"}  # what would cost a pass or more of every model for one detector or two
@@ -140,7 +140,7 @@ def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted
     return [(target, OWN) for target in own] + [(t.but(benchmark=name), SHIFTED) for t, name in others if name]
 
 
-def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
+def gather_scores(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
     """The blocks of each target at each length that its texts have.
 
     What is recorded counts, detector by detector, where it is of the recipes, inputs, hyperparameters, texts and
@@ -149,7 +149,7 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
     """
     blocks, left_out, ran = [], [], []
     of_cells: dict[tuple[str, str, int], list[dict[str, Any]]] = {}  # the recorded rows
-    for row in read_rows(recorded):
+    for row in read_recorded(recorded):
         of_cells.setdefault((row["model"], row["benchmark"], row["n_words"]), []).append(row)
     not_counted: dict[str, list[dict[str, Any]]] = {}  # by reason
     for target, condition in of_page:
@@ -159,7 +159,7 @@ def gather(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path =
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
         for n_words in possible:
-            texts, fitting = texts_of(benchmark, n_words, target.corpus), {}
+            texts, fitting = texts_hash(benchmark, n_words, target.corpus), {}
             for row in of_cells.get((target.model, target.benchmark, n_words), ()):
                 why = _recorded_for(row, target, n_words, texts)
                 where, key = (not_counted, why) if why else (fitting, row["seed"])
@@ -221,7 +221,7 @@ def versions_behind_row(detector: str) -> dict[str, int]:
     return versions_of("training", "choosing") | versions_behind(detector.removesuffix(AT_DEFAULT))
 
 
-def texts_of(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
+def texts_hash(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
     of_corpus = None
@@ -247,7 +247,7 @@ def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
 # --- recorded seeds ---
 
 
-def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
+def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
     """Each detector's ranks under the models of the profile's page, trained from these seeds: what is recorded.
 
     Seed 0 is the model that is stored. A detector's (F, N) scores are kept as ranks, which are all that an AUC needs:
@@ -264,7 +264,7 @@ def rows_of(seeds: Iterable[int]) -> list[dict[str, Any]]:
         for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
             block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
             shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
-            shared["texts"] = texts_of(inputs.benchmark, n_words, target.corpus)
+            shared["texts"] = texts_hash(inputs.benchmark, n_words, target.corpus)
             shared["weights"] = weights_of(*models_of(inputs.target))
             for name, scores in block.scores.items():
                 row = {"detector": name, "made_for": made_for(target, n_words, name)}
