@@ -17,7 +17,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/catalog": 2040,
     "mialib/commands": 585,
     "mialib/passes": 655,
-    "mialib/reports": 1300,
+    "mialib/reports": 1305,
     "mialib/shared": 765,
     "replication": 3870,
     "replication/builders": 1175,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 21_000
+TEST_LINES = 21_100
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

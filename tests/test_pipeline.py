@@ -67,11 +67,9 @@ class Clone:
         self.folder = folder
         for name in ("Snakefile", "_config.yml", "pyproject.toml"):
             shutil.copy(ROOT / name, folder / name)
-        for name in ("data", "mialib"):
+        for name in ("data", "mialib", "book/replication", "book/_static"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("notebooks", "book"):
-            (folder / name).mkdir()
-        shutil.copytree(ROOT / "book" / "_static", folder / "book" / "_static")
+        (folder / "notebooks").mkdir()
         (folder / "book" / "references.bib").write_text("")
         (folder / "book" / "start.md").write_text("# Start\n")
         (folder / "data" / "profiles" / "tiny.yml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
@@ -87,7 +85,7 @@ class Clone:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
         code = "from mialib.commands import main; main()"
         command = [sys.executable, "-c", code, "build", "--profile", "tiny", "--cores", "2", *options]
-        environ["PYTHONPATH"] = str(self.folder)
+        environ["PYTHONPATH"] = os.pathsep.join([str(self.folder), str(self.folder / "book")])
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, cwd=self.folder, env=environ, **pipes, **given)
 

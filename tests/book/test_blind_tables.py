@@ -194,14 +194,6 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     assert table.loc["other"].tolist() == ["–", "–", "not to be had here"]
 
 
-def test_the_command_prints_a_row_a_baseline(leaking_file):
-    ran = CliRunner().invoke(app, ["blind", str(leaking_file)])
-    assert ran.exit_code == 0, ran.output
-    tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
-    [result] = [r for r in blind_tables.measure_blind(LEAKING, "b", ["auc"], kinds=["tfidf"])]
-    assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
-
-
 def test_the_command_says_that_below_chance_is_no_leak():
     assert leaks.explain_below([None, Interval(0.3, 0.2, 0.4)]) and not leaks.explain_below([Interval(0.3, 0.2, 0.6)])
 

@@ -79,7 +79,7 @@ def test_of_two_builds_in_one_clone_the_second_is_an_error_and_a_killed_one_leav
     monkeypatch.setattr(build, "ROOT", tmp_path)
     holds = "import pathlib; from replication.pipeline import command as build\n"
     holds += f"build.ROOT = pathlib.Path({str(tmp_path)!r})\n"
-    holds += "with build.alone():\n    print('held', flush=True)\n    input()"
+    holds += "with build.one_build():\n    print('held', flush=True)\n    input()"
     with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(ValueError, match=f"another build runs in {re.escape(str(tmp_path))}"), build.one_build():
