@@ -28,8 +28,7 @@ from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
-from replication.recorded import recorded_models, recorded_times
-from replication.recorded import write_rows
+from replication.recorded import recorded_models, recorded_times, write_rows
 from replication.results import SMALLEST, UNINFORMATIVE, label_of, verdict
 from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC
 from replication.studies.tuning import METHODS
