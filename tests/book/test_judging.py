@@ -350,7 +350,7 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     live = score_claim(claims, claims.claims[0], "here", seed=0)
     # A folder has one training seed only; what is recorded for another is that of the same weights here.
     monkeypatch.setattr(judging, "weights_of", lambda *names: str(names))
-    monkeypatch.setattr(judging, "scores_of", lambda c, claim, setting, seed=0: replace(live, seed=seed))
+    monkeypatch.setattr(judging, "claim_scores", lambda c, claim, setting, seed=0: replace(live, seed=seed))
     path = tmp_path / "recorded.parquet"
     write_recorded(path, judging.seed_rows(claims, [0, 1, 2]))
     [_, (first, row), (second, _)] = load_recorded("x", "here", path)
@@ -536,7 +536,7 @@ def test_a_page_judges_its_claims_in_the_settings_of_its_models(tmp_path, monkey
     live = SeedScores(0, np.array([[scores_at(2, 0)], [scores_at(0, 0)]]), "texts")
     texts = claim_tests.JudgedTexts(np.arange(len(LABELS)), LABELS, [], "texts")
     monkeypatch.setattr(judging, "judged_texts", lambda *_: texts)
-    monkeypatch.setattr(judging, "scores_of", lambda *_, **__: live)
+    monkeypatch.setattr(judging, "claim_scores", lambda *_, **__: live)
 
     def judged_on(*about):
         return [(j.claim.id, j.setting) for j in judge_on(*about)]
@@ -567,7 +567,7 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     def never(*_, **__):
         raise AssertionError("this takes a text or a model")
 
-    for module, name in ((Lab, "read"), (judging, "scores_of"), (claim_tests, "load_benchmark")):
+    for module, name in ((Lab, "read"), (judging, "claim_scores"), (claim_tests, "load_benchmark")):
         monkeypatch.setattr(module, name, never)
     stated = load_claims()
     claim, setting = next(test for test in stated.tests() if test[1] == "Small English")

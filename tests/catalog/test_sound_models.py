@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from mialib.catalog import models as catalog_models
-from mialib.catalog.models import LoadedScorer, load_masked_model, load_scorer, model_revision, unload
+from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
 from mialib.passes import cache
 from mialib.scoring import LoadedScorer as CoreScorer
 
@@ -120,11 +120,11 @@ def test_a_token_that_was_added_and_never_trained_counts_where_a_text_holds_it(f
 
 def test_a_loaded_model_is_checked_as_one_by_name(tiny_model):
     loaded = load_scorer(tiny_model("gpt_neox")).loaded
-    assert isinstance(LoadedScorer(loaded), CoreScorer)
+    assert isinstance(Scorer(loaded), CoreScorer)
     weights = loaded.model.get_output_embeddings().weight
     weights.data.fill_(0.5)
     with pytest.raises(ValueError, match="the same probability"):
-        LoadedScorer(loaded)
+        Scorer(loaded)
 
 
 @pytest.mark.parametrize("where", [".", "parts"])
@@ -206,7 +206,7 @@ def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, mo
             cache.score_or_load(str(folder), texts)
     file.write_bytes(original)
     unload()
-    expected = LoadedScorer(str(folder)).score(texts, progress=False)
+    expected = Scorer(str(folder)).score(texts, progress=False)
     np.testing.assert_array_equal(cache.score_or_load(str(folder), texts).log_prob, expected.log_prob)
 
 
@@ -227,9 +227,9 @@ def test_a_config_that_leaves_out_what_the_files_hold_is_refused(family, setting
 
 def test_a_head_beside_tied_embeddings_is_the_one_that_is_used(tmp_path):
     folder = Path(save_tiny_model(tmp_path / "model", **FAMILIES["llama"]))
-    expected = LoadedScorer(str(folder)).score(TEXTS, progress=False)
+    expected = Scorer(str(folder)).score(TEXTS, progress=False)
     edit_config(folder, tie_word_embeddings=True)
-    np.testing.assert_array_equal(LoadedScorer(str(folder)).score(TEXTS, progress=False).log_prob, expected.log_prob)
+    np.testing.assert_array_equal(Scorer(str(folder)).score(TEXTS, progress=False).log_prob, expected.log_prob)
 
 
 @pytest.mark.parametrize(
@@ -242,17 +242,17 @@ def test_weights_that_can_not_be_meant_are_refused(broken, folder):
 
 
 def test_what_a_scorer_takes_and_what_not(folder):
-    expected = LoadedScorer(str(folder)).score(TEXTS, progress=False)
+    expected = Scorer(str(folder)).score(TEXTS, progress=False)
     loaded = AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
-    for scorer in (LoadedScorer(folder), LoadedScorer(*loaded)):
+    for scorer in (Scorer(folder), Scorer(*loaded)):
         np.testing.assert_array_equal(scorer.score(TEXTS, progress=False).log_prob, expected.log_prob)
     for wrong in ((loaded[0],), (loaded[1],), (str(folder), loaded[1]), (None,)):
         with pytest.raises(ValueError, match=r"a model's name or folder"):
-            LoadedScorer(*wrong)
-    scorer = LoadedScorer(folder)
+            Scorer(*wrong)
+    scorer = Scorer(folder)
     for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
         with pytest.raises(ValueError, match="is loaded"):
-            LoadedScorer(scorer.loaded, **given)
+            Scorer(scorer.loaded, **given)
     np.testing.assert_array_equal(
         copy.deepcopy(scorer).score(TEXTS, progress=False).log_prob, scorer.score(TEXTS, progress=False).log_prob
     )
@@ -263,12 +263,12 @@ def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(ValueError, match=f"device '{device}' "):
-        LoadedScorer(folder, device=device)
+        Scorer(folder, device=device)
 
 
 @pytest.mark.parametrize("spelled", ["none", "None", "NONE"])
 def test_any_spelling_of_none_prepends_nothing(spelled, folder):
-    assert LoadedScorer(folder, start_token=spelled).loaded.start_token_id is None
+    assert Scorer(folder, start_token=spelled).loaded.start_token_id is None
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def test_any_spelling_of_none_prepends_nothing(spelled, folder):
     ],
 )
 def test_buffers_of_older_files_are_no_weights(key, folder):
-    expected = LoadedScorer(folder).score(TEXTS, progress=False)
+    expected = Scorer(folder).score(TEXTS, progress=False)
     edit_weights(folder, lambda weights: weights.update({key: torch.zeros(1)}))
-    np.testing.assert_array_equal(LoadedScorer(folder).score(TEXTS, progress=False).log_prob, expected.log_prob)
+    np.testing.assert_array_equal(Scorer(folder).score(TEXTS, progress=False).log_prob, expected.log_prob)
 
 
 @pytest.mark.parametrize("start_token", ["auto", None])
@@ -295,4 +295,4 @@ def test_a_model_whose_tokenizer_reads_no_ordinary_text_is_taken(start_token, tm
     )
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=tokenizer)
-    assert len(LoadedScorer(folder, start_token=start_token).score(["ACGA", "GATC"], progress=False)) == 2
+    assert len(Scorer(folder, start_token=start_token).score(["ACGA", "GATC"], progress=False)) == 2
