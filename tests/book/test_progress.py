@@ -75,6 +75,15 @@ def test_a_page_that_there_is_not_is_answered_with_those_like_it():
     assert "has no page 'surp_figure4'" in str(done.exception) and "surp_figure_4" in str(done.exception)
 
 
+def test_a_notebook_that_is_missing_or_none_is_named_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "NOTEBOOKS", tmp_path)
+    for content in (None, "{", "[]"):
+        if content:
+            (tmp_path / "registry.ipynb").write_text(content)
+        done = CliRunner().invoke(app, ["build", "--page", "registry"])
+        assert isinstance(done.exception, ValueError) and str(tmp_path / "registry.ipynb") in str(done.exception)
+
+
 def test_of_two_builds_in_one_clone_the_second_is_an_error_and_a_killed_one_leaves_no_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "ROOT", tmp_path)
     holds = "import pathlib; from replication.pipeline import command as build\n"

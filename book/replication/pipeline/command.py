@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from mialib.store import ROOT, write_json
 from replication.pipeline import needs as planning
-from replication.pipeline.notebooks import clone
+from replication.pipeline.notebooks import NOTEBOOKS, clone, read_notebook
 from replication.profile import load_profile
 
 SLOWEST = 10  # jobs in the table at the end
@@ -34,10 +34,17 @@ DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None:
     """Build the book, or one page of it; what the arguments mean is said where the command is (`commands`)."""
-    loaded = load_profile(clone() / "data" / "profiles" / f"{profile}.yml")
-    if page and page not in loaded.notebooks:
-        alike = get_close_matches(page, loaded.notebooks, n=5, cutoff=0.4) or loaded.notebooks
-        raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; it has: {', '.join(alike)}")
+    file = clone() / "data" / "profiles" / f"{profile}.yml"
+    pages = load_profile(file).notebooks
+    if page and page not in pages:
+        alike = get_close_matches(page, pages, n=3, cutoff=0.4)
+        said = f"did you mean {' or '.join(alike)}?" if alike else f"it has: {', '.join(pages)}"
+        raise ValueError(f"profile {profile} has no page {page!r} that a notebook makes; {said}")
+    for name in [page] if page else pages:
+        notebook = NOTEBOOKS / f"{pages[name].notebook}.ipynb"
+        if not notebook.is_file():
+            raise ValueError(f"{file} names the notebook {notebook}, which does not exist")
+        read_notebook(notebook)
     target, cores = planning.single_page(profile, page) if page else planning.book_index(profile), cores or n_cores()
     given = [target, "--cores", str(cores), "--config", f"profile={profile}", f"only={only}"]
     with one_build():

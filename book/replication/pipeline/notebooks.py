@@ -47,10 +47,14 @@ class NotebookSource:
 
 
 def read_notebook(path: Path) -> NotebookSource:
-    """Read a notebook; ValueError where its parameters are not plain values."""
+    """Read a notebook; ValueError where it is none, or its parameters are not plain values."""
     defaults: dict[str, Any] = {}
     strings, modules = set(), set()
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no notebook ({type(error).__name__}: {error}); mend it") from None
+    for cell in cells:
         if cell["cell_type"] != "code":
             continue
         code = "".join(cell["source"])
