@@ -14,7 +14,7 @@ BUILD = $(BIN)/mialib build --profile $(PROFILE) --only "$(ONLY)" --cores $(CORE
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(INSTALLED): requirements.lock pyproject.toml setup.py book/pyproject.toml
+$(INSTALLED): requirements.lock pyproject.toml setup.py book/pyproject.toml book/setup.py
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --editable . --editable ./book

@@ -12,10 +12,7 @@ from mialib.store import hash_of
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig, PreTrainedModel
-    from transformers import PreTrainedTokenizerBase as Tokenizer
-
-    Token = str | None  # as text; None for none
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ class LoadedModel:
 
     name: str
     model: PreTrainedModel
-    tokenizer: Tokenizer
+    tokenizer: PreTrainedTokenizerBase
     start_token_id: int | None
     revision: str  #: hub commit or content hash of the weights
     tokenizer_hash: str
@@ -45,7 +42,13 @@ class LoadedModel:
 
     @classmethod
     def of(
-        cls, model: PreTrainedModel, tokenizer: Tokenizer, *, name: str, revision: str = "", start_token: Token = "auto"
+        cls,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str,
+        revision: str = "",
+        start_token: str | None = "auto",
     ) -> LoadedModel:
         """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_token`."""
         context = getattr(model.config, "max_position_embeddings", None)
@@ -98,7 +101,7 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
-def find_start_token(tokenizer: Tokenizer, family: str, start_token: Token = "auto") -> int | None:
+def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:
     """The id of the token that is prepended to each text, so that its first token is predicted too (DC-PDD, Eq. 2).
 
     "auto" takes DC-PDD's choice for the model's family where the tokenizer knows that token, else the tokenizer's start
@@ -117,7 +120,7 @@ def find_start_token(tokenizer: Tokenizer, family: str, start_token: Token = "au
     return token_id
 
 
-def tokenizer_hash(tokenizer: Tokenizer) -> str:
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Content hash of a tokenizer: two that share it turn any text into the same ids."""
     if tokenizer.is_fast:  # how the last call padded and truncated is stored there too
         return hash_of(json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None})

@@ -42,8 +42,9 @@ Fresh = Annotated[
     typer.Option(
         "--fresh",
         callback=_make_anew,
-        help="compute again what is kept. It is found by the content of texts, weights and tokenizer, the code and the "
-        "libraries' versions; a large file's content is read again where its size or time has changed",
+        help="compute again what is kept. It is found by the content of texts, weights and tokenizer, and by the "
+        "versions of what computes it and of the libraries; a large file's content is read again where its size or time "
+        "has changed",
     ),
 ]
 Detectors = Annotated[
@@ -79,15 +80,15 @@ def load_app() -> typer.Typer:
 
     Where the book's package is not installed, its commands say so.
     """
-    found = [of.load() for of in entry_points(group="mialib.commands")]
-    for name in () if found else BOOK:
-        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-        app.command(name, hidden=True, add_help_option=False, context_settings=anything)(_say_what_to_install)
+    found = {of.name: of.load() for of in entry_points(group="mialib.commands")}
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    for to, name in () if "book" in found else [*((app, name) for name in BOOK), (lab_app, "build")]:
+        to.command(name, hidden=True, add_help_option=False, context_settings=anything)(_say_what_to_install)
     return app
 
 
 def _say_what_to_install(context: typer.Context) -> None:
-    raise ValueError(f"mialib {context.info_name} comes with the book's package: in a clone, `pip install ./book`")
+    raise ValueError(f"{context.command_path} comes with the book's package: in a clone, `pip install ./book`")
 
 
 @app.callback()
