@@ -43,8 +43,8 @@ Fresh = Annotated[
         "--fresh",
         callback=_make_anew,
         help="compute again what is kept. It is found by the content of texts, weights and tokenizer, and by the "
-        "versions of what computes it and of the libraries; a large file's content is read again where its size or time "
-        "has changed",
+        "versions of what computes it and of the libraries; a large file's content is read again where its size or "
+        "time has changed",
     ),
 ]
 Detectors = Annotated[
