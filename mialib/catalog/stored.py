@@ -4,7 +4,8 @@
     corpora/en              card, tokenizer, token counts, and the place of each text; of Chinese corpora the texts
     models/en-25k           a model as `save_pretrained` writes it, and its card
 
-What is read is first held against its checksums. `mialib lab build`, of the book's package, makes all of it again and compares.
+What is read is first held against its checksums. `mialib lab build`, of the book's package, makes all of it again and
+compares.
 """
 
 from __future__ import annotations
