@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.metrics import RESAMPLES, FloatArray, Interval, certain_within
+from mialib.metrics import RESAMPLES, FloatArray, Interval, auc_interval, certain_within
 
 ENDS = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # of an interval, as quantiles
 
@@ -65,3 +65,15 @@ def document_auc_interval(labels: ArrayLike, scores: FloatArray, document: NDArr
     times_a, times_b = resamples(len(first_a), seed=0), resamples(len(first_b), seed=1)
     resampled = ((times_a @ wins) * times_b).sum(axis=-1) / ((times_a @ pairs) * times_b).sum(axis=-1)
     return percentile_interval(float(wins.sum() / pairs.sum()), resampled, min(n))
+
+
+def is_of_snippets(document: NDArray[np.int64] | None) -> bool:
+    """Whether several texts are snippets of one document; `document` (N,) says of which each is, None of its own."""
+    return document is not None and len(np.unique(document)) < len(document)
+
+
+def text_auc_interval(labels: ArrayLike, scores: FloatArray, document: NDArray[np.int64] | None) -> Interval:
+    """AUC with its interval: of snippets by `document_auc_interval`, of texts that stand alone by `auc_interval`."""
+    if document is None or not is_of_snippets(document):
+        return auc_interval(labels, scores)
+    return document_auc_interval(labels, scores, document)

@@ -168,7 +168,7 @@ def measure_or_recorded(names: Iterable[str]) -> tuple[list[Result], list[dict[s
 
 
 def record_baselines(names: Sequence[str] = RECORD, path: Path = RECORDED) -> None:
-    """Measure benchmarks and write what the book shows where their texts can't be had; records of others stay."""
+    """Measure benchmarks and write what the book shows where their texts are missing; records of others stay."""
     results, provenance = _recorded(path)
     for name in names:
         measured, provenance[name] = measure_parts(name)

@@ -357,7 +357,7 @@ def record_blind(
         list[str] | None, typer.Argument(help="names such as wikimia-32; default: the book's")
     ] = None,
 ) -> None:
-    """Measure the blind baselines of benchmarks, and keep them in data/recorded/ for where their texts can't be had."""
+    """Measure the blind baselines of benchmarks, and keep them in data/recorded/ for machines without their texts."""
     from replication import blind_tables
     from replication.pipeline.notebooks import clone
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-from mialib.bootstrap import ENDS, document_auc_interval, percentile_interval, resamples
+from mialib.bootstrap import ENDS, is_of_snippets, percentile_interval, resamples, text_auc_interval
 from mialib.detectors import DETECTORS
 from mialib.metrics import (
     Comparison,
@@ -110,14 +110,11 @@ def measure(
     cells are marked where it is significantly better (paired, two-sided p <= 0.05). A TPR that the non-members are too
     few for says how many it needs.
     """
-    is_of_snippets = document is not None and len(np.unique(document)) < len(document)
     found = []
     for metric in metrics:
-        if is_of_snippets and metric != "auc":
+        if metric != "auc" and is_of_snippets(document):
             raise ValueError(f"{metric} of snippets: there is no interval of it that knows of documents")
-        interval_of, _ = METRICS[metric]
-        if is_of_snippets:
-            interval_of = partial(document_auc_interval, document=np.unique(document, return_inverse=True)[1])
+        interval_of = partial(text_auc_interval, document=document) if metric == "auc" else METRICS[metric][0]
         needs, beside = needs_more(metric, labels), (printed or {}).get(metric, {})
         paired = compare(labels, scores, *star, metric) if star else None
         is_better = bool(paired) and paired.difference.estimate > 0 and paired.p_value <= SIGNIFICANT

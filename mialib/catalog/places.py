@@ -1,4 +1,4 @@
-"""Texts that stand in installed packages: docstrings, and the code of functions, found again by their places.
+"""Docstrings and the code of functions of installed packages, found again by their places.
 
 Nothing of theirs is copied into the repository: it names the places, each with the text's hash. Sources are parsed,
 never imported.

@@ -11,8 +11,8 @@ import numpy as np
 
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND, N_FOLDS, TooFewTexts
-from mialib.bootstrap import at_level, document_auc_interval
-from mialib.metrics import FloatArray, Interval, auc_interval, non_members_needed, tpr_at_fpr_interval
+from mialib.bootstrap import at_level, text_auc_interval
+from mialib.metrics import FloatArray, Interval, non_members_needed, tpr_at_fpr_interval
 from mialib.passes.cache import blind_or_load
 
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
@@ -69,9 +69,7 @@ def _interval(benchmark: Benchmark, metric: str, scores: FloatArray | None) -> t
     if np.ptp(scores) == 0:
         return None, ALL_ALIKE  # as where no text mentions a year
     if metric == "auc":
-        if document is None or len(np.unique(document)) == len(document):
-            return widen(auc_interval(labels, scores)), ""
-        return widen(document_auc_interval(labels, scores, np.unique(document, return_inverse=True)[1])), ""
+        return widen(text_auc_interval(labels, scores, document)), ""
     if document is not None:
         return None, "not of snippets"  # no interval of it allows for documents
     if (labels == 0).sum() < (needed := non_members_needed(0.05)):
