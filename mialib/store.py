@@ -85,7 +85,7 @@ def readable(path: str | Path, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # pyarrow's are of many classes
-        if isinstance(error, FileNotFoundError) or type(error) is ValueError:  # which say enough
+        if isinstance(error, (FileNotFoundError, MemoryError)) or type(error) is ValueError:  # which say enough
             raise
         why = f"{type(error).__name__}: {' '.join(str(error).split()):.100}"
         raise ValueError(f"{path} holds no {what}, or is damaged ({why}); make it anew") from None

@@ -19,6 +19,8 @@ OF_MEMORY = (  # what libraries say of it
     "failed to map segment",
     "std::bad_alloc",
     "allocate memory",
+    "malloc of size",
+    "could not create a primitive",
     "can't start new thread",
     "launch worker thread",
 )
