@@ -57,21 +57,33 @@ class Corpus(Strict):
         return self
 
 
-class Training(Strict):
-    """How to train one GPT-NeoX of the lab from scratch."""
+class Seen(Strict):
+    """Which texts a model is trained on, how often each, and how."""
 
     corpus: str
-    layers: PositiveInt
-    hidden_size: PositiveInt
-    heads: PositiveInt
     member_times: NonNegativeInt = 4  # how often each member is seen, spread over the run
     member_repeats: tuple[PositiveInt, ...] = ()  # instead: how often each of so many equal groups of members is seen
-    background_times: PositiveInt = 2
+    background_times: NonNegativeInt = 2
     injected: dict[str, PositiveInt] = Field(default_factory=dict)  # members of other corpora: how often each is seen
     batch_texts: PositiveInt = 8
     learning_rate: Positive = 0.01
     context_tokens: PositiveInt = 1024
     seed: int = 0
+
+
+class Training(Seen):
+    """How to train one GPT-NeoX of the lab from scratch."""
+
+    layers: PositiveInt
+    hidden_size: PositiveInt
+    heads: PositiveInt
+
+
+class TrainingOn(Seen):
+    """How to train a model from elsewhere on with texts of the lab, its tokenizer and its start token as they are."""
+
+    from_model: str
+    is_bfloat16: bool = False  # whether its layers, not its head, multiply in bfloat16
 
 
 class Unlearning(Strict):
@@ -99,22 +111,26 @@ class Masked(Strict):
     seed: int = 0
 
 
+Recipe = Training | TrainingOn | Unlearning | Masked
+
+
 class Model(Strict):
     """A model of the profile, and the benchmarks that it is scored on before any notebook runs."""
 
     benchmarks: tuple[str, ...]
-    train: Training | None = None  # a lab model has one of these three
+    train: Training | None = None  # a lab model has one of these four
+    train_on: TrainingOn | None = None
     unlearn: Unlearning | None = None
     masked: Masked | None = None
     seeds: tuple[NonNegativeInt, ...] = (0,)  # of training, for `mialib record-lab`; anything else takes the recipe's
 
     @property
-    def recipes(self) -> list[Training | Unlearning | Masked]:
+    def recipes(self) -> list[Recipe]:
         """The recipes that are given; a valid profile gives one for a lab model and none for any other."""
-        return [recipe for recipe in (self.train, self.unlearn, self.masked) if recipe]
+        return [recipe for recipe in (self.train, self.train_on, self.unlearn, self.masked) if recipe]
 
     @property
-    def recipe(self) -> Training | Unlearning | Masked | None:
+    def recipe(self) -> Recipe | None:
         """How a lab model is made; None for a model from elsewhere."""
         return next(iter(self.recipes), None)
 
@@ -132,15 +148,15 @@ class Recipes(Strict):
         for name, model in self.models.items():
             if len(model.recipes) != is_lab(name):
                 raise ValueError(
-                    f"model {name}: a lab model (lab/...), and no other, has `train`, `unlearn` or `masked`"
+                    f"model {name}: a lab model (lab/...), and no other, has `train`, `train_on`, `unlearn` or `masked`"
                 )
             corpus = getattr(model.recipe, "corpus", None)
             for known in (*filter(None, [corpus]), *getattr(model.recipe, "injected", {})):
                 if known not in self.corpora:
                     raise ValueError(f"model {name}: no corpus {known!r}; known: {', '.join(self.corpora)}")
-                if model.train and not self.corpora[known].members:
+                if isinstance(model.recipe, Seen) and not self.corpora[known].members:
                     raise ValueError(f"model {name}: corpus {known} has no members to train on")
-            if corpus and not self.corpora[corpus].background:
+            if corpus and not model.train_on and not self.corpora[corpus].background:
                 raise ValueError(f"model {name}: it learns from background texts, and {corpus} has none")
             if model.masked and model.benchmarks:
                 raise ValueError(f"model {name}: a masked model scores no texts; its `benchmarks` are []")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, Lab, by_group, corpora_of
+from mialib.catalog.models import load_model, model_revision
 from mialib.catalog.sources import source_of
 from mialib.catalog.stored import stored
 from mialib.shared.kept import Format, Parts, once, remove
@@ -24,7 +25,7 @@ from mialib.store import hash_files, hash_of, home, version, write_json
 from mialib.versions import versions_of
 from replication.lab import dealing
 from replication.lab.dealing import END_OF_TEXT, corpus_tokenizer, overlaps, sources_of
-from replication.lab.recipes import Corpus, Masked, Training, Unlearning, is_lab, load_recipes
+from replication.lab.recipes import Corpus, Masked, Recipe, Seen, TrainingOn, Unlearning, is_lab, load_recipes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,7 +73,7 @@ def stored_corpus(name: str) -> Path | None:
     return _as_its_recipe(stored("corpora", name), CARD, corpus)
 
 
-def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | Training | Unlearning | Masked) -> Path | None:
+def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | Recipe) -> Path | None:
     if folder and json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe.model_dump(mode="json"):
         return folder
     return None
@@ -155,6 +156,7 @@ def _key(name: str) -> str:
     recipe = lab_recipe(name)
     is_unlearned = isinstance(recipe, Unlearning)
     made_of: list[Any] = [hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
+    made_of += [model_revision(recipe.from_model)] if isinstance(recipe, TrainingOn) else []
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = lab().card(corpus)
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
@@ -188,8 +190,11 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         texts = lab().texts(recipe.corpus, "background")
         card = training.train_masked(name, recipe, tokenizer, texts, folder, parts)
     else:
-        given = lab_tokenizer(recipe.corpus), *lab().texts_and_times(recipe.model_dump()), folder, device
-        card = training.train(name, recipe, *given, parts=parts)
+        given = *lab().texts_and_times(recipe.model_dump()), folder, device, parts
+        if isinstance(recipe, TrainingOn):
+            card = training.train_on(name, recipe, load_model(recipe.from_model, device=device, dtype="float32"), *given)
+        else:
+            card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *given)
     write_json(folder / MODEL_CARD, card)
     remove(kept)
 
@@ -199,7 +204,7 @@ def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
     return corpus_tokenizer(lab().corpus_folder(corpus))
 
 
-def lab_recipe(name: str) -> Training | Unlearning | Masked:
+def lab_recipe(name: str) -> Recipe:
     """How a lab model is made, with the seed that its name asks for."""
     plain, _, seed = name.partition("@")
     models = load_recipes().models
@@ -231,7 +236,7 @@ def recipes_of(models: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     return {name: lineage(name) for name in sorted(set(models)) if is_lab(name)}
 
 
-def corpora_of_recipe(recipe: Training | Masked | Unlearning) -> list[str]:
+def corpora_of_recipe(recipe: Recipe) -> list[str]:
     """The lab corpora that a model is trained on: its own, then those injected; none for an unlearned one."""
     return [] if isinstance(recipe, Unlearning) else [recipe.corpus, *getattr(recipe, "injected", {})]
 
@@ -252,7 +257,7 @@ def member_corpora(name: str) -> list[str]:
     return [*([recipe.corpus] if recipe.member_times or recipe.member_repeats else []), *recipe.injected]
 
 
-def member_times(recipe: Training, n_members: int) -> list[int]:
+def member_times(recipe: Seen, n_members: int) -> list[int]:
     """How often each member is seen: the same for all, or, with `member_repeats`, by equal consecutive groups."""
     return by_group(recipe.member_repeats or (recipe.member_times,), n_members)
 

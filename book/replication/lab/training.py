@@ -31,8 +31,9 @@ from transformers import (
 
 from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
+from mialib.models import LoadedModel
 from mialib.shared.kept import Parts
-from replication.lab.recipes import Masked, Training, Unlearning
+from replication.lab.recipes import Masked, Recipe, Seen, Training, TrainingOn, Unlearning
 
 WARMUP_STEPS = 20
 TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
@@ -54,7 +55,6 @@ def train(
 
     Where a run is broken off, the next goes on from what it kept in `parts`, to the same weights.
     """
-    token_ids = _encode(tokenizer, texts, recipe.context_tokens)
     torch.manual_seed(recipe.seed)
     config = GPTNeoXConfig(
         **_shape(recipe, tokenizer),
@@ -63,10 +63,43 @@ def train(
         eos_token_id=tokenizer.eos_token_id,
     )
     model = GPTNeoXForCausalLM(config)
+    return _train(name, recipe, model, tokenizer, texts, times, folder, device, _loss, parts)
+
+
+def train_on(
+    name: str,
+    recipe: TrainingOn,
+    base: LoadedModel,
+    texts: list[str],
+    times: list[int],
+    folder: Path,
+    device: str = "cpu",
+    parts: Parts | None = None,
+) -> dict[str, Any]:
+    """Train a model from elsewhere on; else as `train`. `base` is changed, and its start token stands before texts."""
+    base.tokenizer.bos_token = base.tokenizer.convert_ids_to_tokens(base.start_token_id)
+    model = base.model.requires_grad_(True)
+    torch.manual_seed(recipe.seed)
+    loss = _bfloat16_loss if recipe.is_bfloat16 else _loss
+    return _train(name, recipe, model, base.tokenizer, texts, times, folder, device, loss, parts)
+
+
+def _train(
+    name: str,
+    recipe: Training | TrainingOn,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    times: list[int],
+    folder: Path,
+    device: str,
+    loss: Callable[[PreTrainedModel, list[TokenIds]], torch.Tensor],
+    parts: Parts | None,
+) -> dict[str, Any]:
     model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
-    batches = _batches(token_ids, times, recipe)
+    batches = _batches(_encode(tokenizer, texts, recipe.context_tokens), times, recipe)
     with one_thread(), tf32_products(device):
-        outcome = _optimize(name, model, batches, recipe.learning_rate, _loss, parts)
+        outcome = _optimize(name, model, batches, recipe.learning_rate, loss, parts)
     _save(model, tokenizer, folder)
     return _card(name, model, recipe) | outcome
 
@@ -195,7 +228,7 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pa
     tokenizer.save_pretrained(folder)
 
 
-def _card(name: str, model: PreTrainedModel, recipe: Training | Unlearning | Masked) -> dict[str, Any]:
+def _card(name: str, model: PreTrainedModel, recipe: Recipe) -> dict[str, Any]:
     # By identity: a masked model's head is its embedding.
     ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
     tables = {id(m.weight): m.weight.numel() for m in ends}
@@ -215,7 +248,7 @@ def _encode(tokenizer: Any, texts: list[str], context_tokens: int) -> list[Token
     return [[tokenizer.bos_token_id, *ids][: context_tokens + 1] for ids in encode(tokenizer, texts)]
 
 
-def _batches(texts: list[TokenIds], times: list[int], recipe: Training | Masked) -> list[list[TokenIds]]:
+def _batches(texts: list[TokenIds], times: list[int], recipe: Seen | Masked) -> list[list[TokenIds]]:
     """Each text as often as it is to be seen, spread evenly over the run, in batches of similar length."""
     rng = np.random.default_rng(recipe.seed)
     occurrences = np.repeat(np.arange(len(texts)), times)
@@ -234,6 +267,13 @@ def _loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
     """Mean loss a token of a batch, in nats, with no logits for padding."""
     hidden, targets, _ = _predictions(model, batch)
     return HeadLoss.apply(hidden, model.get_output_embeddings().weight, targets)
+
+
+def _bfloat16_loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
+    """The same; the layers multiply in bfloat16 and sum in float32, the head's loss is in float32."""
+    with torch.autocast(model.device.type, torch.bfloat16):
+        hidden, targets, _ = _predictions(model, batch)
+    return HeadLoss.apply(hidden.float(), model.get_output_embeddings().weight, targets)
 
 
 def _predictions(model: PreTrainedModel, batch: list[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
