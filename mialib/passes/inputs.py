@@ -63,6 +63,13 @@ class Target(Strict):
     def _none_is_none(cls, start_token: str | None) -> str | None:
         return None if start_token is None or start_token.lower() == "none" else start_token
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_adapter_the_base_is_the_reference(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(model := given.get("model"), str) and not given.get("reference"):
+            return {**given, "reference": source_of(model).base(model)}
+        return given
+
     @model_validator(mode="after")
     def _has_a_length_where_it_is_of_snippets(self) -> Target:
         if self.part and not self.n_words:

@@ -18,6 +18,10 @@ NAMES = {
     "EleutherAI/pythia-70m": "Weights",
     "./lab/en": "Weights",
     "labs/en": "Weights",
+    "a/model.gguf": "Gguf",
+    "smollm2-135m": "Fetched",
+    "smollm2-135m-ours": "Weights",
+    "adapter:org/name": "Adapter",
 }
 
 
@@ -27,7 +31,7 @@ def test_a_name_is_of_one_kind(name):
 
 
 def test_no_other_file_asks_how_a_name_begins():
-    prefixes = "|".join(prefix for prefix in KINDS if prefix)
+    prefixes = "|".join(prefix for pattern in KINDS if (prefix := pattern.rstrip("*")) and "*" not in prefix)
     asks = re.compile(rf'startswith\(\(?"(?:{prefixes})"')
     found = {path.name for folder in FOLDERS.values() for path in folder.rglob("*.py") if asks.search(path.read_text())}
     assert found == {"recipes.py"}, "of recipes, before any source is imported"
@@ -41,7 +45,7 @@ class Constant(Source):
 
 
 def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
-    monkeypatch.setattr(sources, "KINDS", {"constant:": f"{__name__}:Constant", **KINDS})
+    monkeypatch.setattr(sources, "KINDS", {"constant:*": f"{__name__}:Constant", **KINDS})
     assert score_or_load("constant:1", []).provenance == {"model": "constant:1"}
     assert type(source_of("lab/en-25k")).__name__ == "ProfileLab"
 

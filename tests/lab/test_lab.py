@@ -516,7 +516,7 @@ def with_model(**recipe):
         ({"non_members": 0}, {}, "corpora.lab/tiny.non_members"),
         ({}, with_model(masked=MASKED | {"corpus": "lab/no"}), "'lab/no'"),
         ({}, with_model(benchmarks=["lab/tiny"], masked=MASKED), "no texts"),
-        ({}, with_model(masked=MASKED, train=TRAIN), "`train`, `unlearn` or `masked`"),
+        ({}, with_model(masked=MASKED, train=TRAIN), "`train`, `train_on`, `unlearn` or `masked`"),
         ({}, with_model(masked=MASKED | {"corpus": "lab/tiny-quiz"}), "background .*lab/tiny-quiz"),
     ],
 )

@@ -111,7 +111,7 @@ class Masked(Strict):
     seed: int = 0
 
 
-Recipe = Training | TrainingOn | Unlearning | Masked
+AnyRecipe = Training | TrainingOn | Unlearning | Masked
 
 
 class Model(Strict):
@@ -125,12 +125,12 @@ class Model(Strict):
     seeds: tuple[NonNegativeInt, ...] = (0,)  # of training, for `mialib record-lab`; anything else takes the recipe's
 
     @property
-    def recipes(self) -> list[Recipe]:
+    def recipes(self) -> list[AnyRecipe]:
         """The recipes that are given; a valid profile gives one for a lab model and none for any other."""
         return [recipe for recipe in (self.train, self.train_on, self.unlearn, self.masked) if recipe]
 
     @property
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> AnyRecipe | None:
         """How a lab model is made; None for a model from elsewhere."""
         return next(iter(self.recipes), None)
 

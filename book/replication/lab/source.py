@@ -25,7 +25,7 @@ from mialib.store import hash_files, hash_of, home, version, write_json
 from mialib.versions import versions_of
 from replication.lab import dealing
 from replication.lab.dealing import END_OF_TEXT, corpus_tokenizer, overlaps, sources_of
-from replication.lab.recipes import Corpus, Masked, Recipe, Seen, TrainingOn, Unlearning, is_lab, load_recipes
+from replication.lab.recipes import AnyRecipe, Corpus, Masked, Seen, TrainingOn, Unlearning, is_lab, load_recipes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -73,7 +73,7 @@ def stored_corpus(name: str) -> Path | None:
     return _as_its_recipe(stored("corpora", name), CARD, corpus)
 
 
-def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | Recipe) -> Path | None:
+def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | AnyRecipe) -> Path | None:
     if folder and json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe.model_dump(mode="json"):
         return folder
     return None
@@ -192,7 +192,9 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
     else:
         given = *lab().texts_and_times(recipe.model_dump()), folder, device, parts
         if isinstance(recipe, TrainingOn):
-            card = training.train_on(name, recipe, load_model(recipe.from_model, device=device, dtype="float32"), *given)
+            card = training.train_on(
+                name, recipe, load_model(recipe.from_model, device=device, dtype="float32"), *given
+            )
         else:
             card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *given)
     write_json(folder / MODEL_CARD, card)
@@ -204,7 +206,7 @@ def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
     return corpus_tokenizer(lab().corpus_folder(corpus))
 
 
-def lab_recipe(name: str) -> Recipe:
+def lab_recipe(name: str) -> AnyRecipe:
     """How a lab model is made, with the seed that its name asks for."""
     plain, _, seed = name.partition("@")
     models = load_recipes().models
@@ -236,7 +238,7 @@ def recipes_of(models: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     return {name: lineage(name) for name in sorted(set(models)) if is_lab(name)}
 
 
-def corpora_of_recipe(recipe: Recipe) -> list[str]:
+def corpora_of_recipe(recipe: AnyRecipe) -> list[str]:
     """The lab corpora that a model is trained on: its own, then those injected; none for an unlearned one."""
     return [] if isinstance(recipe, Unlearning) else [recipe.corpus, *getattr(recipe, "injected", {})]
 

@@ -33,7 +33,7 @@ from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
 from mialib.models import LoadedModel
 from mialib.shared.kept import Parts
-from replication.lab.recipes import Masked, Recipe, Seen, Training, TrainingOn, Unlearning
+from replication.lab.recipes import AnyRecipe, Masked, Seen, Training, TrainingOn, Unlearning
 
 WARMUP_STEPS = 20
 TOKENS_AT_ONCE = 1024  # with their logits, where no gradient is wanted
@@ -228,7 +228,7 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pa
     tokenizer.save_pretrained(folder)
 
 
-def _card(name: str, model: PreTrainedModel, recipe: Recipe) -> dict[str, Any]:
+def _card(name: str, model: PreTrainedModel, recipe: AnyRecipe) -> dict[str, Any]:
     # By identity: a masked model's head is its embedding.
     ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
     tables = {id(m.weight): m.weight.numel() for m in ends}

