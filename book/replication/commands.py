@@ -12,6 +12,7 @@ import typer
 
 from mialib.commands.cli import app, lab_app
 from mialib.commands.output import check_stdout_is_open, say
+from replication import BOOK_DATA
 
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 
@@ -212,6 +213,20 @@ def record_lab(
         say(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
     left = [f"{name}@{seed}" for name, seed in ladder.find_left(LADDER_FOLDER)]
     say(f"left to record: {', '.join(left) or 'nothing'}")
+
+
+@app.command("record-real")
+def record_real() -> None:
+    """Copy what `make book PROFILE=real` found, and each text's scores, into data/recorded/real/."""
+    from mialib.store import home
+    from replication import real
+    from replication.pipeline.notebooks import clone
+    from replication.profile import load_profile
+
+    clone()
+    profile = load_profile(BOOK_DATA / "profiles" / "real.yml")
+    for path in real.record(home() / profile.name / "results", profile.models[real.MODEL].benchmarks):
+        say(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
 @lab_app.command("build")

@@ -72,7 +72,7 @@ class Adapter(Weights):
     def complete(self, model: str, base: PreTrainedModel) -> PreTrainedModel:
         """The base, whose layers are wrapped by the adapter's from here on; ValueError for one that does not fit."""
         if find_spec("peft") is None:
-            raise ValueError(f"model {model}: an adapter takes the package peft: pip install 'mialib[peft]'")
+            raise ValueError(f"model {model}: an adapter takes the package peft: pip install peft")
         from peft import PeftConfig, PeftModel
 
         folder = self.place(model)

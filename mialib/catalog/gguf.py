@@ -71,7 +71,9 @@ class Gguf(Weights):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         if lacking := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
-            raise ValueError(f"model {model}: to read it takes {' and '.join(lacking)}: pip install 'mialib[gguf]'")
+            raise ValueError(
+                f"model {model}: to read it takes {' and '.join(lacking)}: pip install {' '.join(lacking)}"
+            )
         path, *tokenizers = self.files(model)
         logger.warning("%s: unpacking it first, once", model)
         where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}

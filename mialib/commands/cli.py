@@ -25,7 +25,7 @@ StartToken = Annotated[
 ]
 BOOK = (  # commands that the book's package adds
     *("build", "notebook", "report", "student", "slides", "column", "plan", "lock"),
-    *("record", "record-lab", "record-blind", "construct", "bench", "coverage"),
+    *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
 )
 
 

@@ -40,19 +40,27 @@ class ProfileLab(Lab):
 
     def folder(self, model: str) -> Path:
         """The stored model, else one that is trained here, once."""
+        if _is_stored_alone("models", model):
+            return super().folder(model)
         return _stored_model(model) or train_again(model)
 
     def corpus_folder(self, corpus: str) -> Path:
         """The stored corpus, else one that is dealt out here, once."""
+        if _is_stored_alone("corpora", corpus):
+            return super().corpus_folder(corpus)
         return stored_corpus(corpus) or deal_again(corpus)
 
     def recipe(self, model: str) -> dict[str, Any]:
         """The profile's; nothing is trained for it."""
+        if _is_stored_alone("models", model):
+            return super().recipe(model)
         return lab_recipe(model).model_dump(mode="json")
 
-    def own_counts(self, corpus: str) -> Any:
-        """As stored; None for a name that the profile does not have."""
-        return super().own_counts(corpus) if corpus in load_recipes().corpora else None
+
+def _is_stored_alone(kind: str, name: str) -> bool:
+    """Whether a corpus or model is stored and the profile names none so: every profile may use the stored lab."""
+    known = load_recipes().models if kind == "models" else load_recipes().corpora
+    return name.partition("@")[0] not in known and stored(kind, name) is not None
 
 
 def lab() -> Lab:

@@ -1,0 +1,72 @@
+"""A real language model on the papers' own benchmarks, as recorded: SmolLM2-135M beside the papers' and the lab's.
+
+`data/recorded/real/` has a page's results for each page that the profile `real` runs (`mialib record-real` copies them
+from a finished build), and `scores.parquet`: by benchmark and detector each text's score. No text is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from IPython.display import Markdown
+
+from mialib.catalog.models import model_revision
+from mialib.passes.inputs import Target, load_inputs, score_all, versions_behind
+from replication import BOOK_DATA, blind_tables, tables
+from replication.recorded import write_recorded
+from replication.results import BLIND_PREFIX, load_results
+
+FOLDER = BOOK_DATA / "recorded" / "real"
+SCORES = "scores.parquet"
+MODEL, NAME = "smollm2-135m", "SmolLM2-135M"
+CORPUS = "lab/en"  # for DC-PDD
+FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
+
+
+def beside(page: str, metric: str = "auc", columns: Sequence[str] = ()) -> list[Any]:
+    """What a page shows of the real model: a paragraph on what its labels are worth, and its recorded tables.
+
+    `columns` are those that begin so; all where none is given.
+    """
+    path = FOLDER / f"{page}.json"
+    found = [of for of in load_results(path) if of.metric == metric and of.column.startswith(tuple(columns) or "")]
+    headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
+    blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
+    said = [
+        f"{NAME}-Instruct has 135 million parameters and was trained on two trillion tokens up to 2024. These benchmarks "
+        "are split by earlier dates, so it may have read their non-members too. The numbers are recorded: "
+        "`make book PROFILE=real` makes this page with it."
+    ]
+    said += [blind_tables.summarize([of for of in found if of not in blind], blind)] if blind else []
+    return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
+
+
+def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
+    """Copy the results of a finished build's pages, and write each text's scores on the benchmarks and on `FIXED`."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path in sorted(results.glob("*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        (FOLDER / path.name).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
+        written.append(FOLDER / path.name)
+    write_recorded(FOLDER / SCORES, [row for name in (*benchmarks, FIXED) for row in score_rows(name)])
+    return [*written, FOLDER / SCORES]
+
+
+def score_rows(benchmark: str) -> list[dict[str, Any]]:
+    """By detector the score of each text of a benchmark, in its order, and what made them."""
+    inputs = load_inputs(Target(model=MODEL, benchmark=benchmark, corpus=CORPUS))
+    if benchmark == FIXED:
+        by_label = (np.flatnonzero(inputs.labels == label)[:N_FIXED] for label in (1, 0))
+        inputs = inputs.take(np.concatenate([*by_label]), FIXED)
+    about = {"model": MODEL, "weights": model_revision(MODEL), "benchmark": benchmark}
+    about["texts"] = inputs.labelled.revision
+    return [
+        about | {"detector": name, "versions": json.dumps(versions_behind(name)), "scores": scores.astype(np.float32)}
+        for name, scores in score_all(inputs).items()
+        if scores is not None
+    ]
