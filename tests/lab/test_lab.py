@@ -246,6 +246,24 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
     assert not list((home() / "lab" / "models").glob("*.parts"))
 
 
+@pytest.mark.parametrize("is_bfloat16", [False, True])
+def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16, use_profile, model_folder):
+    import mialib
+
+    recipe = {"from_model": model_folder, "corpus": "lab/tiny", "member_times": 8, "background_times": 0}
+    recipe |= {"batch_texts": 4, "learning_rate": 0.003, "is_bfloat16": is_bfloat16}
+    use_profile({"models": {"lab/tiny-on": {"benchmarks": ["lab/tiny"], "train_on": recipe}}})
+    texts, labels = lab().benchmark("lab/tiny").texts, lab().benchmark("lab/tiny").labels
+    trained, base = mialib.Scorer("lab/tiny-on"), mialib.Scorer(model_folder)
+    assert trained.loaded.tokenizer_hash == base.loaded.tokenizer_hash
+    assert trained.loaded.start_token_id == base.loaded.start_token_id == 0
+    gains = [np.array([row.log_prob.mean() for row in of.score(texts)]) for of in (trained, base)]
+    gain = gains[0] - gains[1]
+    assert gain[labels == 1].mean() > 1 and mialib.auc(labels, gain) > 0.6
+    assert lab().times_seen("lab/tiny-on", texts).tolist() == [8] * 20 + [0] * 20
+    assert lab().trained_on("lab/tiny-on") == lab().texts("lab/tiny", "member")
+
+
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     import torch
 
