@@ -7,6 +7,9 @@ benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from
     docstrings-counts.parquet      how often its tokens occur in its reference texts, for DC-PDD
     docstrings-5m-seed-0.parquet   a training: three float16 numbers a token, how often each text was seen, provenance
 
+Of a model whose tokenizer anyone has, token ids would be other people's sentences. There an id says no more than how
+often its token occurs in the reference texts, and which tokens of a text are the same: all that DC-PDD reads of it.
+
 float16 moves an AUC by less than 0.002: most that of SURP, which compares log-probs with a percentile of them and
 entropies with a bound. The texts themselves are not there, so what needs them (Zlib, Lowercase, another length) is not
 applicable. `replication.studies.ladder` makes the files.
@@ -19,8 +22,11 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -175,6 +181,26 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 
 # --- writing ---
+
+
+def hide_tokens(stats: TokenStats, frequency: TokenFrequency) -> tuple[TokenStats, TokenFrequency]:
+    """The same with other token ids, from which no text can be read: DC-PDD's scores stay as they are.
+
+    All tokens of the vocabulary are ordered by their counts. A text's first token with a count becomes the first of
+    these, its second another token with that count, and so on.
+    """
+    counts = np.sort(frequency.counts)
+    ids = np.empty_like(stats.token_ids)
+    for start, end in pairwise(stats.offsets):
+        known: dict[int, int] = {}  # of this text
+        n_of_count: Counter[int] = Counter()
+        for i, token in enumerate(stats.token_ids[start:end].tolist(), start):
+            if token not in known:
+                count = frequency.counts[token]
+                known[token] = int(np.searchsorted(counts, count)) + n_of_count[count]
+                n_of_count[count] += 1
+            ids[i] = known[token]
+    return replace(stats, token_ids=ids), replace(frequency, counts=counts)
 
 
 def save_benchmark(

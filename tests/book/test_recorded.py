@@ -90,6 +90,16 @@ def test_one_command_records_each_model_and_seed_once(everything):
     assert files.recorded_models() == {"recorded/notes-small": [0, 1, 2], "recorded/notes-large": [0]}, "by size"
 
 
+def test_hidden_tokens_keep_every_score_of_dc_pdd_and_no_word():
+    live = load_inputs(Target(model="lab/notes-small", benchmark="lab/notes", corpus="lab/notes"))
+    stats, frequency = files.hide_tokens(live.stats, live["frequency"])
+    scores = (detect("dc_pdd", s, frequency=f) for s, f in ((live.stats, live["frequency"]), (stats, frequency)))
+    np.testing.assert_allclose(*scores, rtol=1e-12)
+    for plain, hidden in zip(live.stats, stats, strict=True):
+        assert len(set(zip(plain.token_ids, hidden.token_ids, strict=True))) == len(set(plain.token_ids))
+    assert sorted(live["frequency"].counts) == frequency.counts.tolist(), "an id says how often its token occurs, alone"
+
+
 def test_what_is_recorded_is_the_lab_models_pass_rounded():
     """Every statistic of the papers' detectors, token ids and frequencies, and so every score but for rounding."""
     target = Target(model="lab/notes-small", benchmark="lab/notes", corpus="lab/notes", reference="lab/notes-large")

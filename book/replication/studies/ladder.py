@@ -11,15 +11,20 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mialib.catalog.lab import MODEL_CARD
 from mialib.passes.cache import count_or_load
 from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
 from replication import BOOK_DATA, blind_tables
+from replication.lab.recipes import Seen, TrainingOn
 from replication.lab.source import lab, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
-from replication.recorded import RECORDED, made_with, read_provenance, save_benchmark, save_training
+from replication.recorded import RECORDED, hide_tokens, made_with, read_provenance, save_benchmark, save_training
 
 PROFILE = BOOK_DATA / "profiles" / "recorded.yml"
 
@@ -39,7 +44,7 @@ def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
 def find_left(folder: Path) -> list[tuple[str, int]]:
     """Models and seeds that the profile has trained and the folder holds no file of, or one of another recipe or other
     texts; all models' first seeds come first."""
-    models = {name: model for name, model in load_profile().models.items() if model.train}
+    models = {name: model for name, model in load_profile().models.items() if isinstance(model.recipe, Seen)}
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
     return [of for of in trainings if read_provenance(folder / _file_name(*of)).get("key") != _key(*of)]
 
@@ -62,41 +67,56 @@ def _dealt(corpus: str) -> str:
 
 def _record_one(name: str, seed: int, folder: Path) -> Path:
     """Train a model, score its members and non-members, write the files."""
-    import torch
-
-    from mialib.catalog.models import Scorer
     from mialib.models import pick_device
 
     recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
-    model = train_again(of_seed(name, seed), device)
+    model = str(train_again(of_seed(name, seed), device))
+    times = lab().times_seen(of_seed(name, seed), lab().benchmark(recipe.corpus).texts)
+    card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
+    if isinstance(recipe, TrainingOn) and not (untouched := folder / _file_name(f"{name}-untouched", 0)).is_file():
+        of_base = {"key": "", "parameters": card["parameters"], "seed": 0}
+        of_base |= {"non_embedding_parameters": card["non_embedding_parameters"]}
+        _save(f"{name}-untouched", recipe.from_model, recipe, np.zeros_like(times), of_base, untouched, device)
+    path = folder / _file_name(name, seed)
+    _save(name, model, recipe, times, card | {"seed": seed, "key": _key(name, seed)}, path, device)
+    return path
+
+
+def _save(
+    name: str, model: str, recipe: Seen, times: NDArray[np.int64], made: dict[str, Any], path: Path, device: str
+) -> None:
+    """Score the members and non-members of a recipe's corpus with a model, and write what is recorded of it."""
+    import torch
+
+    from mialib.catalog.models import Scorer
+
     benchmark, corpus = lab().benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
-    stats = Scorer(str(model), device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
+    if isinstance(recipe, TrainingOn):
+        corpus += f"-{recipe.from_model}"
+    stats = Scorer(model, device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
+    counts = count_or_load(recipe.corpus, model)
+    if isinstance(recipe, TrainingOn):  # whose tokenizer anyone has
+        stats, counts = hide_tokens(stats, counts)
     made_of = {
         "benchmark": corpus,
         "language": benchmark.language,
         "dealt": _dealt(recipe.corpus),
         "sources": lab().card(recipe.corpus)["sources"],
     }
-    if read_provenance(folder / f"{corpus}.parquet").get("dealt") != made_of["dealt"]:
-        counts = count_or_load(recipe.corpus, str(model))
+    if read_provenance(path.with_name(f"{corpus}.parquet")).get("dealt") != made_of["dealt"]:
         blind = [asdict(result) for result in blind_tables.measure_blind(benchmark, f"{RECORDED}{corpus}", ["auc"])]
-        save_benchmark(folder, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
-    card = json.loads((model / MODEL_CARD).read_text(encoding="utf-8"))
+        save_benchmark(path.parent, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
     provenance = {
         **stats.provenance,
-        **card,
+        **made,
         **made_of,
         "model": f"{RECORDED}{name.removeprefix('lab/')}",
-        "seed": seed,
-        "key": _key(name, seed),
         "machine": torch.cuda.get_device_name() if device == "cuda" else f"one core, {platform.machine()}",
         **made_with(),
         "commit": _commit(),
         "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
     }
-    path = folder / _file_name(name, seed)
-    save_training(path, lab().times_seen(of_seed(name, seed), benchmark.texts), stats, provenance)
-    return path
+    save_training(path, times, stats, provenance)
 
 
 def _commit() -> str | None:
