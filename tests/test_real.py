@@ -8,12 +8,13 @@ from oracles import assert_agree, naive_statistics
 import mialib
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.sources import source_of
+from mialib.detectors import DETECTORS
 from mialib.passes.inputs import Target, load_inputs
-from replication import real
+from replication import real_model
 from replication.results import load_results
 
-RECORDED = pq.read_table(real.FOLDER / real.SCORES).to_pylist()
-BENCHMARKS = sorted({row["benchmark"] for row in RECORDED} - {real.FIXED})
+RECORDED = pq.read_table(real_model.FOLDER / real_model.SCORES).to_pylist()
+BENCHMARKS = sorted({row["benchmark"] for row in RECORDED} - {real_model.FIXED})
 SAME = 2e-3  # of a score, of another machine's sums
 NATS, VARIANCE = 1e-3, 5e-3  # of float32 weights in 30 layers, against float64
 
@@ -27,37 +28,36 @@ def model(shared_home, monkeypatch):
     """The model's folder, fetched once for all tests."""
     monkeypatch.setenv("MIALIB_HOME", str(shared_home))
     try:
-        return source_of(real.MODEL).folder(real.MODEL)
+        return source_of(real_model.MODEL).folder(real_model.MODEL)
     except Unavailable as error:
         pytest.skip(str(error))
 
 
 @pytest.mark.slow
 def test_fifty_texts_have_the_recorded_scores(model):
-    found = {row["detector"]: np.array(row["scores"]) for row in real.score_rows(real.FIXED)}
-    assert found.keys() == recorded(real.FIXED).keys() >= {"ppl", "zlib", "min_k", "min_k++", "surp", "dc_pdd"}
-    for detector, scores in recorded(real.FIXED).items():
+    found = {row["detector"]: np.array(row["scores"]) for row in real_model.score_rows(real_model.FIXED)}
+    assert found.keys() == recorded(real_model.FIXED).keys() >= {"ppl", "zlib", "min_k", "min_k++", "surp", "dc_pdd"}
+    for detector, scores in recorded(real_model.FIXED).items():
         np.testing.assert_allclose(found[detector], scores, rtol=SAME, atol=SAME, err_msg=detector)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_thirty_texts_of_a_benchmark_have_the_numbers_of_a_loop_in_float64(benchmark, model, published_copy):
-    inputs = load_inputs(Target(model=real.MODEL, benchmark=benchmark))
+    inputs = load_inputs(Target(model=real_model.MODEL, benchmark=benchmark))
     texts = [inputs.texts[i] for i in np.linspace(0, len(inputs.texts) - 1, 30).astype(int)]
     oracle = naive_statistics(model, texts, 0)
-    assert_agree(mialib.Scorer(real.MODEL).score(texts), oracle, nats=NATS, variance=VARIANCE)
+    assert_agree(mialib.Scorer(real_model.MODEL).score(texts), oracle, nats=NATS, variance=VARIANCE)
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_recorded_aucs_are_those_of_the_recorded_scores(benchmark, published_copy):
     """Every AUC of a whole benchmark that a page shows follows from the texts' scores."""
     labels = mialib.load_benchmark(benchmark).labels
-    shown = load_results(real.FOLDER / "dc_pdd_tables_2_3.json")
-    of_row = {of.row: of.ours for of in shown if (of.column, of.metric) == (f"{real.MODEL} on {benchmark}", "auc")}
-    by_label = {
-        mialib.detectors.DETECTORS[name].label: mialib.auc(labels, s) for name, s in recorded(benchmark).items()
-    }
+    shown = load_results(real_model.FOLDER / "dc_pdd_tables_2_3.json")
+    column = f"{real_model.MODEL} on {benchmark}"
+    of_row = {of.row: of.ours for of in shown if (of.column, of.metric) == (column, "auc")}
+    by_label = {DETECTORS[name].label: mialib.auc(labels, scores) for name, scores in recorded(benchmark).items()}
     both = of_row.keys() & by_label.keys()
     assert len(both) > 5 or not of_row
     for row in both:

@@ -216,13 +216,13 @@ def record_lab(
 def record_real() -> None:
     """Copy what `make book PROFILE=real` found, and each text's scores, into data/recorded/real/."""
     from mialib.store import home
-    from replication import real
+    from replication import real_model
     from replication.pipeline.notebooks import clone
     from replication.profile import load_profile
 
     clone()
     profile = load_profile(BOOK_DATA / "profiles" / "real.yml")
-    for path in real.record(home() / profile.name / "results", profile.models[real.MODEL].benchmarks):
+    for path in real_model.record(home() / profile.name / "results", profile.models[real_model.MODEL].benchmarks):
         say(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
