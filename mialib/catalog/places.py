@@ -76,13 +76,17 @@ def source_file(package: str, name: str) -> Path | None:
 
 def parse(path: Path) -> ast.Module:
     """A source file's syntax tree, empty for one that is none of this Python's."""
-    source = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return parse_source(path.read_text(encoding="utf-8", errors="replace"))
+    except SyntaxError:  # a template, or written for another Python
+        return ast.Module([], [])
+
+
+def parse_source(source: str) -> ast.Module:
+    """The syntax tree of a source text; SyntaxError for one that is none of this Python's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # theirs, not ours
-        try:
-            return ast.parse(source)
-        except SyntaxError:  # a template, or written for another Python
-            return ast.Module([], [])
+        return ast.parse(source)
 
 
 def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:

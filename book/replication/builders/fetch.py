@@ -29,6 +29,7 @@ class Service(NamedTuple):
     address: str
     gap_seconds: float  # from one reply to the next request
     licence: str
+    variable: str = ""  # of another program, which names the address where $MIALIB_..._URL does not
 
 
 SERVICES = {
@@ -49,25 +50,38 @@ SERVICES = {
         "Most of the books are in the public domain in the USA; elsewhere look up the law. Project Gutenberg's licence "
         "is taken off, so its name must not be used for the texts.",
     ),
+    "pypi": Service(
+        "https://pypi.org/simple",
+        1,
+        "A docstring is under its package's licence, which the table of releases names.",
+        "PIP_INDEX_URL",
+    ),
 }
 
 
 def address_of(service: str) -> str:
     """Where a service is asked, without a slash at the end."""
-    return os.environ.get(f"MIALIB_{service.upper()}_URL", SERVICES[service].address).rstrip("/")
+    named = os.environ.get(f"MIALIB_{service.upper()}_URL") or os.environ.get(SERVICES[service].variable)
+    return (named or SERVICES[service].address).rstrip("/")
+
+
+def without_password(url: str) -> str:
+    """An address as it may be shown: that of a package index can hold a user's name and password."""
+    return str(httpx.URL(url).copy_with(userinfo=b""))
 
 
 class Fetcher:
     """Gets pages one at a time, slowly, and keeps every reply on disk.
 
-    `contact` is an address at which the services reach whoever runs this; ValueError without one. `gap_seconds`
-    replaces the services' own.
+    `contact` is an address at which the services reach whoever runs this; None for the package index, which does not
+    ask for it; ValueError for an empty one. `gap_seconds` replaces the services' own.
     """
 
-    def __init__(self, contact: str, gap_seconds: float | None = None) -> None:
-        if not contact.strip():
+    def __init__(self, contact: str | None, gap_seconds: float | None = None) -> None:
+        if contact is not None and not contact.strip():
             raise ValueError("the services ask who fetches: give an e-mail or web address (--contact, MIALIB_CONTACT)")
-        agent = f"mialib/{mialib_version()} (benchmarks for membership inference; {contact.strip()})"
+        who = f"; {contact.strip()}" if contact else ""
+        agent = f"mialib/{mialib_version()} (benchmarks for membership inference{who})"
         self._client = httpx.Client(headers={"User-Agent": agent}, timeout=TIMEOUT_SECONDS, follow_redirects=True)
         self._gap_seconds = gap_seconds
         self._free_at: dict[str, float] = {}  # host -> when it may be asked again, seconds of time.monotonic
@@ -83,41 +97,54 @@ class Fetcher:
         or stays away after `retrying`, ValueError where it keeps sending what `parse` refuses.
         """
         url = str(httpx.URL(address_of(service) + path, params=params))
-        gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
-        kept = keep("fetched", lambda: self._fetch(url, gap_seconds, parse), JSON, url=url)
+
+        def fetch() -> dict[str, Any]:
+            reply = self.ask(service, url, lambda reply: parse(reply.text))
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            return {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text}
+
+        kept = keep("fetched", fetch, JSON, url=url)
         self.days.add(kept["fetched"][:10])
         if kept["status"] != 200:
             raise FileNotFoundError(f"{url} does not exist (answer {kept['status']})")
         return parse(kept["text"])
 
-    def _fetch(self, url: str, gap_seconds: float, parse: Callable[[str], Any]) -> dict[str, Any]:
-        """A reply's status and text, and when it came."""
-        host = httpx.URL(url).host
+    def ask(
+        self,
+        service: str,
+        url: str,
+        check: Callable[[httpx.Response], Any] = lambda reply: None,
+        headers: Mapping[str, str] | None = None,
+        scale: float = 1,
+    ) -> httpx.Response:
+        """A reply of status 200, 404 or 410, not kept; `check` is like `get`'s `parse`, `scale` that of `counter`."""
+        gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
+        host, shown = httpx.URL(url).host, without_password(url)
 
-        def once() -> dict[str, Any]:
+        def once() -> httpx.Response:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
             try:
-                with self._client.stream("GET", url) as stream:
-                    body = b"".join(map(counter(url), stream.iter_bytes()))
+                with self._client.stream("GET", url, headers=headers) as stream:
+                    body = b"".join(map(counter(shown, scale), stream.iter_bytes()))
             finally:
                 self._free_at[host] = time.monotonic() + gap_seconds
             reply = whole(stream, body)
             if reply.status_code not in (404, 410):
-                parse(reply.raise_for_status().text)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            return {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text}
+                check(reply.raise_for_status())
+            return reply
 
         try:
             reply = retrying()(once)
         except (httpx.HTTPError, EndlessError) as error:
-            said = str(error) if isinstance(error, EndlessError) else f"{url}: {type(error).__name__} ({error})"
+            said = str(error) if isinstance(error, EndlessError) else f"{shown}: {type(error).__name__} ({error})"
             if isinstance(error, httpx.HTTPStatusError):
                 asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
-                said = f"{url} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
+                said = f"{shown} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
             raise ConnectionError(f"{said}; what was fetched is kept, a later run goes on from it") from None
         except ValueError as error:
-            raise ValueError(f"{url}: {error}") from None
+            raise ValueError(f"{shown}: {error}") from None
+        self.days.add(datetime.now(UTC).date().isoformat())
         self._n_fetched += 1
         if self._n_fetched % LOGGED_EVERY == 0:
-            logger.info("%d pages fetched, the last one %s", self._n_fetched, url)
+            logger.info("%d pages fetched, the last one %s", self._n_fetched, shown)
         return reply

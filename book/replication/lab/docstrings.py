@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from mialib.catalog.places import READ, Docstring, Place, parse
@@ -74,11 +74,16 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
+def is_test(path: PurePath) -> bool:
+    """Whether a file is in a folder of tests."""
+    return not {"tests", "test"}.isdisjoint(path.parts)
+
+
 def _source_files(package: str) -> tuple[Path, list[Path]]:
     """A package's folder and the source files in it, but for its tests."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"the lab reads the docstrings of {package!r}, which is not installed")
     folder = Path(spec.submodule_search_locations[0])
-    files = (path for path in folder.rglob("*.py") if not {"tests", "test"} & set(path.parts))
+    files = (path for path in folder.rglob("*.py") if not is_test(path))
     return folder, sorted(files, key=lambda path: path.relative_to(folder).as_posix())

@@ -27,17 +27,21 @@ class EndlessError(ConnectionError):
     """A reply that is too large or too slow to be waited for."""
 
 
-def counter(sender: str) -> Callable[[bytes], bytes]:
-    """A function that gives back each decompressed chunk of a reply; EndlessError if they are too many or too slow."""
-    until, n_bytes = time.monotonic() + REPLY_SECONDS, 0
+def counter(sender: str, scale: float = 1) -> Callable[[bytes], bytes]:
+    """A function that gives back each decompressed chunk of a reply; EndlessError if they are too many or too slow.
+
+    A reply may have and take `scale` times as much as others.
+    """
+    most_bytes, seconds = scale * REPLY_BYTES, scale * REPLY_SECONDS
+    until, n_bytes = time.monotonic() + seconds, 0
 
     def count(chunk: bytes) -> bytes:
         nonlocal n_bytes
         n_bytes += len(chunk)
-        if n_bytes > REPLY_BYTES:
-            raise EndlessError(f"{sender} sends more than {REPLY_BYTES / 2**20:g} MiB in one reply")
+        if n_bytes > most_bytes:
+            raise EndlessError(f"{sender} sends more than {most_bytes / 2**20:g} MiB in one reply")
         if time.monotonic() > until:
-            raise EndlessError(f"{sender} has sent {n_bytes} bytes in {REPLY_SECONDS:g} s, and no end")
+            raise EndlessError(f"{sender} has sent {n_bytes} bytes in {seconds:g} s, and no end")
         return chunk
 
     return count
