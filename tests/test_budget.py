@@ -14,19 +14,19 @@ from replication.pipeline.code import FOLDERS
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
     "mialib": 3085,
     "mialib/attacks": 830,
-    "mialib/catalog": 2425,
+    "mialib/catalog": 2430,
     "mialib/commands": 600,
     "mialib/passes": 660,
     "mialib/reports": 1305,
     "mialib/shared": 765,
     "replication": 3870,
-    "replication/builders": 1175,
+    "replication/builders": 1470,
     "replication/lab": 1420,
     "replication/pipeline": 2245,
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 21_560
+TEST_LINES = 21_755
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

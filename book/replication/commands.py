@@ -15,6 +15,7 @@ from mialib.commands.output import check_stdout_is_open, say
 from replication import BOOK_DATA
 
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
+MONTH = {"formats": ["%Y-%m-%d", "%Y-%m"], "metavar": "YYYY-MM[-DD]"}
 
 
 @app.command("build")
@@ -262,36 +263,64 @@ def lab_build(
 
 @app.command()
 def construct(
-    kind: Annotated[str, typer.Argument(help="wikimia, patentmia, arxivmia or dolmabook")],
+    kind: Annotated[str, typer.Argument(help="wikimia, patentmia, arxivmia, dolmabook or docstrings")],
     out: Annotated[Path, typer.Argument(file_okay=False, help="the folder to write the benchmark and its card to")],
-    members_before: Annotated[datetime, typer.Option(help="members are from before this day", **DAY)],
-    non_members_after: Annotated[datetime, typer.Option(help="non-members are from after this day", **DAY)],
-    contact: Annotated[str, typer.Option(envvar="MIALIB_CONTACT", help="your address, for who runs the service")],
-    texts: Annotated[int, typer.Option(min=1, help="members, and as many non-members; arxivmia: of a category")] = 250,
-    length: Annotated[list[int] | None, typer.Option(min=1, help="wikimia: words; default 32, 64, 128, 256")] = None,
+    members_before: Annotated[datetime | None, typer.Option(help="members are from before this day", **DAY)] = None,
+    non_members_after: Annotated[
+        datetime | None, typer.Option(help="non-members are from after this day", **DAY)
+    ] = None,
+    released_before: Annotated[
+        datetime | None, typer.Option(help="docstrings: members were released before this day or month", **MONTH)
+    ] = None,
+    packages: Annotated[str, typer.Option(help="docstrings: names in the package index: numpy,scipy")] = "",
+    contact: Annotated[
+        str, typer.Option(envvar="MIALIB_CONTACT", help="your address, for who runs the service; docstrings: optional")
+    ] = "",
+    texts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="members, and as many non-members; arxivmia: of a category, docstrings: of a package; default: 250, "
+            "docstrings: all",
+        ),
+    ] = None,
+    length: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="words; wikimia: default 32, 64, 128, 256, docstrings: default 64"),
+    ] = None,
     publications: Annotated[Path | None, typer.Option(help="patentmia: a file of Chinese numbers, one a line")] = None,
     category: Annotated[list[str] | None, typer.Option(help="arxivmia: an archive or category: cs, math.AG")] = None,
     seed: Annotated[int, typer.Option(help="draws pages and snippets")] = 0,
     gap_seconds: Annotated[float | None, typer.Option(min=0, help="between requests; default: 1 to 3, by kind")] = None,
 ) -> None:
-    """Build a fresh benchmark like a paper's, from pages before and after a date, with a data card.
+    """Build a fresh benchmark, from pages before and after a date, with a data card.
 
     wikimia: Wikipedia's pages about events. patentmia: Chinese patents. arxivmia: abstracts. dolmabook: old books.
+    docstrings: those of Python packages that have not changed since a date, against new ones.
     """
     from replication.builders import construct as builders
     from replication.builders.fetch import Fetcher
     from replication.builders.sources import Dates
 
-    own = {"wikimia": "length", "patentmia": "publications", "arxivmia": "category", "dolmabook": ""}
-    given = {"length": length, "publications": publications, "category": category}
-    if kind not in own:
-        raise ValueError(f"unknown kind of benchmark {kind!r}; known: {', '.join(own)}")
-    if wrong := [name for name, value in given.items() if value and name != own[kind]]:
+    by_date = {"members-before": members_before, "non-members-after": non_members_after}
+    given = by_date | {"released-before": released_before, "packages": packages.replace(",", " ").split()}
+    given |= {"length": length, "publications": publications, "category": category}
+    needs = {"wikimia": [*by_date], "patentmia": [*by_date, "publications"], "arxivmia": [*by_date, "category"]}
+    needs |= {"dolmabook": [*by_date], "docstrings": ["released-before", "packages"]}
+    if kind not in needs:
+        raise ValueError(f"unknown kind of benchmark {kind!r}; known: {', '.join(needs)}")
+    takes = {*needs[kind], *(["length"] if kind in ("wikimia", "docstrings") else [])}
+    if wrong := [name for name, value in given.items() if value and name not in takes]:
         raise ValueError(f"{kind} takes no --{wrong[0]}")
-    if kind in ("patentmia", "arxivmia") and not given[own[kind]]:
-        raise ValueError(f"{kind} needs --{own[kind]}")
-    dates, fetcher = Dates(members_before.date(), non_members_after.date()), Fetcher(contact, gap_seconds)
-    if kind == "wikimia":
+    if lacking := [name for name in needs[kind] if not given[name]]:
+        raise ValueError(f"{kind} needs --{lacking[0]}")
+    fetcher = Fetcher(contact or None if kind == "docstrings" else contact, gap_seconds)
+    dates = Dates(*(day.date() for day in by_date.values())) if kind != "docstrings" else None
+    n, texts = texts, texts or 250
+    if kind == "docstrings":
+        lengths = length or builders.DOCSTRING_LENGTHS
+        builders.docstrings(out, fetcher, released_before.date(), given["packages"], n, lengths, seed)
+    elif kind == "wikimia":
         builders.wikimia(out, fetcher, dates, texts, length or builders.WIKIMIA_LENGTHS, seed)
     elif kind == "patentmia" and publications:
         builders.patentmia(out, fetcher, dates, texts, publications, seed)

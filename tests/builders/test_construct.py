@@ -2,9 +2,11 @@
 
 import json
 import re
+import sys
 from collections import Counter
 from datetime import UTC, date, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import web
@@ -451,7 +453,7 @@ def test_the_card_says_what_is_in_it_and_how_well_no_model_tells_it_apart(serve,
 
 def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_judges_tails_as_one():
     pages = [page(web.prose(f"text {i}", 60), i % 2, source=str(i)) for i in range(200)]
-    recipe = construct.Recipe("made", "", "wikipedia", DATES, 100, 0)
+    recipe = construct.Recipe("made", "", "wikipedia", DATES.rules, 100, 0)
     interval = construct.blind_interval(pages, "all", recipe)
     assert interval.low < 0.5 < interval.high and interval.high - interval.low > 0.15
     assert construct.blind_interval(pages[:18], "all", recipe) is None
@@ -459,16 +461,16 @@ def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_judges_tails_
     own = [" ".join(f"book{i}word{j}" for j in range(30)) for i in range(60)]
     tails = [tuple(f"{words_of} {web.prose(f'{i} {end}', 30)}" for end in "ab") for i, words_of in enumerate(own)]
     pages = [WebPage("t", date(2010, 1, 1), str(i), i % 2, {"tail": texts}) for i, texts in enumerate(tails)]
-    interval = construct.blind_interval(pages, "tail", construct.Recipe("made", "", "gutenberg", DATES, 30, 0))
+    interval = construct.blind_interval(pages, "tail", construct.Recipe("made", "", "gutenberg", DATES.rules, 30, 0))
     assert interval.low <= 0.5 <= interval.high
 
 
 def test_a_folder_with_another_benchmarks_files_is_left_alone(serve, tmp_path):
-    serve("wikipedia", web.wikipedia(10, 10))
+    server = serve("wikipedia", web.wikipedia(10, 10))
     (tmp_path / "abstracts.jsonl").write_text("{}")
     with pytest.raises(ValueError, match=r"holds abstracts\.jsonl of another benchmark; give another folder"):
         construct.wikimia(tmp_path, fetcher(), DATES, 10)
-    assert {p.name for p in tmp_path.iterdir()} == {"abstracts.jsonl", "mialib_home"}
+    assert not server.requests and {p.name for p in tmp_path.iterdir()} == {"abstracts.jsonl"}
 
 
 def test_a_length_that_one_side_lacks_is_an_error(serve, tmp_path):
@@ -569,11 +571,15 @@ def test_each_builder_on_the_command_line(serve, tmp_path, patents):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bookmia"], "unknown kind of benchmark 'bookmia'; known: wikimia, patentmia, arxivmia, dolmabook"),
+        (
+            ["bookmia"],
+            "unknown kind of benchmark 'bookmia'; known: wikimia, patentmia, arxivmia, dolmabook, docstrings",
+        ),
         (["dolmabook", "--category", "cs"], "dolmabook takes no --category"),
         (["wikimia", "--publications", "numbers.txt"], "wikimia takes no --publications"),
         (["patentmia"], "patentmia needs --publications"),
         (["arxivmia"], "arxivmia needs --category"),
+        (["docstrings"], "docstrings takes no --members-before"),
     ],
 )
 def test_options_of_another_kind_and_missing_ones_are_errors(arguments, message, tmp_path):
@@ -586,7 +592,158 @@ def test_options_of_another_kind_and_missing_ones_are_errors(arguments, message,
 def test_without_a_contact_address_nothing_is_fetched(serve, tmp_path):
     server = serve("wikipedia", web.wikipedia(10, 10))
     found = CliRunner().invoke(app, ["construct", "wikimia", str(tmp_path / "w"), *BY_DATE])
-    assert found.exit_code == 2 and "--contact" in found.output and "MIALIB_CONTACT" in found.output
+    assert isinstance(found.exception, ValueError) and "--contact, MIALIB_CONTACT" in str(found.exception)
     with pytest.raises(ValueError, match="who"):
         Fetcher(" ")
     assert not server.requests
+
+
+BEFORE = date(2023, 2, 1)
+LICENCE = "Metadata-Version: 2.4\nLicense-Expression: BSD-3-Clause\n"
+
+
+def module(*texts):
+    """A module that must not be imported, with functions of these docstrings."""
+    functions = [f'def f{i}():\n    """{text}"""\n' for i, text in enumerate(texts)]
+    return "\n".join(['raise RuntimeError("imported")', *functions])
+
+
+def docs(side, package, n=12):
+    return [web.prose(f"{side} {package} {i}", 80) for i in range(n)]
+
+
+@pytest.fixture
+def index():
+    """`river`, whose old release is an sdist and whose import name is `mill`, and `stone`, each with 12 of a side."""
+    index, old, new = web.Index(), docs("old", "river"), docs("new", "river")
+    changed, near = (f"{text[:200]} {web.prose(text, 40)}" for text in (old[0], new[0]))
+    files = {
+        "src/mill/a.py": module(*old, "Too short."),
+        "PKG-INFO": LICENCE,
+        "src/mill/tests/test_a.py": module(new[1]),
+    }
+    index.add("river", "river-1.0.tar.gz", "2022-05-05", files)
+    lost = docs("old", "stone")[11]  # no longer in `stone`
+    files = {"mill/b.py": module(*old, *new, changed, near, lost, "Too short."), "mill/c.py": "print '2'"}
+    index.add("river", "river-2.0-py3-none-any.whl", "2025-05-05", files | {"river-2.0.dist-info/METADATA": LICENCE})
+    for name, more in {
+        "river-1.1.tar.gz": {"upload-time": "2023-02-01T00:00:00Z"},
+        "river-2.0-cp311-cp311-win32.whl": {},
+        "river-2.0.tar.gz": {},
+        "river-2.1-py3-none-any.whl": {"yanked": "broken"},
+        "river-3.0rc1-py3-none-any.whl": {},
+        "river-4.0.win32.exe": {},
+    }.items():
+        index.add("river", name, "2025-05-05", {"a.py": "an archive that must not be read"}, **more)
+    index.add("stone", "stone-1-py3-none-any.whl", "2022-06-06", {"stone.py": module(*docs("old", "stone"))})
+    new = [*docs("old", "stone", 11), *docs("new", "stone", 20)]
+    index.add("stone", "stone-2-cp311-cp311-win32.whl", "2025-06-06", {"stone.py": module(*new)})
+    return index
+
+
+def test_docstrings_that_stand_since_a_date_against_new_ones_balanced_by_package(serve, index, tmp_path):
+    server = serve("pypi", index)
+    out = construct.docstrings(tmp_path / "out", fetcher(), BEFORE, ["River", "stone", "river"])
+    assert {Path(address).name for address in server.addresses} == {
+        *("river", "river-1.0.tar.gz", "river-2.0-py3-none-any.whl"),
+        *("stone", "stone-1-py3-none-any.whl", "stone-2-cp311-cp311-win32.whl"),
+    }
+    rows = rows_of(out / "docstrings-64.jsonl")
+    counts = {("river", 1): 12, ("river", 0): 12, ("stone", 1): 11, ("stone", 0): 11}
+    assert Counter((row["field"], row["label"]) for row in rows) == counts
+    olds = {" ".join(text.split()[:64]) for package in ("river", "stone") for text in docs("old", package)}
+    assert all((row["text"] in olds) == row["label"] for row in rows)
+    assert {row["date"] for row in rows if row["field"] == "river" and row["label"]} == {"2022-05-05"}
+    assert {row["source"] for row in rows} >= {f"river-2.0/mill/b.py:f{i}" for i in range(12)}
+    names = left_out(out)
+    [(near, *rest)] = [names.pop("a near-duplicate of earlier pages")]
+    assert near in ("river-2.0/mill/b.py:f12", "river-2.0/mill/b.py:f25") and not rest
+    assert len(names.pop("docstrings-64.jsonl alone: more of this class than of the other")) == 9
+    assert {reason: sorted(of) for reason, of in names.items()} == {
+        "a file that this Python cannot parse": ["river-2.0-py3-none-any.whl/mill/c.py"],
+        "neither unchanged nor new since the old releases": [f"river-2.0/mill/b.py:f{i}" for i in (24, 26)],
+        "shorter than 64 words": ["river-2.0/mill/b.py:f27"],
+    }
+    card = (out / "README.md").read_text()
+    for release, day in (("river | 1.0", "2022-05-05"), ("river | 2.0", "2025-05-05"), ("stone | 2", "2025-06-06")):
+        assert f"| {release} | {day} | " in card
+    assert all(file["hashes"]["sha256"] in card for file in index.packages["river"][:2])
+    assert "| river | 12 |" in card and "BSD-3-Clause" in card and "| 23 | 23 | 0." in card
+    assert not {"mill", "stone"} & set(sys.modules)
+    # a rerun asks the index for new releases, and fetches no archive
+    n_requests = len(server.requests)
+    again = construct.docstrings(tmp_path / "again", fetcher(), BEFORE, ["river", "stone"])
+    assert len(server.requests) == n_requests + 2 and contents(again) == contents(out)
+
+
+def test_docstrings_on_the_command_line_at_two_lengths(serve, index, tmp_path):
+    serve("pypi", index)
+    command = [
+        "construct",
+        "docstrings",
+        str(tmp_path / "o"),
+        "--released-before",
+        "2023-02",
+        "--packages",
+        "river,stone",
+    ]
+    command += ["--length", "32", "--length", "64", "--texts", "10", "--gap-seconds", "0"]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, (found.output, found.exception)
+    assert [len(load_benchmark(path)) for path in sorted((tmp_path / "o").glob("*.jsonl"))] == [40, 40]
+
+
+def spoil(index):
+    index.archives["river-1.0.tar.gz"] += b"more"
+
+
+@pytest.mark.parametrize(
+    ("package", "before", "change", "message"),
+    [
+        ("rivr", BEFORE, None, r"^rivr: http://127\S+/rivr/ does not exist \(answer 404\); check the package's name$"),
+        (
+            "river",
+            date(2022, 5, 5),
+            None,
+            "^river has no final release from before 2022-05-05, the first is from 2022-05-05",
+        ),
+        (
+            "river",
+            BEFORE,
+            spoil,
+            r"^river: \S+/river-1\.0\.tar\.gz is not the file that the index lists: its SHA-256 differs",
+        ),
+        ("river", BEFORE, lambda index: index.packages.update(river=[]), "^river: .* lists no wheel or sdist"),
+        (
+            "river",
+            BEFORE,
+            lambda index: index.packages.update(river=None),
+            "^river: .* does not answer as application/vnd",
+        ),
+        ("stone", date(2026, 1, 1), None, "^no new release of stone since 2026-01-01; give an earlier date$"),
+        ("a/b", BEFORE, None, "a/b"),
+    ],
+)
+def test_a_package_without_an_old_release_or_with_another_file_is_an_error(
+    serve, index, tmp_path, package, before, change, message
+):
+    server = serve("pypi", index)
+    if change:
+        change(index)
+    with pytest.raises(ValueError, match=message):
+        construct.docstrings(tmp_path / "out", fetcher(), before, [package])
+    server.stop()
+    server.requests.clear()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "64.jsonl").touch()
+    with pytest.raises(ValueError, match=r"holds 64\.jsonl of another benchmark"):
+        construct.docstrings(tmp_path / "out", fetcher(), before, [package])
+    with pytest.raises(ConnectionError, match="ConnectError"):
+        construct.docstrings(tmp_path / "other", fetcher(), BEFORE, ["river"])
+
+
+def test_the_index_is_pips_and_its_password_is_never_shown(monkeypatch):
+    monkeypatch.delenv("MIALIB_PYPI_URL", raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://me:secret@index.example/simple/")
+    assert fetch.address_of("pypi") == "https://me:secret@index.example/simple"
+    assert fetch.without_password(fetch.address_of("pypi")) == "https://index.example/simple"

@@ -1,10 +1,14 @@
-"""A real HTTP server with small invented pages in the formats of the four services that benchmarks are made from."""
+"""A real HTTP server with small invented pages in the formats of the services that benchmarks are made from."""
 
+import hashlib
+import io
 import json
 import random
 import re
+import tarfile
 import threading
 import time
+import zipfile
 from datetime import date, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -52,10 +56,10 @@ class Web:
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         found = self.answer(parts.path, query)
-        found = (found, {}, "") if isinstance(found, int) else (200, {}, found) if isinstance(found, str) else found
-        status, headers, text = found
+        found = (found, {}, "") if isinstance(found, int) else found
+        status, headers, text = found if isinstance(found, tuple) else (200, {}, found)
         self.requests.append((begun, time.monotonic(), handler.path, handler.headers["User-Agent"]))
-        data = text.encode()
+        data = text if isinstance(text, bytes) else text.encode()
         handler.send_response(status)
         for name, value in ({"Content-Length": str(len(data))} | headers).items():
             handler.send_header(name, value)
@@ -64,7 +68,8 @@ class Web:
 
     def use_for(self, monkeypatch, *services):
         for service in services:
-            path = {"wikipedia": "/w/api.php", "patents": "/patent", "arxiv": "/api/query", "gutenberg": ""}[service]
+            paths = {"wikipedia": "/w/api.php", "patents": "/patent", "arxiv": "/api/query", "pypi": "/simple"}
+            path = paths.get(service, "")
             assert service in fetch.SERVICES
             monkeypatch.setenv(f"MIALIB_{service.upper()}_URL", f"http://127.0.0.1:{self.port}{path}")
 
@@ -219,3 +224,38 @@ class Gutenberg:
             return "\n".join([self.HEADER, *self.rows, ""])
         number = int(re.fullmatch(r"/cache/epub/(\d+)/pg\1\.txt", path)[1])
         return self.texts.get(number) or 404
+
+
+def archive(name, files):
+    """A wheel, or an sdist, all of whose files are in one folder."""
+    data = io.BytesIO()
+    if name.endswith(".whl"):
+        with zipfile.ZipFile(data, "w") as content:
+            for path, text in files.items():
+                content.writestr(path, text)
+    else:
+        with tarfile.open(fileobj=data, mode="w:gz") as content:
+            for path, text in files.items():
+                entry = tarfile.TarInfo(f"{name.removesuffix('.tar.gz')}/{path}")
+                entry.size = len(text.encode())
+                content.addfile(entry, io.BytesIO(text.encode()))
+    return data.getvalue()
+
+
+class Index:
+    """A package index that speaks the simple API in JSON; its files are at addresses relative to a package's."""
+
+    def __init__(self):
+        self.packages, self.archives = {}, {}
+
+    def add(self, package, name, uploaded, files, **more):
+        data = self.archives[name] = archive(name, files)
+        about = {"filename": name, "url": f"../../files/{name}", "hashes": {"sha256": hashlib.sha256(data).hexdigest()}}
+        about |= {"size": len(data), "upload-time": f"{uploaded}T12:00:00Z", "yanked": False, **more}
+        self.packages.setdefault(package, []).append(about)
+
+    def __call__(self, path, query):
+        kind, name = path.strip("/").split("/")
+        if kind == "files":
+            return self.archives[name]
+        return json.dumps({"name": name, "files": self.packages[name]}) if name in self.packages else 404

@@ -1,4 +1,4 @@
-"""Fresh benchmarks in the papers' manner, from pages before and after a date: balanced, deduplicated, with a data card.
+"""Fresh benchmarks from pages, or docstrings, before and after a date: balanced, deduplicated, with a data card.
 
 Members are from before a date and non-members from after one, so the two can be told apart without any model; each
 card says how well. What a model was trained on is not known: "member" means that it may have seen the text.
@@ -7,22 +7,27 @@ card says how well. What a model was trained on is not known: "member" means tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import numpy as np
+from packaging.utils import canonicalize_name
 
+from mialib.benchmarks import PARTS
 from mialib.blind import held_out_scores
 from mialib.metrics import Interval, auc_interval
 from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
-from replication.builders import sources
-from replication.builders.fetch import SERVICES, Fetcher, address_of
-from replication.builders.sources import PATENT_WORDS, Dates, LeftOut, Pages, WebPage, shuffled
+from replication.builders import releases, sources
+from replication.builders.fetch import SERVICES, Fetcher, address_of, without_password
+from replication.builders.sources import EXCERPT_WORDS, PATENT_WORDS, Dates, LeftOut, Pages, WebPage, shuffled
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
+DOCSTRING_LENGTHS = (64,)
 MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing
 NAMED = 5  # left-out pages that the card names for each reason; left_out.json names all
 
@@ -40,10 +45,11 @@ class Recipe:
     title: str
     made: str  # how the paper did it, and what differs
     service: str
-    dates: Dates
-    n: int  # members, and as many non-members, of each field
+    rules: tuple[str, str]  # which non-members and which members there are
+    n: int | None  # members, and as many non-members, of each field; None: as many as there are
     seed: int
     language: str = "en"
+    more: str = ""  # Markdown
 
 
 def wikimia(
@@ -51,7 +57,8 @@ def wikimia(
 ) -> Path:
     """Write a WikiMIA-like benchmark, one file a length in words; returns the folder, as all builders do.
 
-    All raise ValueError where a source holds fewer than `n` members or `n` non-members, and say how many there were.
+    All raise ValueError where a source holds fewer than `n` members or `n` non-members, and say how many there were,
+    and, before anything is fetched, where the folder holds another benchmark.
     """
     made = (
         "English Wikipedia's pages about events (Shi et al. 2024) by the date of their first version; the members' "
@@ -60,7 +67,8 @@ def wikimia(
         "if it has that many words, and is cut to it."
     )
     streams = [([(label, "")], sources.wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
-    return build_benchmark(out, Recipe("WikiMIA-like", made, "wikipedia", dates, n, seed), streams, fetcher)
+    recipe = Recipe("WikiMIA-like", made, "wikipedia", dates.rules, n, seed)
+    return build_benchmark(out, recipe, [str(length) for length in sorted(lengths)], streams, fetcher)
 
 
 def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: Path, seed: int = 0) -> Path:
@@ -72,7 +80,8 @@ def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: P
     )
     numbers = sources.read_publications(publications)
     streams = [([(1, ""), (0, "")], sources.patent_snippets(fetcher, dates, numbers, seed))]
-    return build_benchmark(out, Recipe("PatentMIA-like", made, "patents", dates, n, seed, "zh"), streams, fetcher)
+    recipe = Recipe("PatentMIA-like", made, "patents", dates.rules, n, seed, "zh")
+    return build_benchmark(out, recipe, [str(PATENT_WORDS)], streams, fetcher)
 
 
 def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequence[str], seed: int = 0) -> Path:
@@ -86,7 +95,8 @@ def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequ
         for category in dict.fromkeys(categories)
         for label in (1, 0)
     ]
-    return build_benchmark(out, Recipe("ArxivMIA-like", made, "arxiv", dates, n, seed), streams, fetcher)
+    recipe = Recipe("ArxivMIA-like", made, "arxiv", dates.rules, n, seed)
+    return build_benchmark(out, recipe, ["abstracts"], streams, fetcher)
 
 
 def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) -> Path:
@@ -97,15 +107,74 @@ def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) 
         "the tail its last two. Members come from the catalogue, not from Dolma, and may have been corrected since."
     )
     streams = [([(label, "")], sources.gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
-    return build_benchmark(out, Recipe("Dolma-Book-like", made, "gutenberg", dates, n, seed), streams, fetcher)
+    recipe = Recipe("Dolma-Book-like", made, "gutenberg", dates.rules, n, seed)
+    names = [f"{part}-{length}" for length in EXCERPT_WORDS for part in PARTS]
+    return build_benchmark(out, recipe, names, streams, fetcher)
 
 
-def build_benchmark(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetcher) -> Path:
-    """Collect the streams' pages and write the benchmark's files, what was left out, and the card."""
-    pages, dropped = collect_pages(streams, recipe.n, recipe.language)
-    files = {name: balance(pages, name) for name in dict.fromkeys(name for page in pages for name in page.texts)}
-    if strangers := sorted({path.stem for path in out.glob("*.jsonl")} - set(files)):
+def docstrings(
+    out: Path,
+    fetcher: Fetcher,
+    before: date,
+    packages: Sequence[str],
+    n: int | None = None,
+    lengths: Sequence[int] = DOCSTRING_LENGTHS,
+    seed: int = 0,
+) -> Path:
+    """Write a benchmark of packages' docstrings: those unchanged since before a day, and those new since.
+
+    A package is a field. ValueError for a package that the index does not have, or not from before that day.
+    """
+    names = [releases.docstrings_file(length) for length in sorted(lengths)]
+    refuse_others(out, names)
+    fields = list(dict.fromkeys(canonicalize_name(package, validate=True) for package in packages))
+    pairs = [releases.find_releases(fetcher, package, before) for package in fields]
+    if all(old.version == new.version for old, new in pairs):
+        raise ValueError(f"no new release of {', '.join(fields)} since {before}; give an earlier date")
+    contents = {release.file: releases.read_release(fetcher, release) for pair in pairs for release in pair}
+    known = NearDuplicates(text for old, _ in pairs for text, *_ in contents[old.file].docstrings)
+    streams = [
+        ([(1, new.package), (0, new.package)], releases.docstring_pages(old, new, contents, known, lengths, seed))
+        for old, new in pairs
+    ]
+    made = (
+        f"Docstrings of Python packages, from the newest final release that was uploaded before {before} and from the "
+        "newest of all; both were read without being installed. A length's file holds the first so many words of those "
+        "that have them, white space collapsed. A text's `field` is its package, and each package has as many members "
+        "as non-members. `source` is the place in the newest release. `date` is the day when a member's old release, "
+        "or a non-member's newest one, was uploaded."
+    )
+    rules = (
+        "in the newest release, sharing at most a fifth of their 7-grams of words with all old docstrings",
+        f"in the release from before {before} and, unchanged, in the newest one of the same package",
+    )
+    table = [
+        [r.package, r.version, r.day, f"`{r.file}`", f"`{r.sha256}`", contents[r.file].licence]
+        for p in pairs
+        for r in p
+    ]
+    more = (
+        "## What a member is\n\nA member was public before the date and still is, so a model that has read much public "
+        "code since has probably read it, often in many copies. Only those who trained the model know whether it did. "
+        "A non-member is in none of the old releases below. It may still have been public before the date, in the "
+        "package's repository or in another package. A model whose training data was gathered after the newest release "
+        "may have read it, too: compare its `date` with the model's.\n\n## Releases\n\n"
+    ) + card_table(["package", "version", "uploaded", "file", "SHA-256", "licence"], table)
+    recipe = Recipe("Docstrings", made, "pypi", rules, n, seed, more=more)
+    return build_benchmark(out, recipe, names, streams, fetcher)
+
+
+def refuse_others(out: Path, names: Sequence[str]) -> None:
+    """ValueError where a folder holds a benchmark's files of other names than these."""
+    if strangers := sorted({path.stem for path in out.glob("*.jsonl")} - set(names)):
         raise ValueError(f"{out} holds {strangers[0]}.jsonl of another benchmark; give another folder")
+
+
+def build_benchmark(out: Path, recipe: Recipe, names: Sequence[str], streams: Streams, fetcher: Fetcher) -> Path:
+    """Collect the streams' pages and write the benchmark's files of these names, what was left out, and the card."""
+    refuse_others(out, names)
+    pages, dropped = collect_pages(streams, recipe.n, recipe.language)
+    files = {name: balance(pages, name) for name in names}
     rows = []
     for name, chosen in files.items():
         write_rows(out / f"{name}.jsonl", name, shuffled(chosen, recipe.seed, key=lambda page: page.source))
@@ -117,12 +186,12 @@ def build_benchmark(out: Path, recipe: Recipe, streams: Streams, fetcher: Fetche
         rows.append([f"`{name}.jsonl`", *n_texts, blind])
     write_json(out / "left_out.json", {reason: list(names) for reason, names in dropped.items()})
     with atomic_path(out / "README.md") as temporary:
-        temporary.write_text(card(recipe, pages, rows, dropped, sorted(fetcher.days)), encoding="utf-8")
+        temporary.write_text(card(recipe, pages, files, rows, dropped, sorted(fetcher.days)), encoding="utf-8")
     return out
 
 
-def collect_pages(streams: Streams, n: int, language: str = "en") -> tuple[list[WebPage], Dropped]:
-    """`n` pages of each side that differ, in the streams' order, and what was left out, by reason.
+def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tuple[list[WebPage], Dropped]:
+    """`n` pages of each side, or all, that differ, in the streams' order, and what was left out, by reason.
 
     A page is left out where one of its texts equals an earlier page's but for case and white space, or where it shares
     over a fifth of its 7-grams of words with the earlier ones (`NearDuplicates`). A stream is read no further than
@@ -153,7 +222,7 @@ def collect_pages(streams: Streams, n: int, language: str = "en") -> tuple[list[
                 dropped.setdefault(reason, {})[page.source] = None
             if all(len(kept[side]) == n for side in sides):
                 break
-    if any(len(pages) < n for pages in kept.values()):
+    if n is not None and any(len(pages) < n for pages in kept.values()):
         sizes = [
             (len(pages), CLASSES[label], f" of {field}" if field else "") for (label, field), pages in kept.items()
         ]
@@ -164,15 +233,22 @@ def collect_pages(streams: Streams, n: int, language: str = "en") -> tuple[list[
 
 
 def balance(pages: Iterable[WebPage], name: str) -> list[WebPage]:
-    """The pages that give texts to a file, the later ones of the larger class left out; ValueError if one is empty."""
-    members, non_members = ([page for page in pages if name in page.texts and page.label == label] for label in (1, 0))
-    n = min(len(members), len(non_members))
-    if not n:
+    """The pages that give texts to a file, of each field the later ones of the larger class left out.
+
+    ValueError where nothing is left.
+    """
+    sides: dict[Side, list[WebPage]] = {}
+    for page in sorted(pages, key=lambda page: -page.label):
+        if name in page.texts:
+            sides.setdefault((page.label, page.field), []).append(page)
+    smaller = {field: min(len(sides.get((label, field), ())) for label in (1, 0)) for _, field in sides}
+    if not any(smaller.values()):
+        members, non_members = (sum(len(of) for (side, _), of in sides.items() if side == label) for label in (1, 0))
         raise ValueError(
-            f"{name}.jsonl would hold {len(members)} members and {len(non_members)} non-members; both are needed: ask "
-            "for more texts, or leave this length out"
+            f"{name}.jsonl would hold {members} members and {non_members} non-members; both are needed: ask for more "
+            "texts, or leave this length out"
         )
-    return members[:n] + non_members[:n]
+    return [page for (_, field), of in sides.items() for page in of[: smaller[field]]]
 
 
 def write_rows(path: Path, name: str, pages: Iterable[WebPage]) -> None:
@@ -200,7 +276,12 @@ def blind_interval(pages: Sequence[WebPage], name: str, recipe: Recipe) -> Inter
 
 
 def card(
-    recipe: Recipe, pages: Sequence[WebPage], rows: Sequence[Sequence[object]], dropped: Dropped, fetched: Sequence[str]
+    recipe: Recipe,
+    pages: Sequence[WebPage],
+    files: Mapping[str, Sequence[WebPage]],
+    rows: Sequence[Sequence[object]],
+    dropped: Dropped,
+    fetched: Sequence[str],
 ) -> str:
     """The data card, in Markdown; the same for the same pages, whenever it is written."""
     days = {label: sorted(page.date for page in pages if page.label == label) for label in (1, 0)}
@@ -210,27 +291,35 @@ def card(
     ]
     about = [
         recipe.made,
-        f"- Members (label 1): from before {recipe.dates.members_before}; those here are from {days[1][0]} to "
-        f"{days[1][-1]}.\n"
-        f"- Non-members (label 0): from after {recipe.dates.non_members_after}; those here are from {days[0][0]} to "
-        f"{days[0][-1]}.\n"
-        f"- Source: {address_of(recipe.service)}, fetched from {fetched[0]} to {fetched[-1]}.\n"
-        f"- Made by mialib {mialib_version()} with seed {recipe.seed}; {recipe.n} texts of each class asked for; "
-        f"content hash {hash_of([[page.source, page.texts] for page in pages])}.\n"
+        f"- Members (label 1): {recipe.rules[1]}; those here are from {days[1][0]} to {days[1][-1]}.\n"
+        f"- Non-members (label 0): {recipe.rules[0]}; those here are from {days[0][0]} to {days[0][-1]}.\n"
+        f"- Source: {without_password(address_of(recipe.service))}, fetched from {fetched[0]} to {fetched[-1]}.\n"
+        f"- Made by mialib {mialib_version()} with seed {recipe.seed}; {recipe.n or 'all'} texts of each class asked "
+        f"for; content hash {hash_of([[page.source, page.texts] for page in pages])}.\n"
         f"- Licence: {SERVICES[recipe.service].licence}",
     ]
-    files = [
+    counts = {name: Counter(page.field for page in chosen if page.label) for name, chosen in files.items()}
+    fields = dict.fromkeys(page.field for page in pages if page.field)
+    of_fields = [[field, *(count[field] for count in counts.values())] for field in fields]
+    about_files = [
         card_table(["file", "members", "non-members", "blind AUC [95% interval]"], rows),
         "The blind AUC is that of tf-idf and logistic regression, fitted on a random half of the pages and judged on "
         "the other half. It looks at no model: a fair benchmark has 0.5, and above it the two classes are told apart "
         "by topic and style alone, as a split by date allows. A detector's AUC that is not clearly higher says nothing "
         "about membership.",
     ]
+    if of_fields:
+        about_files += [
+            "Members of each field, and as many non-members:",
+            card_table(["field", *(f"`{name}.jsonl`" for name in files)], of_fields),
+        ]
     left_out = [
         card_table(["reason", "pages", "such as"], reasons) if reasons else "Nothing.",
         "`left_out.json` names them all. Near-duplicates share over a fifth of their 7-grams of words.",
     ]
-    return "\n\n".join([f"# {recipe.title} benchmark", *about, "## Files", *files, "## Left out", *left_out]) + "\n"
+    more = [recipe.more] if recipe.more else []
+    parts = [*about, "## Files", *about_files, *more, "## Left out", *left_out]
+    return "\n\n".join([f"# {recipe.title} benchmark", *parts]) + "\n"
 
 
 def card_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

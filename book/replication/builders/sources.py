@@ -54,6 +54,11 @@ class Dates:
             return before.replace(year=before.year - YEARS_OF_MEMBERS, day=1), before - one
         return self.non_members_after + one, date.today() - one
 
+    @property
+    def rules(self) -> tuple[str, str]:
+        """Which non-members and which members there are."""
+        return f"from after {self.non_members_after}", f"from before {self.members_before}"
+
     def holds(self, label: int, day: date) -> bool:
         """Whether a page of that day is on the label's side."""
         return day < self.members_before if label else day > self.non_members_after
