@@ -214,7 +214,11 @@ def record_lab(
 
 
 @app.command("record-real")
-def record_real() -> None:
+def record_real(
+    benchmarks: Annotated[
+        list[str] | None, typer.Argument(help="further files of labelled texts, such as docstrings-64.jsonl")
+    ] = None,
+) -> None:
     """Copy what `make book PROFILE=real` found, and each text's scores, into data/recorded/real/."""
     from mialib.store import home
     from replication import real_model
@@ -223,7 +227,8 @@ def record_real() -> None:
 
     clone()
     profile = load_profile(BOOK_DATA / "profiles" / "real.yml")
-    for path in real_model.record(home() / profile.name / "results", profile.models[real_model.MODEL].benchmarks):
+    scored = (*profile.models[real_model.MODEL].benchmarks, *(benchmarks or ()))
+    for path in real_model.record(home() / profile.name / "results", scored):
         say(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 from IPython.display import Markdown
+from numpy.typing import NDArray
 
+from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.models import model_revision
 from mialib.passes.inputs import Target, load_inputs, score_all, versions_behind
+from mialib.shared.files import is_file_of_texts
 from replication import BOOK_DATA, blind_tables, tables
 from replication.profile import load_profile
-from replication.recorded import write_recorded
-from replication.results import BLIND_PREFIX, load_results
+from replication.recorded import read_recorded, write_recorded
+from replication.results import BLIND_PREFIX, load_results, save
 
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
@@ -48,26 +51,40 @@ def beside(page: str, metric: str = "auc", columns: Sequence[str] = ()) -> list[
     return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
 
 
+def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:
+    """Who is a member, (N,), each text's domain, and its scores, (N,), by detector; ValueError for others."""
+    rows = read_recorded(FOLDER / SCORES, benchmark=benchmark)
+    if not rows:
+        raise ValueError(f"no scores of {benchmark} are recorded in {FOLDER / SCORES}")
+    scores = {row["detector"]: np.array(row["scores"], float) for row in rows}
+    return np.array(rows[0]["labels"], np.int8), rows[0]["domains"], scores
+
+
 def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
-    """Copy the results of a finished build's pages, and write each text's scores on the benchmarks and on `FIXED`."""
+    """Copy the results of a finished build's pages, and write each text's scores on benchmarks and on `FIXED`."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     written = []
     for path in sorted(results.glob("*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
         (FOLDER / path.name).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
         written.append(FOLDER / path.name)
+    for path in map(Path, filter(is_file_of_texts, benchmarks)):
+        blind = blind_tables.measure_blind(load_benchmark(str(path)), path.stem, ["auc"])
+        save(path.stem, blind, paper="none", item="blind baselines", out=FOLDER / f"{path.stem}.json")
+        written.append(FOLDER / f"{path.stem}.json")
     write_recorded(FOLDER / SCORES, [row for name in (*benchmarks, FIXED) for row in score_rows(name)])
     return [*written, FOLDER / SCORES]
 
 
 def score_rows(benchmark: str) -> list[dict[str, Any]]:
-    """By detector the score of each text of a benchmark, in its order, and what made them."""
+    """By detector the score of each text of a benchmark, in its order, who is a member, and what made them."""
     inputs = load_inputs(Target(model=MODEL, benchmark=benchmark, corpus=CORPUS))
     if benchmark == FIXED:
         by_label = (np.flatnonzero(inputs.labels == label)[:N_FIXED] for label in (1, 0))
         inputs = inputs.take(np.concatenate([*by_label]), FIXED)
-    about = {"model": MODEL, "weights": model_revision(MODEL), "benchmark": benchmark}
-    about["texts"] = inputs.labelled.revision
+    about = {"model": MODEL, "weights": model_revision(MODEL), "texts": inputs.labelled.revision}
+    about |= {"benchmark": Path(benchmark).stem if is_file_of_texts(benchmark) else benchmark}
+    about |= {"labels": inputs.labels, "domains": list(inputs.labelled.domains)}
     return [
         about | {"detector": name, "versions": json.dumps(versions_behind(name)), "scores": scores.astype(np.float32)}
         for name, scores in score_all(inputs).items()
