@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.models import model_revision
-from mialib.passes.inputs import Target, load_inputs, score_all, versions_behind
+from mialib.passes.inputs import Target, inputs_of, score_all, versions_behind
 from mialib.shared.files import is_file_of_texts
 from replication import BOOK_DATA, blind_tables, tables
 from replication.profile import load_profile
@@ -78,10 +78,10 @@ def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
 
 def score_rows(benchmark: str) -> list[dict[str, Any]]:
     """By detector the score of each text of a benchmark, in its order, who is a member, and what made them."""
-    inputs = load_inputs(Target(model=MODEL, benchmark=benchmark, corpus=CORPUS))
+    target, texts = Target(model=MODEL, benchmark=benchmark, corpus=CORPUS), load_benchmark(benchmark)
     if benchmark == FIXED:
-        by_label = (np.flatnonzero(inputs.labels == label)[:N_FIXED] for label in (1, 0))
-        inputs = inputs.take(np.concatenate([*by_label]), FIXED)
+        texts = texts.take(np.concatenate([np.flatnonzero(texts.labels == label)[:N_FIXED] for label in (1, 0)]), FIXED)
+    inputs = inputs_of(target, texts)
     about = {"model": MODEL, "weights": model_revision(MODEL), "texts": inputs.labelled.revision}
     about |= {"benchmark": Path(benchmark).stem if is_file_of_texts(benchmark) else benchmark}
     about |= {"labels": inputs.labels, "domains": list(inputs.labelled.domains)}
