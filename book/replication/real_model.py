@@ -26,7 +26,7 @@ from replication.results import BLIND_PREFIX, load_results, save
 
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
-MODEL, NAME = "smollm2-135m", "SmolLM2-135M"
+MODEL, NAME = "smollm2-135m", "SmolLM2-135M-Instruct"
 CORPUS = "lab/en"  # for DC-PDD
 FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
 
@@ -43,9 +43,9 @@ def beside(page: str, metric: str = "auc", columns: Sequence[str] = ()) -> list[
     headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
     blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
     said = [
-        f"{NAME}-Instruct has 135 million parameters and was trained on two trillion tokens up to 2024. These "
-        "benchmarks are split by earlier dates, so it may have read their non-members too. The numbers are recorded: "
-        "`make book PROFILE=real` makes this page with it."
+        f"{NAME} has 135 million parameters, here rounded to four bits, and was trained on two trillion tokens up to "
+        "2024. These benchmarks are split by earlier dates, so it may have read their non-members too. The numbers are "
+        "recorded: `make book PROFILE=real` makes this page with it."
     ]
     said += [blind_tables.summarize([of for of in found if of not in blind], blind)] if blind else []
     return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]

@@ -9,6 +9,7 @@ benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from
 
 Of a model whose tokenizer anyone has, token ids would be other people's sentences. There an id says no more than how
 often its token occurs in the reference texts, and which tokens of a text are the same: all that DC-PDD reads of it.
+That keeps nobody from searching for a text: whoever has the model finds the words that give the recorded log-probs.
 
 float16 moves an AUC by less than 0.002: most that of SURP, which compares log-probs with a percentile of them and
 entropies with a bound. The texts themselves are not there, so what needs them (Zlib, Lowercase, another length) is not
@@ -184,7 +185,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 
 def hide_tokens(stats: TokenStats, frequency: TokenFrequency) -> tuple[TokenStats, TokenFrequency]:
-    """The same with other token ids, from which no text can be read: DC-PDD's scores stay as they are.
+    """The same with other token ids, which the tokenizer turns into no text: DC-PDD's scores stay as they are.
 
     All tokens of the vocabulary are ordered by their counts. A text's first token with a count becomes the first of
     these, its second another token with that count, and so on.

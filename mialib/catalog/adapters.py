@@ -1,7 +1,7 @@
-"""Models with an adapter of PEFT (LoRA and its like): its folder, or `adapter:ORG/NAME` for one on the hub.
+"""Models with a LoRA adapter of PEFT: its folder, or `adapter:ORG/NAME` for one on the hub.
 
 The base is the model that the adapter's config names, in any form that a model may have. Without the adapter it is the
-natural reference for detectors that take one, and is not loaded twice for it.
+natural reference for detectors that take one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from mialib.catalog.sources import source_of
 from mialib.store import hash_files, hash_of
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel
 
 PREFIX = "adapter:"
@@ -51,7 +50,10 @@ class Adapter(Weights):
         if not isinstance(name, str) or not name:
             raise ValueError(f"{path} does not say on which model it stands (base_model_name_or_path)")
         beside = path.parent / name  # a path may be meant from the adapter's folder
-        return str(beside) if not Path(name).exists() and beside.exists() else name
+        name = str(beside) if not Path(name).exists() and beside.exists() else name
+        if source_of(name) is self:
+            raise ValueError(f"{path}: its base {name} is an adapter too; merge that into its own base first")
+        return name
 
     def folder(self, model: str) -> Path | None:
         """The base's."""
@@ -78,8 +80,8 @@ class Adapter(Weights):
         folder = self.place(model)
         try:
             config = PeftConfig.from_pretrained(str(folder))
-            if config.is_prompt_learning:
-                raise ValueError(f"{config.peft_type} puts tokens before a text instead of changing weights")
+            if config.peft_type != "LORA":
+                raise ValueError(f"it is of the type {config.peft_type}, and LORA alone is read")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # of what peft asks transformers
                 adapted = PeftModel(base, config)  # type: ignore[arg-type]
@@ -89,7 +91,7 @@ class Adapter(Weights):
             raise ValueError(
                 f"model {model}: its adapter does not fit its base {self.base(model)} ({said:.300})"
             ) from error
-        lacking = [key for key in report.missing_keys if any(of in key for of in ("lora_", "modules_to_save"))]
+        lacking = [key for key in report.missing_keys if "lora_" in key or "modules_to_save" in key]
         if lacking or report.unexpected_keys:
             odd = (lacking or report.unexpected_keys)[0]
             what = (
@@ -97,20 +99,3 @@ class Adapter(Weights):
             )
             raise ValueError(f"model {model}: its adapter {what}, first {odd}; get it again")
         return cast("PreTrainedModel", adapted.get_base_model())
-
-
-def take_off(model: PreTrainedModel) -> PreTrainedModel:
-    """The base of a model that `Adapter.complete` gave, in the same memory; the model with the adapter is gone."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from peft.utils.other import AuxiliaryTrainingWrapper
-
-    for name, module in list(model.named_modules()):
-        plain: torch.nn.Module | None = None
-        if isinstance(module, BaseTunerLayer):
-            plain = module.get_base_layer()
-        elif isinstance(module, AuxiliaryTrainingWrapper):
-            plain = module.original_module
-        if plain is not None:
-            parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, plain)
-    return model

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from importlib.util import find_spec
 from io import StringIO
@@ -26,7 +27,7 @@ from mialib.catalog.models import Weights
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
-from mialib.store import home
+from mialib.store import hash_of, home, version
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.json"
-# How a text is parted before its parts become tokens, by the file's `tokenizer.ggml.pre`. For some families
+UNPACKING = 2  # raised by hand where `_unpack` makes something else of a file
+# Where a text is cut before its pieces become tokens, by the file's `tokenizer.ggml.pre`. For some families
 # transformers takes GPT-2's way, whatever the file says.
-PLAIN = ("", "gpt-2", "default")
+PLAIN = ("gpt-2",)
 DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -58,32 +60,37 @@ class Gguf(Weights):
             raise FileNotFoundError(f"model {model}: there is no such file; give another path")
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
-                raise ValueError(f"model {model}: {path} does not begin as a GGUF file does; get it again")
+                raise ValueError(f"model {model}: {path} is no GGUF file; get it again")
         beside = path.with_name(TOKENIZER)
         return [path, beside] if beside.is_file() else [path]
 
     def folder(self, model: str) -> Path:
         """The folder that it is unpacked into, once."""
-        revision = self.revision(model)
-        return once(home() / "models" / f"{self.path(model).stem}-{revision}", lambda to: self._unpack(model, to))
+        made_by = hash_of([self.revision(model), UNPACKING, version("transformers")])
+        return once(home() / "models" / f"{self.path(model).stem}-{made_by}", lambda to: self._unpack(model, to))
 
     def _unpack(self, model: str, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
         if lacking := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
-            raise ValueError(
-                f"model {model}: to read it takes {' and '.join(lacking)}: pip install {' '.join(lacking)}"
-            )
+            raise ValueError(f"model {model}: other packages read this kind of file: pip install {' '.join(lacking)}")
+        from gguf import GGUFReader
+
         path, *tokenizers = self.files(model)
         logger.warning("%s: unpacking it first, once", model)
         where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
         options: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, "ignore_mismatched_sizes": True}
         try:
+            fields = GGUFReader(path).fields
             if tokenizers:
-                tokenizer = AutoTokenizer.from_pretrained(path.parent)
+                tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tokenizers[0]))
+                for name in ("bos_token", "eos_token"):
+                    if field := fields.get(f"tokenizer.ggml.{name}_id"):
+                        setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(int(field.contents())))
             else:
                 tokenizer = AutoTokenizer.from_pretrained(**where)
-                part_as_the_model_does(tokenizer, path)
+                part_as_the_model_does(tokenizer, fields)
             with redirect_stderr(StringIO()):  # of transformers' bars
                 read, report = cast("Any", AutoModelForCausalLM).from_pretrained(**where, **options)
         except Exception as error:  # of many classes, of a damaged file
@@ -95,8 +102,9 @@ class Gguf(Weights):
                 f"another shape, first {lacking[0]}; get it again"
             )
         del read.config.quantization_config  # with which it could not be saved
-        unpacked = AutoModelForCausalLM.from_config(read.config)
-        unpacked.load_state_dict(read.state_dict())
+        with torch.device("meta"):
+            unpacked = AutoModelForCausalLM.from_config(read.config)
+        unpacked.load_state_dict(read.state_dict(), assign=True)
         with redirect_stderr(StringIO()):
             unpacked.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -145,12 +153,10 @@ def wheel_path(model: str, wheel: Wheel) -> Path:
     return home() / "models" / f"{model}-{wheel.sha256[:16]}.gguf"
 
 
-def part_as_the_model_does(tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
-    """Let a tokenizer that was read from a GGUF file part texts as the file says that its model does."""
-    from gguf import GGUFReader
+def part_as_the_model_does(tokenizer: PreTrainedTokenizerBase, fields: Mapping[str, Any]) -> None:
+    """Let a tokenizer that was read from a GGUF file cut texts as the file's fields say that its model does."""
     from tokenizers import Regex, pre_tokenizers
 
-    fields = GGUFReader(path).fields
     model, pre = (field.contents() if (field := fields.get(f"tokenizer.ggml.{of}")) else "" for of in ("model", "pre"))
     if model != "gpt2":  # SentencePiece's parts nothing
         return
@@ -163,6 +169,7 @@ def part_as_the_model_does(tokenizer: PreTrainedTokenizerBase, path: Path) -> No
     elif pre in PATTERNS:
         split = pre_tokenizers.Split(Regex(PATTERNS[pre]), "isolated")
         parts = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        tokenizer.backend_tokenizer.model.ignore_merges = pre == "llama-bpe"  # type: ignore[attr-defined]
     else:
         raise ValueError(f"how its model parts texts ({pre}) is not known here; put its {TOKENIZER} beside the file")
     tokenizer.backend_tokenizer.pre_tokenizer = parts  # type: ignore[attr-defined]

@@ -402,21 +402,8 @@ def load_scorer(
     how = [str(pick_device(device)), str(pick_dtype(dtype, pick_device(device), name))]
     key = hash_of([model_revision(name), name, *how, start_token_of(name, start_token)])
     if key not in _loaded:
-        standing = [of.loaded for of in _loaded.values() if source_of(of.loaded.name).base(of.loaded.name) == name]
         unload()  # before the next one is loaded: both need not fit
-        if standing and how == [str(standing[0].model.device), str(standing[0].model.dtype)]:
-            from mialib.catalog.adapters import take_off
-
-            base = LoadedModel.of(
-                take_off(standing[0].model),
-                load_tokenizer(name),
-                name=name,
-                revision=model_revision(name),
-                start_token=start_token_of(name, start_token),
-            )
-            _loaded[key] = Scorer(base)
-        else:
-            _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
+        _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
     check_revision(name, _loaded[key].loaded.revision, revision)
     return _loaded[key]
 

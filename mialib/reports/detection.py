@@ -185,7 +185,8 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     """ValueError for an option that none of the detectors reads."""
     read = {need for name in names for need in DETECTORS[name].needs}
     for name, need in NEEDS.items():
-        if need.made_from and getattr(target, need.made_from) and name not in read:
+        given = getattr(target, need.made_from) if need.made_from else None
+        if given and name not in read and given != source_of(target.model).base(target.model):
             readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 

@@ -90,7 +90,7 @@ def test_one_command_records_each_model_and_seed_once(everything):
     assert files.recorded_models() == {"recorded/notes-small": [0, 1, 2], "recorded/notes-large": [0]}, "by size"
 
 
-def test_hidden_tokens_keep_every_score_of_dc_pdd_and_no_word():
+def test_hidden_tokens_keep_every_score_of_dc_pdd():
     live = load_inputs(Target(model="lab/notes-small", benchmark="lab/notes", corpus="lab/notes"))
     stats, frequency = files.hide_tokens(live.stats, live["frequency"])
     scores = (detect("dc_pdd", s, frequency=f) for s, f in ((live.stats, live["frequency"]), (stats, frequency)))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import mialib
 from mialib.catalog import gguf as ours
 from mialib.catalog import models
-from mialib.catalog.models import load_model, load_scorer, load_tokenizer, model_revision
+from mialib.catalog.models import load_model, load_tokenizer, model_revision
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.sources import source_of
 from mialib.commands.cli import load_app
@@ -150,9 +150,9 @@ def test_the_models_own_tokenizer_beside_a_gguf_file_is_taken(llama, tmp_path):
     write_gguf(path, llama, pre="nobody-knows")
     with pytest.raises(ValueError, match="nobody-knows"):
         load_model(str(path))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(Path(llama, name), tmp_path)
+    shutil.copy(Path(llama, "tokenizer.json"), tmp_path)
     assert load_tokenizer(str(path)).tokenize(TEXTS[0]) == load_tokenizer(llama).tokenize(TEXTS[0])
+    assert load_model(str(path)).start_token_id == load_model(llama).start_token_id
 
 
 def cut(path):
@@ -160,7 +160,7 @@ def cut(path):
 
 
 DAMAGES = {
-    "another file": (lambda path: path.write_bytes(b"PK\3\4" * 99), "does not begin as"),
+    "another file": (lambda path: path.write_bytes(b"PK\3\4" * 99), "is no GGUF file"),
     "cut": (cut, "can't be read"),
     "nothing": (Path.unlink, "no such file"),
 }
@@ -260,16 +260,13 @@ def test_an_adapter_scores_as_when_it_is_merged_into_its_base(adapter, llama, tm
     assert len({model_revision(name) for name in (adapter, llama, str(tmp_path / "merged"))}) == 3
 
 
-def test_without_its_adapter_a_model_is_the_reference_and_not_loaded_twice(adapter, llama, monkeypatch):
-    monkeypatch.setattr(models, "_loaded", {})
-    read, load = [], models._load_weights
-    monkeypatch.setattr(models, "_load_weights", lambda of, name, *a, **k: read.append(name) or load(of, name, *a, **k))
+def test_without_its_adapter_a_model_is_the_reference_and_no_detector_has_to_read_it(adapter, llama, tmp_path):
     assert Target(model=adapter, benchmark="b").reference == llama
     assert Target(model=adapter, benchmark="b", reference="r").reference == "r"
-    load_scorer(adapter)
-    base = load_scorer(llama)
-    assert read == [adapter] and base.loaded.name == llama and base.loaded.revision == model_revision(llama)
-    np.testing.assert_array_equal(base.score(TEXTS).log_prob, mialib.Scorer(llama).score(TEXTS).log_prob)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:4]))
+    for detector in ("ppl", "ref"):
+        given = ["detect", str(tmp_path / "texts.txt"), "--model", adapter, "--detector", detector, "--json"]
+        assert CliRunner().invoke(load_app(), given).stdout.count(f'"{detector}": ') == 4
 
 
 def edit(adapter, **changes):
@@ -283,6 +280,9 @@ def test_an_adapter_that_can_not_stand_on_its_base_is_named(adapter, tiny_model,
         mialib.Scorer(adapter)
     edit(adapter, base_model_name_or_path=tiny_model("gpt_neox"))
     with pytest.raises(ValueError, match="does not fit its base"):
+        mialib.Scorer(adapter)
+    edit(adapter, base_model_name_or_path=shutil.copytree(adapter, tmp_path / "another").as_posix())
+    with pytest.raises(ValueError, match="is an adapter too"):
         mialib.Scorer(adapter)
     edit(adapter, base_model_name_or_path=None)
     with pytest.raises(ValueError, match="base_model_name_or_path"):

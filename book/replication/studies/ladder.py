@@ -73,7 +73,8 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     model = str(train_again(of_seed(name, seed), device))
     times = lab().times_seen(of_seed(name, seed), lab().benchmark(recipe.corpus).texts)
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
-    if isinstance(recipe, TrainingOn) and not (untouched := folder / _file_name(f"{name}-untouched", 0)).is_file():
+    untouched = folder / _file_name(f"{name}-untouched", 0)
+    if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
         of_base = {"key": "", "parameters": card["parameters"], "seed": 0}
         of_base |= {"non_embedding_parameters": card["non_embedding_parameters"]}
         _save(f"{name}-untouched", recipe.from_model, recipe, np.zeros_like(times), of_base, untouched, device)
