@@ -27,6 +27,7 @@ from replication.results import BLIND_PREFIX, load_results, save
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
 MODEL, NAME = "smollm2-135m", "SmolLM2-135M-Instruct"
+SHOWN = ("min_k_sweep", "dc_pdd_tables_2_3", "dc_pdd_figure_3b", "surp_table_1")  # pages that show what is recorded
 CORPUS = "lab/en"  # for DC-PDD
 FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
 
@@ -61,10 +62,10 @@ def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, 
 
 
 def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
-    """Copy the results of a finished build's pages, and write each text's scores on benchmarks and on `FIXED`."""
+    """Copy the results of the pages of `SHOWN` from a finished build, and write each text's scores on benchmarks and on `FIXED`."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     written = []
-    for path in sorted(results.glob("*.json")):
+    for path in (results / f"{page}.json" for page in SHOWN):
         kept = json.loads(path.read_text(encoding="utf-8"))
         (FOLDER / path.name).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
         written.append(FOLDER / path.name)
