@@ -7,7 +7,7 @@ from a finished build), and `scores.parquet`: by benchmark and detector each tex
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,19 @@ def beside(page: str, metric: str = "auc", columns: Sequence[str] = ()) -> list[
         "2024. These benchmarks are split by earlier dates, so it may have read their non-members too. The numbers are "
         "recorded: `make book PROFILE=real` makes this page with it."
     ]
-    said += [blind_tables.summarize([of for of in found if of not in blind], blind)] if blind else []
+    said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(headings))
     return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
+
+
+def _leaks(headings: Mapping[str, str]) -> str:
+    """How well the texts alone tell the sides of these columns' benchmarks apart, as recorded."""
+    names = {heading.partition(",")[0] for heading in headings.values()}
+    recorded = [of for of in load_results(blind_tables.RECORDED) if of.column in names and of.metric == "auc"]
+    best = {name: blind_tables.highest(of for of in recorded if of.column == name) for name in sorted(names)}
+    said = [f"{of.interval} on `{name}` ({blind_tables.name_of(of)})" for name, of in best.items() if of]
+    return (
+        f"The best baseline that sees no model has an AUC of {', of '.join(said)}: that much the texts alone give away."
+    )
 
 
 def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:
@@ -62,7 +73,7 @@ def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, 
 
 
 def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
-    """Copy the results of the pages of `SHOWN` from a finished build, and write each text's scores on benchmarks and on `FIXED`."""
+    """Copy the results of `SHOWN` pages from a finished build, and write each text's scores on these benchmarks."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     written = []
     for path in (results / f"{page}.json" for page in SHOWN):

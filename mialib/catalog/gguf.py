@@ -77,6 +77,7 @@ class Gguf(Weights):
             raise ValueError(f"model {model}: other packages read this kind of file: pip install {' '.join(lacking)}")
         from gguf import GGUFReader
 
+        tokenizer: Any
         path, *tokenizers = self.files(model)
         logger.warning("%s: unpacking it first, once", model)
         where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
