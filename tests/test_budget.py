@@ -20,13 +20,13 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/reports": 1305,
     "mialib/shared": 765,
     "replication": 3870,
-    "replication/builders": 1470,
+    "replication/builders": 1480,
     "replication/lab": 1420,
     "replication/pipeline": 2245,
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 21_760
+TEST_LINES = 21_775
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

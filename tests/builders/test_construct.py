@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.store import home
 from mialib.text import split_into_snippets, words
-from replication.builders import construct, fetch
+from replication.builders import construct, fetch, releases
 from replication.builders.fetch import Fetcher
 from replication.builders.sources import (
     Dates,
@@ -747,3 +747,10 @@ def test_the_index_is_pips_and_its_password_is_never_shown(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://me:secret@index.example/simple/")
     assert fetch.address_of("pypi") == "https://me:secret@index.example/simple"
     assert fetch.without_password(fetch.address_of("pypi")) == "https://index.example/simple"
+
+
+def test_an_archive_that_is_much_larger_unpacked_is_refused(serve, index, tmp_path, monkeypatch):
+    serve("pypi", index)
+    monkeypatch.setattr(releases, "MOST_BYTES", 100)
+    with pytest.raises(ValueError, match=r"river: \S+ can't be unpacked"):
+        construct.docstrings(tmp_path / "out", fetcher(), BEFORE, ["river"])

@@ -38,6 +38,8 @@ INDEX_JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691; upload times and 
 ANOTHER_INDEX = "name another index in MIALIB_PYPI_URL"
 ARCHIVE_SCALE = 8  # an archive may have and take so many times what another reply may
 PURE_WHEEL, WHEEL, SDIST = range(3)  # in the order in which they are preferred
+MOST_BYTES = 200 * 10**6  # of Python files in an archive, unpacked
+DAMAGES = (zipfile.BadZipFile, tarfile.TarError, zlib.error)
 LICENCE_CHARACTERS = 60  # some packages put the licence's whole text in its place
 
 
@@ -127,7 +129,7 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
         logger.info("%s: %.1f MB", release.file, len(reply.content) / 1e6)
         try:
             return _contents(release, reply.content)
-        except (zipfile.BadZipFile, tarfile.TarError, zlib.error, OSError, EOFError) as error:
+        except (*DAMAGES, OSError, EOFError, NotImplementedError, RuntimeError) as error:  # the last: encrypted
             raise ValueError(f"{said} can't be unpacked ({error}); leave {release.package} out") from None
 
     made_by = {"sha256": release.sha256, "python": list(sys.version_info[:2])} | versions_of("gathering")
@@ -142,7 +144,7 @@ def _contents(release: Release, archive: bytes) -> Contents:
         if path.suffix == ".py" and not is_test(path):
             try:
                 tree = parse_source(source)
-            except (SyntaxError, ValueError, RecursionError):
+            except (SyntaxError, ValueError, RecursionError, MemoryError):  # of nesting that is too deep
                 found.unread.append(name)
                 continue
             for docstring in READ["docstring"](release.package, name, tree):
@@ -157,13 +159,21 @@ def _files(release: Release, archive: bytes) -> Iterator[tuple[str, bytes]]:
     wanted = (".py", "METADATA", "PKG-INFO")
     if release.file.endswith((".whl", ".zip")):
         with zipfile.ZipFile(io.BytesIO(archive)) as content:
-            read = [(name, content.read(name)) for name in sorted(content.namelist()) if name.endswith(wanted)]
+            infos = [info for info in content.infolist() if info.filename.endswith(wanted)]
+            _check_size(sum(info.file_size for info in infos))
+            read = [(info.filename, content.read(info)) for info in infos]
     else:
         with tarfile.open(fileobj=io.BytesIO(archive)) as content:
             members = [file for file in content if file.isfile() and file.name.endswith(wanted)]
+            _check_size(sum(file.size for file in members))
             read = [(file.name, content.extractfile(file).read()) for file in members]
     for name, data in sorted(read):
         yield name.partition("/")[2] if release.kind == SDIST else name, data
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > MOST_BYTES:
+        raise zipfile.BadZipFile(f"its Python files have {n_bytes / 1e6:.0f} MB, more than {MOST_BYTES / 1e6:.0f}")
 
 
 def _licence(metadata: str) -> str:
