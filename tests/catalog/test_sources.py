@@ -5,6 +5,7 @@ import re
 import pytest
 
 from mialib.catalog import sources
+from mialib.catalog.registry import known_models
 from mialib.catalog.sources import KINDS, Source, source_of
 from mialib.passes.cache import score_or_load
 from mialib.token_stats import TokenStats
@@ -28,6 +29,10 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_of_one_kind(name):
     assert type(source_of(name)).__name__ == NAMES[name]
+
+
+def test_each_model_that_comes_as_a_wheel_is_a_kind():
+    assert {known.alias for known in known_models().values() if known.wheel} <= KINDS.keys()
 
 
 def test_no_other_file_asks_how_a_name_begins():

