@@ -1,6 +1,7 @@
 """Neighbors: one word and no more, the published ranking, and nothing that depends on the batch."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,6 +140,8 @@ def test_a_text_longer_than_the_context_is_seen_around_each_word(masked_folder, 
     for row in neighbors._masked_rows(text, spans, tokenizer, CONTEXT):
         assert len(row.token_ids) == CONTEXT and row.token_ids[row.mask_at] == tokenizer.mask_token_id
         assert row.token_ids[0] == tokenizer.cls_token_id and row.token_ids[-1] == tokenizer.sep_token_id
+    config = SimpleNamespace(model_type="roberta", pad_token_id=1, max_position_embeddings=514)
+    assert neighbors._context(SimpleNamespace(config=config), SimpleNamespace(model_max_length=10**30)) == 512
 
 
 @pytest.mark.parametrize(

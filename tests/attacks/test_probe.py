@@ -133,7 +133,7 @@ def numbered(what, n):
 
 def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, monkeypatch, caplog):
     folder = tiny_model("gpt_neox", **LONG)
-    texts, labels, training = numbered("river", 30), [1, 0] * 15, numbered("stone", 12)
+    texts, labels, training = [*numbered("river", 29), "mill " * 600], [1, 0] * 15, numbered("stone", 12)
     calls = []
     real = passes.train_proxy
 
@@ -148,7 +148,7 @@ def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, mon
     assert coin.sum() == 6 and flip_coin(5).sum() == 2 and (flip_coin(200) != flip_coin(200, seed=1)).any()
     assert calls == [(members, 1e-3), (members, 1e-2)]
     assert "1 of 13 training texts" in caplog.text
-    assert result.scores.shape == (30,) and np.isfinite(result.scores).all() and result.n_cut == 0
+    assert result.scores.shape == (30,) and np.isfinite(result.scores).all() and result.n_cut == 1
     assert result.chosen.validation_aucs.shape == result.leaking.validation_aucs.shape == (2, 2)
     assert result.learning_rates == (1e-3, 1e-2)
     monkeypatch.setattr(passes, "train_proxy", None)  # the second time all is in the cache

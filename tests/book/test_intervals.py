@@ -30,6 +30,7 @@ def test_an_intervals_halves_are_scaled_apart_and_a_mean_has_the_normal_one():
     found = at_level(Interval(0.9, 0.7, 1.0), 0.99)
     scale = 2.5758293 / 1.9599640
     assert (found.low, found.high) == (pytest.approx(0.9 - 0.2 * scale), pytest.approx(0.9 + 0.1 * scale))
+    assert (at_level(found, 0.95).low, at_level(found, 0.95).high) == pytest.approx((0.7, 1.0)), "and back"
     with pytest.raises(ValueError, match="95"):
         at_level(Interval(0.9, 0.7, 1.0), 95)
     values = np.random.default_rng(0).exponential(size=400)

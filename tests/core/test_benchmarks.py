@@ -107,7 +107,7 @@ def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
         dataclasses.replace(bench, sources=("b",))
 
 
-@pytest.mark.parametrize("sources", ["xxxx", "xyxy", "xxyy", "xxyz"])
+@pytest.mark.parametrize("sources", ["xxxx", "xyxy", "xxyy", "xxyz", "xyyz"])
 def test_a_collection_of_both_classes_or_of_a_whole_class_is_no_document(sources):
     bench = benchmark(["a", "b", "c", "d"], [1, 1, 0, 0], sources=tuple(sources))
     assert bench.document is None

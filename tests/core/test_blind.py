@@ -186,6 +186,7 @@ def test_errors_name_the_kind_and_the_sizes():
     assert len(blind_scores(texts, labels, "length", n_folds=2)) == 4, "it chooses nothing, and takes no folds for that"
     with pytest.raises(TooFewTexts, match="fewer than 3 folds"):
         blind_scores([f"{text} word" for text in texts], labels, "naive_bayes", n_folds=2)
+    assert blind_scores([f"word {n}" for n in range(12)], [0, 1] * 6, "naive_bayes", n_folds=2).shape == (12,)
     with pytest.raises(TooFewTexts, match="1 texts, fewer than 10 folds"):
         blind_scores(["a", "b"], [0, 1])
     with pytest.raises(ValueError, match=r"'oracle'.*tfidf, naive_bayes, formatting, year, length, zlib"):
@@ -199,6 +200,7 @@ def test_texts_that_share_no_words_are_all_alike_and_no_error(text):
     texts = [text.format(i, i) for i in range(40)]
     assert set(blind_scores(texts, np.repeat([1, 0], 20))) == {0.0}
     assert set(blind_scores(["!?"] * 20 + ["..."] * 20, np.tile([1, 0], 20), n_folds=2)) == {0.0}
+    assert not blind._aligned(np.array([0.3, 0.1 + 0.2]), np.array([0, 1])).any(), "rounding tells no texts apart"
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import combinations
+from math import comb
 
 import numpy as np
 import pytest
@@ -99,12 +100,14 @@ def test_a_confident_threshold_exceeds_the_wanted_fpr_in_one_sample_of_forty_at_
     assert 0.35 < np.mean(np.array(usual) > 0.05) < 0.55, "the threshold that holds on average does so half of the time"
     k = d.may_lie_above(200, 0.05, is_confident=True)
     assert beta.ppf(0.975, k + 1, 200 - k) <= 0.05 < beta.ppf(0.975, k + 2, 199 - k)
+    assert d.may_lie_above(100, beta.ppf(0.975, 4, 97), is_confident=True) == 3, "an upper end may be the wanted FPR"
 
 
 @pytest.mark.parametrize(("fpr", "average", "confident"), [(0.01, 99, 368), (0.05, 19, 72), (0.1, 9, 36)])
 def test_so_many_known_non_members_are_needed_and_with_one_fewer_the_error_says_so(fpr, average, confident):
     assert (d.n_needed(fpr), d.n_needed(fpr, is_confident=True)) == (average, confident)
     assert (1 - fpr) ** confident <= 0.025 < (1 - fpr) ** (confident - 1)
+    assert d.n_needed(1 / 49) == 48, "1 / (1 / 49) is a little above 49"
     for is_confident, needed in ((False, average), (True, confident)):
         assert d.decide(np.arange(float(needed)), fpr, is_confident=is_confident).n_above == 0
         assert d.may_lie_above(needed - 1, fpr, is_confident=is_confident) is None
@@ -184,6 +187,12 @@ def test_divisions_that_are_drawn_give_what_all_of_them_give(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(d, "MOST_COUNTED", 0)
             assert d.set_p_value(scores[:8], scores[8:]) == pytest.approx(counted, abs=0.015)
+    # Two of the three that tie at the top of 600 are counted; two of the two of 120, with 20 in the set, are drawn.
+    assert d.set_p_value([2, 2], [2] + [0] * 597) == pytest.approx(3 / comb(600, 2))
+    assert d.set_p_value([1, 1] + [0] * 18, [0] * 100) == pytest.approx(comb(20, 2) / comb(120, 2), abs=0.005)
+    # Two and two texts: of the 6 orders 1, 1, 2, 1, 1 have 0, 1, 2, 3, 4 pairs. All pairs of 8 and 20 have one order.
+    assert [d.rank_sum_p(k, 2, 2) for k in range(5)] == pytest.approx([1, 5 / 6, 4 / 6, 2 / 6, 1 / 6])
+    assert d.rank_sum_p(160, 8, 20) == pytest.approx(1 / comb(28, 8))
 
 
 def test_the_opposite_claim_and_groups():

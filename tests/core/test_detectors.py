@@ -231,6 +231,7 @@ def test_recall_and_camias_signals_by_hand():
     assert detect("camia_slope", stats)[0] == pytest.approx((1.5 * 3 + 0.5 * 1 - 0.5 * 2 - 1.5 * 0.5) / 5)
     # Three bins: low, high, high, high -> the phrases low, high, high high.
     assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
+    assert detect("camia_lz", table([-99, -65.5, 0]))[0] == -1, "hundredths 0, 34 and 99: one in each bin"
     of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
     assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
@@ -291,6 +292,7 @@ def test_min_k_plus_plus_by_hand_and_without_doubt():
     assert np.isfinite(detect("min_k++", stats, k=100)).all()
     sure, surprised = table([0.0], entropy=[0], variance=[0]), table([-30.0], entropy=[0], variance=[0])
     assert detect("min_k++", sure)[0] == 0 > detect("min_k++", surprised)[0]
+    assert detect("min_k++", table([-1], entropy=[2], variance=[1e-10]))[0] == pytest.approx(1e5)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +313,11 @@ def test_dc_pdd_by_hand(lup, sfo, expected):
     frequency = TokenFrequency(counts=counts, name="ten tokens")
     scores = detect("dc_pdd", table(LOG_P, token_ids=TOKENS), frequency=frequency, a=0.6, lup=lup, sfo=sfo)
     assert scores[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_texts_whose_every_token_reaches_dc_pdds_bound_tie_exactly():
+    stats = TokenStats.from_rows([table([-1] * n)[0] for n in range(1, 50)], provenance={})
+    assert set(detect("dc_pdd", stats, frequency=random_frequency(0))) == {0.01}
 
 
 # Five tokens; the 40th percentile lies at position 0.4 * 4 = 1.6 of -5, -4, -3, -2, -1: -4 + 0.6 * 1 = -3.4.
@@ -586,6 +593,8 @@ def test_what_is_given_is_of_the_texts_that_the_statistics_are_of(name, need, pa
 def test_a_pass_of_the_same_texts_or_model_is_none_of_another(passes, model_folder, tmp_path):
     with pytest.raises(ValueError, match=r"lowercase .*other texts"):
         detect("lowercase", passes["stats"], lowercase=passes["stats"])
+    beginnings = passes["stats"].prefix(np.ones(len(TEXTS), int))
+    assert np.isfinite(detect("zlib", beginnings, texts=[text[0] for text in TEXTS])).all()
     shutil.copytree(model_folder, tmp_path / "by another path")
     copy = mialib.Scorer(tmp_path / "by another path")
     loaded = mialib.Scorer(copy.loaded.model, copy.loaded.tokenizer)

@@ -322,6 +322,10 @@ def test_50_of_1000_non_members_are_5_percent_and_ties_go_together():
     assert tpr_at_fpr(labels, scores, fpr=0.3) == 3 / 4
     assert tpr_at_fpr(labels, scores, fpr=0.69) == 3 / 4
     assert tpr_at_fpr(labels, scores, fpr=0.7) == 1
+    # 0.29 * 100 is a little below 29 in floating point, and 29 of 100 are 29% all the same.
+    labels, scores = np.repeat([0, 1], [100, 20]), np.append(np.arange(100.0), np.full(20, 70.5))
+    assert tpr_at_fpr(labels, scores, fpr=0.29) == 1
+    assert compare_tpr_at_fpr(labels, scores, np.zeros(120), fpr=0.29).difference.estimate == 1
 
 
 @pytest.mark.parametrize("ties", [True, False])
@@ -376,6 +380,7 @@ def test_few_non_members_leave_the_lower_end_at_0_and_too_few_are_an_error():
     labels = np.repeat([1, 0], [100, 50])
     assert tpr_at_fpr_interval(labels, labels.astype(float)).low == 0
     assert non_members_needed(0) == 1
+    assert non_members_needed(1 / 49) == 49, "1 / (1 / 49) is a little above"
     for fpr, needed in ((0.01, 100), (0.05, 20), (0.1, 10)):
         assert non_members_needed(fpr) == needed
         labels = np.repeat([1, 0], [30, needed - 1])

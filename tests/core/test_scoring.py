@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mialib
 from mialib import batches, scoring
+from mialib.attacks.neighbors import log_probs_of_variants
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
 from mialib.token_stats import COLUMNS, StatsPart, TokenStats
@@ -605,6 +606,8 @@ def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
     n_tokens = np.array([len(ids) for ids in scorer.token_ids([" ".join(words[:n]) for n in range(96)])])
     [most, *_] = [n for n in range(95) if n_tokens[n] <= 48 < n_tokens[n + 1]]
     scorer.score(TEXTS[:2], after=" ".join(words[:most]), progress=False)
+    assert len(scorer.token_ids(["q" * 48])[0]) == 48
+    scorer.score(TEXTS[:2], after="q" * 48, progress=False)
     with pytest.raises(ValueError, match=r"\d+ tokens .*96"):
         scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
 
@@ -627,6 +630,9 @@ def test_a_text_scores_the_same_alone_and_beside_a_longer_one(family, tmp_path, 
     assert {len(row.log_prob) for row in alone} >= {24, 25}, "both sides of the border"
     for row, its_own in zip(score(scorer, texts), alone, strict=True):
         np.testing.assert_allclose(np.array(row), np.array(its_own), atol=1e-4)
+    if family == "longrope":
+        [of_variant] = log_probs_of_variants(scorer, score(scorer, ["q" * 25])[0], ["q" * 24])
+        np.testing.assert_allclose(of_variant, score(scorer, ["q" * 24])[0].log_prob, atol=1e-4)
 
 
 def test_threads_that_share_a_scorer_take_turns(model_folder):
@@ -651,3 +657,15 @@ def test_a_text_that_is_tokenized_in_pieces_has_the_tokens_of_the_whole(kind, te
         monkeypatch.setattr(batches, "PIECE_CHARACTERS", n_characters)
         monkeypatch.setattr(batches, "SEAM_CHARACTERS", 30)
         assert batches.encode_beginning(tokenizer, text, 20) == (whole[:20], len(whole))
+        n = len(batches.encode(tokenizer, [text[:n_characters]])[0])  # of which the last may be half a token
+        assert batches.encode_beginning(tokenizer, text, n)[0] == whole[:n]
+
+
+def test_a_batch_may_fill_its_budget_and_a_quarter_of_a_row_may_be_padding():
+    def batched(lengths, budget=100, borders=()):
+        return list(batches.token_batches([[0] * n for n in lengths], lambda: budget, borders))
+
+    together, apart = [[0, 1]], [[0], [1]]
+    assert batched([4, 4], budget=8) == together and batched([4, 4], budget=7) == apart
+    assert batched([4, 3]) == together and batched([5, 3]) == apart
+    assert batched([4, 3], borders=[3]) == apart and batched([4, 3], borders=[2, 4]) == together

@@ -276,6 +276,10 @@ def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
     expected = torch.nn.functional.cross_entropy(hidden @ weight.T, targets)
     torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(*(torch.autograd.grad(3 * loss, (hidden, weight)) for loss in (ours, expected)))
+    # A token of probability e^-200, which float32 has not, costs ln 1e38; its gradient is 1 - 0.
+    hidden = torch.tensor([[200.0]], requires_grad=True)
+    loss = training.HeadLoss.apply(hidden, torch.tensor([[1.0], [0.0]]), torch.tensor([1]))
+    assert loss.item() == pytest.approx(38 * np.log(10)) and torch.autograd.grad(loss, hidden)[0].item() == 1
 
 
 def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):

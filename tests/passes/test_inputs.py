@@ -5,6 +5,7 @@ import pytest
 from conftest import made_inputs, random_rows
 
 import mialib
+from mialib.benchmarks import Benchmark
 from mialib.detectors import DETECTORS
 from mialib.passes import inputs as passes
 from mialib.passes.inputs import (
@@ -14,6 +15,7 @@ from mialib.passes.inputs import (
     cut_inputs,
     load_inputs,
     score_all,
+    split_lengths,
     unavailable_reason,
 )
 
@@ -131,6 +133,7 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     np.testing.assert_array_equal(inputs["after_non_members"].log_prob, after.log_prob)
     assert set(score_all(load_inputs(target), ["recall", "con_recall"]).values()) == {None}
     assert inputs.retarget(member_prefix=None)["after_members"] is None
+    assert inputs.retarget(n_shots=1)["after_members"].provenance != inputs["after_members"].provenance
     others = inputs.given(reference=inputs.stats.prefix(inputs.stats.n_tokens - 1))
     assert score_all(others, ["wbc", "ez_mia"]) == {"wbc": None, "ez_mia": None}
     assert target.reference in unavailable_reason(others, "wbc") and target.model in unavailable_reason(others, "wbc")
@@ -203,6 +206,11 @@ def test_columns_of_other_texts_or_labels_have_no_labels_in_common():
     for other in others:
         with pytest.raises(ValueError, match="same texts"):
             common_labels([one, other])
+
+
+def test_a_length_is_left_out_where_over_half_of_the_texts_are_shorter():
+    texts = Benchmark("b", ("one", "one two", "one two three", "one two three four"), [1, 0, 1, 0], "")
+    assert split_lengths(texts, [4, 3]) == ([3], {4: 3})
 
 
 def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, tiny_model, scored):
