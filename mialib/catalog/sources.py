@@ -90,7 +90,7 @@ class Source:
         self.no_weights(model)
 
     def base(self, model: str) -> str | None:
-        """The model that an adapter stands on; None for a whole model."""
+        """The model that an adapter was trained on; None for a whole model."""
         return None
 
     def tokenizer(self, model: str) -> str | None:

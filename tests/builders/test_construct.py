@@ -744,9 +744,9 @@ def test_a_package_without_an_old_release_or_with_another_file_is_an_error(
 
 def test_the_index_is_pips_and_its_password_is_never_shown(monkeypatch):
     monkeypatch.delenv("MIALIB_PYPI_URL", raising=False)
-    monkeypatch.setenv("PIP_INDEX_URL", "https://me:secret@index.example/simple/")
-    assert fetch.address_of("pypi") == "https://me:secret@index.example/simple"
-    assert fetch.without_password(fetch.address_of("pypi")) == "https://index.example/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", "https://me:secret@index.example/files/")
+    assert fetch.address_of("pypi") == "https://me:secret@index.example/files"
+    assert fetch.without_password(fetch.address_of("pypi")) == "https://index.example/files"
 
 
 def test_an_archive_that_is_much_larger_unpacked_is_refused(serve, index, tmp_path, monkeypatch):
