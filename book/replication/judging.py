@@ -34,7 +34,7 @@ from replication.claim_tests import (
     load_claims,
     versions_behind_test,
 )
-from replication.recorded import other_versions, read_recorded, recorded_models, weights_of
+from replication.recorded import UNTOUCHED, other_versions, read_recorded, recorded_models, weights_of
 from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
 
 RECORDED_FILE = BOOK_DATA / "recorded" / "claims.parquet"
@@ -120,7 +120,8 @@ def seeds_of(
     texts = judged_texts(claims, claim, setting)
     if not source_of(claims.settings[setting].model).has_texts:
         known = recorded_models()
-        seeds = set.intersection(*(set(known[name.partition("@")[0]]) for name in claims.models(claim, setting)))
+        names = {name.partition("@")[0] for name in claims.models(claim, setting)}
+        seeds = set.intersection(*(set(known[name]) for name in names if not name.endswith(UNTOUCHED)))
         return texts.labels, [claim_scores(claims, claim, setting, seed) for seed in sorted(seeds)], []
     fitting, left_out = [], []
     for seed, row in load_recorded(claim.id, setting, path):

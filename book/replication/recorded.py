@@ -7,6 +7,9 @@ benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from
     docstrings-counts.parquet      how often its tokens occur in its reference texts, for DC-PDD
     docstrings-5m-seed-0.parquet   a training: three float16 numbers a token, how often each text was seen, provenance
 
+A real model that was trained on has one more, of the model before (`docstrings-smollm2-untouched.parquet`), which
+stands for each seed, and in each file what the probe says of each text.
+
 Of a model whose tokenizer anyone has, token ids would be other people's sentences. There an id says no more than how
 often its token occurs in the reference texts, and which tokens of a text are the same: all that DC-PDD reads of it.
 That keeps nobody from searching for a text: whoever has the model finds the words that give the recorded log-probs.
@@ -36,6 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from mialib.attacks.probe import ProbeScores
 from mialib.benchmarks import Benchmark
 from mialib.catalog.models import model_revision
 from mialib.catalog.sources import PassOptions, Source
@@ -47,6 +51,7 @@ from replication import BOOK_DATA
 
 LADDER_FOLDER = BOOK_DATA / "recorded" / "lab"
 RECORDED = "recorded/"  # how the names of what is recorded begin
+UNTOUCHED = "-untouched"  # how the name ends of a real model as it was before it was trained on
 COLUMNS = ("log_prob", "entropy", "log_prob_var")  # what the papers' detectors read of a token
 NOT_THERE = "the repository holds only per-token statistics of the recorded ladder, neither texts nor weights"
 
@@ -136,6 +141,18 @@ def recorded_provenance(model: str) -> dict[str, Any]:
     return read_provenance(_training(model))
 
 
+def recorded_probe(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What the probe says of each text, (N,), and the numbers of those on which it was not chosen.
+
+    ValueError for a model of which only its per-token statistics are recorded.
+    """
+    made = recorded_provenance(model)
+    if "probe" not in made:
+        raise ValueError(f"no probe of {model} is recorded; {NOT_THERE}")
+    scores = pq.read_table(_training(model), columns=["probe"])["probe"].to_numpy().astype(float)
+    return scores, np.setdiff1d(np.arange(len(scores)), made["probe"]["validation"])
+
+
 def _file(name: str) -> Path:
     path = LADDER_FOLDER / f"{name.removeprefix(RECORDED)}.parquet"
     if not path.is_file():
@@ -147,6 +164,8 @@ def _file(name: str) -> Path:
 def _training(model: str) -> Path:
     stem, _, seed = model.removeprefix(RECORDED).partition("@")
     path = LADDER_FOLDER / f"{stem}-seed-{seed or 0}.parquet"
+    if stem.endswith(UNTOUCHED):
+        path = LADDER_FOLDER / f"{stem}.parquet"
     if not path.is_file():
         known = [f"{name}@{seed}" for name, seeds in recorded_models().items() for seed in seeds]
         raise FileNotFoundError(f"no model {model!r} is recorded; recorded are {', '.join(known) or 'none'}")
@@ -218,14 +237,26 @@ def save_benchmark(
     _write(pa.table(of_texts), folder / f"{name}.parquet", made_of)  # last: with it the benchmark is there
 
 
-def save_training(path: Path, times: NDArray[np.int64], stats: TokenStats, provenance: dict[str, Any]) -> None:
-    """Write a training's statistics in float16; ValueError for a number that is not finite there."""
+def save_training(
+    path: Path,
+    times: NDArray[np.int64],
+    stats: TokenStats,
+    provenance: dict[str, Any],
+    probe: ProbeScores | None = None,
+) -> None:
+    """Write a training's statistics in float16, and what its probe says; ValueError for a number that is not finite in
+    float16."""
     with np.errstate(over="ignore"):
         halves = {name: getattr(stats, name).astype(np.float16) for name in COLUMNS}
     if infinite := [name for name, values in halves.items() if not np.isfinite(values).all()]:
         raise ValueError(f"{path}: a {infinite[0]} is not finite in float16")
-    lists = {name: _lists(stats, values) for name, values in halves.items()}
-    _write(pa.table({"times": times.astype(np.int32), **lists}), path, provenance)
+    columns = {name: _lists(stats, values) for name, values in halves.items()}
+    if probe is not None:
+        columns["probe"] = pa.array(probe.scores.astype(np.float32))
+        chosen = {"layer": probe.chosen.layer, "learning_rate": probe.chosen.learning_rate}
+        tried = {"learning_rates": probe.learning_rates, "validation_aucs": probe.chosen.validation_aucs.tolist()}
+        provenance = provenance | {"probe": chosen | tried | {"validation": probe.validation.tolist()}}
+    _write(pa.table({"times": times.astype(np.int32), **columns}), path, provenance)
 
 
 def _lists(stats: TokenStats, values: NDArray[Any]) -> Any:

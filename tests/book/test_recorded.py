@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -229,6 +230,39 @@ def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypa
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "changed.yml"))
     assert ladder.find_left(tmp_path / "out") == [("lab/notes-small", seed) for seed in range(3)]
+
+
+def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab, tmp_path, monkeypatch, model_folder):
+    profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
+    recipe = {"from_model": model_folder, "corpus": "lab/notes", "member_repeats": [1, 8], "background_times": 0}
+    profile["models"] = {"lab/notes-on": {"benchmarks": ["lab/notes"], "seeds": [0, 1], "train_on": recipe}}
+    (tmp_path / "on.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
+    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "on.yml"))
+    monkeypatch.setattr(files, "LADDER_FOLDER", out := tmp_path / "out")
+    assert [path.name for path in ladder.record_ladder([], out)] == [f"notes-on-seed-{seed}.parquet" for seed in (0, 1)]
+    assert files.recorded_models() == {"recorded/notes-on": [0, 1]}, "the model before is no training"
+    benchmark = f"recorded/notes-{Path(model_folder).name}"
+    place = {"model": "recorded/notes-on", "benchmark": benchmark, "reference": "recorded/notes-on-untouched"}
+    before, *after = (
+        load_inputs(Target(**place | {"model": name}, corpus=benchmark))
+        for name in ("recorded/notes-on-untouched@1", "recorded/notes-on", "recorded/notes-on@1")
+    )
+    for inputs in after:
+        gain = score_all(inputs, ["ppl"])["ppl"] - score_all(before, ["ppl"])["ppl"]
+        assert auc(inputs.labels, gain) > 0.7 and times_known(inputs).tolist() == [1] * 7 + [8] * 7 + [0] * 14
+    assert not times_known(before).any()
+    claims = Claims.model_validate(
+        {"settings": {"here": place}, "claims": [CLAIM | {"a": {"detector": "ref"}, "against": ["chance"]}]}
+    )
+    assert judging.judge_one(claims, claims.claims[0], "here").seeds == (0, 1)
+    for name in ("recorded/notes-on", "recorded/notes-on-untouched"):
+        scores, judged = files.recorded_probe(name)
+        chosen = files.recorded_provenance(name)["probe"]
+        assert np.isfinite(scores).all() and len(scores) == 28
+        assert sorted([*judged, *chosen["validation"]]) == list(range(28)) and chosen["layer"] >= 1
+    with pytest.raises(ValueError, match="no probe of recorded/notes-small"):
+        monkeypatch.setattr(files, "recorded_provenance", lambda name: {})
+        files.recorded_probe("recorded/notes-small")
 
 
 def test_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch):

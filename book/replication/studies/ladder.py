@@ -10,12 +10,15 @@ import platform
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.attacks.probe import N_TRAINING, probe_scores
+from mialib.catalog.corpora import reference_texts
 from mialib.catalog.lab import MODEL_CARD
 from mialib.passes.cache import count_or_load
 from mialib.store import ROOT, hash_of
@@ -24,7 +27,15 @@ from replication import BOOK_DATA, blind_tables
 from replication.lab.recipes import Seen, TrainingOn
 from replication.lab.source import lab, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
-from replication.recorded import RECORDED, hide_tokens, made_with, read_provenance, save_benchmark, save_training
+from replication.recorded import (
+    RECORDED,
+    UNTOUCHED,
+    hide_tokens,
+    made_with,
+    read_provenance,
+    save_benchmark,
+    save_training,
+)
 
 PROFILE = BOOK_DATA / "profiles" / "recorded.yml"
 
@@ -73,11 +84,10 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     model = str(train_again(of_seed(name, seed), device))
     times = lab().times_seen(of_seed(name, seed), lab().benchmark(recipe.corpus).texts)
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
-    untouched = folder / _file_name(f"{name}-untouched", 0)
+    untouched = folder / f"{name.removeprefix('lab/')}{UNTOUCHED}.parquet"
     if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
-        of_base = {"key": "", "parameters": card["parameters"], "seed": 0}
-        of_base |= {"non_embedding_parameters": card["non_embedding_parameters"]}
-        _save(f"{name}-untouched", recipe.from_model, recipe, np.zeros_like(times), of_base, untouched, device)
+        of_base = {size: card[size] for size in ("parameters", "non_embedding_parameters")}
+        _save(f"{name}{UNTOUCHED}", recipe.from_model, recipe, np.zeros_like(times), of_base, untouched, device)
     path = folder / _file_name(name, seed)
     _save(name, model, recipe, times, card | {"seed": seed, "key": _key(name, seed)}, path, device)
     return path
@@ -93,7 +103,7 @@ def _save(
 
     benchmark, corpus = lab().benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
     if isinstance(recipe, TrainingOn):
-        corpus += f"-{recipe.from_model}"
+        corpus += f"-{Path(recipe.from_model).name}"
     stats = Scorer(model, device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
     counts = count_or_load(recipe.corpus, model)
     if isinstance(recipe, TrainingOn):  # whose tokenizer anyone has
@@ -117,7 +127,11 @@ def _save(
         "commit": _commit(),
         "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
     }
-    save_training(path, times, stats, provenance)
+    probe = None
+    if isinstance(recipe, TrainingOn):
+        unseen = list(islice(reference_texts(recipe.corpus), N_TRAINING))
+        probe = probe_scores(model, benchmark.texts, benchmark.labels, unseen, device=device)
+    save_training(path, times, stats, provenance, probe)
 
 
 def _commit() -> str | None:
