@@ -40,6 +40,11 @@ class LoadedModel:
         """Rows of the input embeddings: the token ids that the model can read are smaller."""
         return cast("torch.Tensor", self.model.get_input_embeddings().weight).shape[0]
 
+    @property
+    def start_token(self) -> str | None:
+        """As the tokenizer spells it; None where texts begin with no token of their own."""
+        return None if self.start_token_id is None else str(self.tokenizer.convert_ids_to_tokens(self.start_token_id))
+
     @classmethod
     def of(
         cls,

@@ -250,6 +250,7 @@ class LoadedScorer:
             "dtype": str(loaded.model.dtype).removeprefix("torch."),
             "device": self.device.type,
             "start_token_id": loaded.start_token_id,
+            "start_token": loaded.start_token,
             "max_tokens": loaded.max_tokens,
             "texts": hash_texts(texts),
             "lowercased": hash_texts(text.lower() for text in texts),

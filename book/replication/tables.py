@@ -143,12 +143,12 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
         if model in rows:
             continue
         seed, is_elsewhere = source.training_seed(model), source.has_texts and not source.has_weights
-        token = p.get("start_token_id", DASH)
+        token = p.get("start_token", p.get("start_token_id", DASH))
         rows[model] = {
             "weights": p["revision"] if is_elsewhere else p["revision"].rpartition("@")[2][:10],
             "training seed": p.get("seed", DASH) if seed is None else seed,
             "dtype, device": f"{p['dtype']}, {p['device']}",
-            "start token": "none" if token is None else token if token == DASH else f"id {token}",
+            "start token": "none" if token is None else f"id {token}" if isinstance(token, int) else token,
             "texts": "",
             "mialib": p["mialib"],
         }
