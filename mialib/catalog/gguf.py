@@ -26,6 +26,7 @@ from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import Weights, lacking_weights
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.stored import checksum_of
+from mialib.models import free_bytes
 from mialib.shared.kept import once
 from mialib.store import hash_of, home, version
 
@@ -83,7 +84,9 @@ class Gguf(Weights):
         where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
         options: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, "ignore_mismatched_sizes": True}
         try:
-            fields = GGUFReader(path).fields
+            content = GGUFReader(path)
+            _check_memory(model, sum(int(of.n_elements) for of in content.tensors))
+            fields = content.fields
             if tokenizers:
                 tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tokenizers[0]))
                 for name in ("bos_token", "eos_token"):
@@ -94,6 +97,8 @@ class Gguf(Weights):
                 part_as_the_model_does(tokenizer, fields)
             with redirect_stderr(StringIO()):  # of transformers' bars
                 read, report = cast("Any", AutoModelForCausalLM).from_pretrained(**where, **options)
+        except Unavailable:
+            raise
         except Exception as error:  # of many classes, of a damaged file
             why = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
             raise ValueError(f"model {model}: {path} can't be read ({why}); get it again, or another model") from error
@@ -109,6 +114,18 @@ class Gguf(Weights):
         with redirect_stderr(StringIO()):
             unpacked.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def _check_memory(model: str, n_weights: int) -> None:
+    """Unavailable where the memory does not hold a model's weights twice in float32, as unpacking takes them."""
+    import torch
+
+    needed, free = 2 * 4 * n_weights, free_bytes(torch.device("cpu"))
+    if needed > free:
+        raise Unavailable(
+            f"model {model}: unpacking its {n_weights:,} weights takes {needed / 1e9:.1f} GB of memory, and "
+            f"{free / 1e9:.1f} GB are free; do it on a larger machine"
+        )
 
 
 class Fetched(Gguf):

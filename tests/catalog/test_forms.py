@@ -176,6 +176,13 @@ def test_a_damaged_gguf_file_is_named(damage, llama, tmp_path):
     assert str(path) in str(raised.value)
 
 
+def test_a_gguf_file_that_memory_can_not_hold_is_named_before_it_is_read(llama, tmp_path, monkeypatch):
+    write_gguf(tmp_path / "tiny.gguf", llama)
+    monkeypatch.setattr(ours, "free_bytes", lambda device: 1000)
+    with pytest.raises(OSError, match=r"tiny\.gguf: unpacking its [\d,]+ weights takes"):
+        load_model(str(tmp_path / "tiny.gguf"))
+
+
 def test_a_gguf_file_of_an_unknown_architecture_or_without_a_weight_is_named(llama, tmp_path):
     path = tmp_path / "odd.gguf"
     write_gguf(path, llama, architecture="octopus")
