@@ -12,9 +12,9 @@ from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3085,
+    "mialib": 3090,
     "mialib/attacks": 830,
-    "mialib/catalog": 2430,
+    "mialib/catalog": 2445,
     "mialib/commands": 600,
     "mialib/passes": 660,
     "mialib/reports": 1305,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 21_830
+TEST_LINES = 21_900
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

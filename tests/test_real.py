@@ -1,14 +1,18 @@
 """The real model: its recorded scores are found again, and an independent loop in float64 finds the same."""
 
 import numpy as np
+import oracles
 import pyarrow.parquet as pq
 import pytest
+import torch
 from oracles import assert_agree, naive_statistics
+from sklearn.metrics import roc_auc_score
 
 import mialib
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
+from mialib.passes.cache import count_or_load
 from mialib.passes.inputs import Target, load_inputs
 from replication import BOOK_DATA, real_model
 from replication.profile import load_profile
@@ -52,6 +56,27 @@ def test_texts_of_a_benchmark_have_the_numbers_of_a_loop_in_float64(benchmark, m
     texts = [inputs.texts[i] for i in np.linspace(0, len(inputs.texts) - 1, N_BY_LOOP).astype(int)]
     oracle = naive_statistics(model, texts, 0)
     assert_agree(mialib.Scorer(real_model.MODEL).score(texts), oracle, nats=NATS, variance=VARIANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_all_texts_of_a_benchmark_have_the_aucs_of_a_loop_of_our_own(benchmark, model, published_copy):
+    """Text by text, with the formulas of the papers as they stand."""
+    labels, texts = mialib.load_benchmark(benchmark).labels, mialib.load_benchmark(benchmark).texts
+    scores = {name: [] for name in ("ppl", "zlib", "min_k", "min_k++", "surp", "dc_pdd")}
+    counts = count_or_load(real_model.CORPUS, real_model.MODEL).counts.tolist()
+    for text, (ids, log_prob, entropy, variance, _) in zip(
+        texts, naive_statistics(model, texts, 0, dtype=torch.float32), strict=True
+    ):
+        scores["ppl"].append(oracles.mean(log_prob))
+        scores["zlib"].append(oracles.zlib_score(log_prob, text))
+        scores["min_k"].append(oracles.min_k(log_prob, 20))
+        scores["min_k++"].append(oracles.min_k_plus_plus(log_prob, entropy, variance, 20))
+        scores["surp"].append(oracles.surp(log_prob, entropy, 2.5, 40) or 0.0)
+        scores["dc_pdd"].append(oracles.dc_pdd(ids, log_prob, counts, 0.01, True, True))
+    for name, of in scores.items():
+        found = roc_auc_score(labels, recorded(benchmark)[name])
+        assert found == pytest.approx(roc_auc_score(labels, of), abs=1e-3), name
 
 
 @pytest.mark.parametrize("benchmark", ON_A_PAGE)

@@ -7,7 +7,7 @@ from a finished build), and `scores.parquet`: by benchmark and detector each tex
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,30 @@ from mialib.catalog.models import model_revision
 from mialib.passes.inputs import Target, inputs_of, score_all, versions_behind
 from mialib.shared.files import is_file_of_texts
 from replication import BOOK_DATA, blind_tables, tables
+from replication.pages import as_list
 from replication.profile import load_profile
 from replication.recorded import read_recorded, write_recorded
-from replication.results import BLIND_PREFIX, load_results, save
+from replication.results import BLIND_PREFIX, Result, load_results, save
 
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
 MODEL, NAME = "smollm2-135m", "SmolLM2-135M-Instruct"
-SHOWN = ("min_k_sweep", "dc_pdd_tables_2_3", "dc_pdd_figure_3b", "surp_table_1")  # pages that show what is recorded
+PROFILE = BOOK_DATA / "profiles" / "real.yml"
 CORPUS = "lab/en"  # for DC-PDD
 FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
 
 
-def beside(page: str, metric: str = "auc", columns: Sequence[str] = ()) -> list[Any]:
-    """What a page shows of the real model: a paragraph on what its labels are worth, and its recorded tables.
+def results_of(page: str) -> list[Result]:
+    """What a page of the profile found with the real model, as recorded."""
+    return load_results(FOLDER / f"{page}.json")
 
-    `columns` are those that begin so; all where none is given.
-    """
-    if load_profile().name == "real":  # the whole page is of it
+
+def beside(*pages: str, metric: str = "auc") -> list[Any]:
+    """What a page shows of the real model: a paragraph on what its labels are worth, and one metric of the profile's
+    pages, as tables. Nothing where the whole page is of it. Rows of single layers are left out."""
+    if load_profile().name == "real":
         return []
-    path = FOLDER / f"{page}.json"
-    found = [of for of in load_results(path) if of.metric == metric and of.column.startswith(tuple(columns) or "")]
+    found = [of for page in pages for of in results_of(page) if of.metric == metric and "layer " not in of.row]
     headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
     blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
     said = [
@@ -48,13 +51,14 @@ def beside(page: str, metric: str = "auc", columns: Sequence[str] = ()) -> list[
         "2024. These benchmarks are split by earlier dates, so it may have read their non-members too. The numbers are "
         "recorded: `make book PROFILE=real` makes this page with it."
     ]
-    said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(headings))
+    said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(pages))
     return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
 
 
-def _leaks(headings: Mapping[str, str]) -> str:
-    """How well the texts alone tell the sides of these columns' benchmarks apart, as recorded."""
-    names = {heading.partition(",")[0] for heading in headings.values()}
+def _leaks(pages: Sequence[str]) -> str:
+    """How well the texts alone tell the sides of these pages' benchmarks apart, as recorded."""
+    notebooks = load_profile(PROFILE).notebooks
+    names = {name for page in pages for name in as_list(notebooks[page].parameters["benchmarks"])}
     recorded = [of for of in load_results(blind_tables.RECORDED) if of.column in names and of.metric == "auc"]
     best = {name: blind_tables.highest(of for of in recorded if of.column == name) for name in sorted(names)}
     said = [f"{of.interval} on `{name}` ({blind_tables.name_of(of)})" for name, of in best.items() if of]
@@ -73,11 +77,13 @@ def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, 
 
 
 def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
-    """Copy the results of `SHOWN` pages from a finished build, and write each text's scores on these benchmarks."""
+    """Copy the results of a build's pages, and write each text's scores on these benchmarks."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     written = []
-    for path in (results / f"{page}.json" for page in SHOWN):
+    for path in sorted(results.glob("*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["paper"] == "none":  # of no paper's item
+            continue
         (FOLDER / path.name).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
         written.append(FOLDER / path.name)
     for path in map(Path, filter(is_file_of_texts, benchmarks)):
