@@ -1,5 +1,7 @@
 """The real model: its recorded scores are found again, and an independent loop in float64 finds the same."""
 
+import json
+
 import numpy as np
 import oracles
 import pyarrow.parquet as pq
@@ -16,7 +18,7 @@ from mialib.passes.cache import count_or_load
 from mialib.passes.inputs import Target, load_inputs
 from replication import BOOK_DATA, real_model
 from replication.profile import load_profile
-from replication.results import load_results
+from replication.results import Result, load_results, save
 
 RECORDED = pq.read_table(real_model.FOLDER / real_model.SCORES).to_pylist()
 PROFILE = load_profile(BOOK_DATA / "profiles" / "real.yml")
@@ -91,3 +93,36 @@ def test_the_recorded_aucs_are_those_of_the_recorded_scores(benchmark, published
     assert len(both) > 5
     for row in both:
         assert by_label[row] == pytest.approx(of_row[row], abs=1e-3), row
+
+
+@pytest.mark.slow
+def test_what_a_build_found_and_each_texts_scores_are_recorded(tmp_path, model_folder, monkeypatch):
+    for name, value in {
+        "FOLDER": tmp_path / "recorded",
+        "MODEL": model_folder,
+        "CORPUS": None,
+        "N_AUDITED": 20,
+    }.items():
+        monkeypatch.setattr(real_model, name, value)
+    (tmp_path / "results").mkdir()
+    for name, paper in (("dc_pdd_table_4", "dc-pdd"), ("blind_benchmarks", "none")):
+        save(
+            name, [Result("a", "b", "auc", 0.5, 0.4, 0.6)], paper=paper, item="-", out=tmp_path / f"results/{name}.json"
+        )
+    rows = [
+        {"text": f"The {noun} number {i} stands near the mill", "label": i % 2, "field": f"package {i % 3}"}
+        for i in range(50)
+        for noun in ("river", "tower")
+    ]
+    (tmp_path / "docs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    written = real_model.record(tmp_path / "results", [str(tmp_path / "docs.jsonl")])
+    names = ["dc_pdd_table_4.json", "docs.json", "docs-audits.json", "scores.parquet"]
+    assert [path.name for path in written] == names == sorted(names, key=names.index)
+    assert sorted(path.name for path in (tmp_path / "recorded").iterdir()) == sorted(names)
+    labels, packages, scores = real_model.load_scores("docs")
+    assert labels.tolist() == [row["label"] for row in rows] and packages == [row["field"] for row in rows]
+    of_model = mialib.detect("ppl", mialib.Scorer(model_folder).score([row["text"] for row in rows]))
+    np.testing.assert_allclose(scores["ppl"], of_model, rtol=1e-5)
+    audited = json.loads((tmp_path / "recorded" / "docs-audits.json").read_text())
+    assert [what.partition(" ")[2] for what in audited] == ["licences", "old docstrings", "other new docstrings"]
+    assert audited["20 licences"][0].startswith("No conclusion.")

@@ -16,8 +16,10 @@ from IPython.display import Markdown
 from numpy.typing import NDArray
 
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.corpora import reference_texts
 from mialib.catalog.models import model_revision
 from mialib.passes.inputs import Target, inputs_of, score_all, versions_behind
+from mialib.reports.audit import TextFile, audit
 from mialib.shared.files import is_file_of_texts
 from replication import BOOK_DATA, blind_tables, tables
 from replication.pages import as_list
@@ -30,6 +32,7 @@ SCORES = "scores.parquet"
 MODEL, NAME = "smollm2-135m", "SmolLM2-135M-Instruct"
 PROFILE = BOOK_DATA / "profiles" / "real.yml"
 CORPUS = "lab/en"  # for DC-PDD
+N_AUDITED = 200  # texts of a file of an audit
 FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
 
 
@@ -89,7 +92,9 @@ def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
     for path in map(Path, filter(is_file_of_texts, benchmarks)):
         blind = blind_tables.measure_blind(load_benchmark(str(path)), path.stem, ["auc"])
         save(path.stem, blind, paper="none", item="blind baselines", out=FOLDER / f"{path.stem}.json")
-        written.append(FOLDER / f"{path.stem}.json")
+        audited = json.dumps(audits(path), ensure_ascii=False)
+        (FOLDER / f"{path.stem}-audits.json").write_text(f"{audited}\n", encoding="utf-8")
+        written += [FOLDER / f"{path.stem}.json", FOLDER / f"{path.stem}-audits.json"]
     write_recorded(FOLDER / SCORES, [row for name in (*benchmarks, FIXED) for row in score_rows(name)])
     return [*written, FOLDER / SCORES]
 
@@ -108,3 +113,16 @@ def score_rows(benchmark: str) -> list[dict[str, Any]]:
         for name, scores in score_all(inputs).items()
         if scores is not None
     ]
+
+
+def audits(path: Path) -> dict[str, list[str]]:
+    """What three audits of the real model say, against new docstrings that it can hardly have read: of texts that it
+    has surely read, of old docstrings, and of other new ones. `path` is a file of `mialib construct docstrings`."""
+    labelled, rng = load_benchmark(str(path)), np.random.default_rng(0)
+    old, new = ([labelled.texts[i] for i in rng.permutation(np.flatnonzero(labelled.labels == of))] for of in (1, 0))
+    n_words = max(len(text.split()) for text in new)
+    licences = dict.fromkeys(" ".join(text.split()[:n_words]) for text in reference_texts("installed/licences"))
+    tried = {"licences": list(licences), "old docstrings": old, "other new docstrings": new[N_AUDITED:]}
+    known, target = TextFile("new docstrings", tuple(new[:N_AUDITED])), Target(model=MODEL, benchmark=str(path))
+    files = {what: TextFile(what, tuple(texts[:N_AUDITED])) for what, texts in tried.items()}
+    return {f"{len(of.texts)} {what}": audit(of, target, known)["verdict"]["said"] for what, of in files.items()}
