@@ -144,7 +144,7 @@ def recorded_provenance(model: str) -> dict[str, Any]:
 def recorded_probe(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """What the probe says of each text, (N,), and the numbers of those on which it was not chosen.
 
-    ValueError for a model of which only its per-token statistics are recorded.
+    ValueError for a model that was recorded without one.
     """
     made = recorded_provenance(model)
     if "probe" not in made:
