@@ -82,7 +82,7 @@ class Side(Strict):
     training: str | None = None  # unseen texts for the probe, named as in `replication.builders.unseen`
     n_training: PositiveInt = N_TRAINING
     only: tuple[str, ...] = ()  # the settings that it is compared in; (): all of the claim's
-    effect: PositiveFloat | None = None  # the smallest lead over it that the paper prints
+    printed: tuple[str, str] = ("", "")  # row and place in the paper's table, where not the detector's and the claim's
 
     @model_validator(mode="after")
     def _has_what_its_detector_needs(self) -> Side:
@@ -99,7 +99,7 @@ class Side(Strict):
     @property
     def alone(self) -> Side:
         """The side without what is said of its comparison, which changes none of its scores."""
-        return self.model_copy(update={"only": (), "effect": None})
+        return self.model_copy(update={"only": (), "printed": ("", "")})
 
     @property
     def _is_probe(self) -> bool:
@@ -125,6 +125,14 @@ class Side(Strict):
         return self.alone.model_dump(exclude_defaults=True) | {"options": self.resolved_options()} | probe
 
 
+class PrintedIn(Strict):
+    """Where the paper prints the leads that a claim is about: a table, and the beginnings of its columns."""
+
+    item: str
+    columns: tuple[str, ...] = ("",)
+    paper: str = ""  # another than the claim's
+
+
 class Change(Strict):
     """A change of a test, or of the rule by which all are judged."""
 
@@ -142,6 +150,8 @@ class Claim(Strict):
     paper: str
     claim: str
     published: str
+    printed: PrintedIn | None = None  # None: no table prints what is compared
+    repeats: str = ""  # the claim that this one tests once more: at other sizes or lengths, or by TPR
     fixed: Literal["before", "after a note's figures", "after seed 0", "after all seeds"]  # what had been seen
     where: tuple[str, ...]  # names of settings
     positive: Group = Group(of="members")
@@ -151,7 +161,8 @@ class Claim(Strict):
     metric: Literal["auc", "tpr_at_5_fpr"] = "auc"
     expect: Literal["greater", "equivalent"]
     margin: PositiveFloat | None = None  # of `equivalent`
-    matters: PositiveFloat | None = None  # of `greater`: the smallest difference that matters; None: 0.01
+    matters: PositiveFloat | None = None  # of `greater`: the smallest difference that matters; None: by the rule
+    most: bool = False  # it is claimed of most of `against`, and not of each
     history: tuple[Change, ...] = ()
     former_of: str = ""  # the claim that has replaced this one, of a test that stands in a claim's history
 

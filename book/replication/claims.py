@@ -17,6 +17,7 @@ from replication.claim_tests import Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from replication.pages import as_list
+from replication.printed_leads import power_at
 from replication.published import PAPERS
 from replication.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
 from replication.tables import METRIC_LABELS, cards, small
@@ -27,6 +28,12 @@ LEADS = {
     "not supported": "is behind",
     NO_DIFFERENCE: "is level with",
     "inconclusive": "is not told apart from",
+}
+SCALES = {
+    "lab": "lab, reduced scale",
+    "ladder": "ladder, reduced scale",
+    "real model": "real model",
+    "own model": "own model",
 }
 DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading
 VERDICT = "verdict"  # the metric of a result that is one in words
@@ -49,8 +56,7 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         claim, where = j.claim, (j.setting, j.place)
         found = [
             f"{three_digits(c.difference)} against {_describe(side, *where)}"
-            + (f" (below the published {side.effect:+g})" if below else "")
-            for c, side, below in zip(j.comparisons, claim.against, j.below_published, strict=True)
+            for c, side in zip(j.comparisons, claim.against, strict=True)
         ]
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
@@ -62,13 +68,16 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         rows.append(
             {
                 "claim": f"{stated} ({claim.paper}; test fixed {fixed})" if is_new else "",
-                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''})",
+                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''}; {SCALES[j.scale]})",
                 "where": _describe_place(j),
                 DIFFERENCE: f"{metric}{_describe(claim.a, *where)}:{differences}{expected}",
+                "beside the printed leads": _beside_printed(j),
                 "published": claim.published if is_new else "",
             }
         )
-    caption = "Each claim's tests: verdict, difference with its interval, and what is published."
+    caption = (
+        "Each claim's tests: verdict, difference with its interval, the leads that are printed, and the paper's words."
+    )
     return cards(pd.DataFrame(rows), caption)
 
 
@@ -131,15 +140,20 @@ def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
             before = [verdicts_of_all(former) for former in claim.former() if former.history == (change,)]
             verdicts = {"verdict before": "\n".join(before), "verdict now": verdicts_of_all(claim)}
             rows.append(_changed(claim.id, change) | verdicts)
+    rules = {
+        "its verdict, without and with a smallest difference that matters": ("plain_verdict", "flat_verdict"),
+        "its verdict, without and with what the paper prints and could show": ("flat_verdict", "verdict"),
+    }
     rows += [
         {
             "claim": f"{j.claim.id}, {j.setting}",
-            "what changed": "its verdict, without and with the smallest difference that matters",
-            "verdict before": j.plain_verdict,
-            "verdict now": j.verdict,
+            "what changed": what,
+            "verdict before": getattr(j, before),
+            "verdict now": getattr(j, after),
         }
+        for what, (before, after) in rules.items()
         for j in judgements
-        if j.verdict != j.plain_verdict
+        if getattr(j, before) != getattr(j, after)
     ]
     caption = "Each change of a test or of the rule, with the verdicts before and after it."
     return small(pd.DataFrame(rows).fillna(""), caption).hide(axis="index")
@@ -180,15 +194,37 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
     return found + said
 
 
+def _beside_printed(judgement: Judgement) -> str:
+    """Of each comparison whose leads a paper prints: how ours compares, what the paper's texts and ours can show."""
+    said = []
+    for side, c, size, leads in zip(
+        judgement.claim.against, judgement.comparisons, judgement.sizes, judgement.leads, strict=True
+    ):
+        if not leads:
+            continue
+        printed, n_shown = [lead.lead for lead in leads], sum(lead.could_be_shown for lead in leads)
+        across = f"{min(printed):+.3f} to {max(printed):+.3f}" if len(leads) > 1 else f"{printed[0]:+.3f}"
+        least = min(abs(lead) for lead in printed if lead)
+        against = f"{_describe(side, judgement.setting, judgement.place)}: " if len(judgement.comparisons) > 1 else ""
+        said.append(
+            f"{against}{size} ({across}; shown by so many texts: {n_shown} of {len(leads)}; "
+            f"power at {least:.3f}: "
+            f"{power_at(c.difference, least):.0%})"
+        )
+    return said[0] if len(said) == 1 else "".join(f"\n• {one}" for one in said) or DASH
+
+
 def _said(judgement: Judgement) -> str:
     """The verdict, with the comparisons of several that decide it, and the verdict without the rule."""
     decisive = ""
     if len(judgement.comparisons) > 1 and judgement.verdict in ("not supported", NO_DIFFERENCE):
-        pairs = zip(judgement.claim.against, verdicts_of(judgement.claim, judgement.comparisons), strict=True)
+        pairs = zip(
+            judgement.claim.against, verdicts_of(judgement.claim, judgement.comparisons, judgement.leads), strict=True
+        )
         where = (judgement.setting, judgement.place)
         sides = [_describe(side, *where) for side, says in pairs if says == judgement.verdict]
         decisive = f" against {', '.join(sides)}"
-    before = f" (without the rule: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
+    before = f" (before the rules: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
     return f"{judgement.verdict}{decisive}{before}"
 
 

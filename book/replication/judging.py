@@ -29,17 +29,27 @@ from replication.claim_tests import (
     Claim,
     Claims,
     SeedScores,
+    Side,
     claim_scores,
     judged_texts,
     load_claims,
     versions_behind_test,
 )
-from replication.recorded import UNTOUCHED, other_versions, read_recorded, recorded_models, weights_of
-from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, verdict
+from replication.printed_leads import METHODS, Lead, printed_leads, size_of
+from replication.recorded import (
+    RECORDED,
+    UNTOUCHED,
+    other_versions,
+    read_recorded,
+    recorded_models,
+    recorded_provenance,
+    weights_of,
+)
+from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, verdict
 
 RECORDED_FILE = BOOK_DATA / "recorded" / "claims.parquet"
 COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}
-WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", "supported")
+WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", UNSHOWN, "supported")
 SEEDS_OF_A_VERDICT = 3
 
 logger = logging.getLogger(__name__)
@@ -54,34 +64,82 @@ class Judgement:
     place: Target
     seeds: tuple[int, ...]
     comparisons: tuple[Comparison, ...]  # with each side that a is against; covers texts and seeds
+    leads: tuple[tuple[Lead, ...], ...]  # of each comparison, what the paper prints of it
     verdict: str
-    plain_verdict: str  # the same without a smallest difference that matters, as all were judged before there was one
+    flat_verdict: str  # by the rule before 2026-11-25: 0.01 matters, whatever the paper prints and could show
+    plain_verdict: str  # by the rule before 2026-11-22: without a smallest difference that matters
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
 
     @property
-    def below_published(self) -> tuple[bool, ...]:
-        """Of each comparison, whether its interval rules out a lead as large as the smallest that the paper prints."""
-        pairs = zip(self.comparisons, self.claim.against, strict=True)
-        return tuple(bool(getattr(side, "effect", None)) and bool(c.difference.high < side.effect) for c, side in pairs)
+    def sizes(self) -> tuple[str, ...]:
+        """Of each comparison, how our lead compares with the printed ones, in words; "" where none is printed."""
+        return tuple(size_of(c.difference, leads) for c, leads in zip(self.comparisons, self.leads, strict=True))
+
+    @property
+    def scale(self) -> str:
+        """What kind of model was judged: of the lab, of the ladder, a real one, or one of your own."""
+        model = self.place.model
+        if model.startswith(RECORDED):
+            return "real model" if "from_model" in recorded_provenance(model)["recipe"] else "ladder"
+        return "lab" if model.startswith("lab/") else "own model"
 
 
-def verdicts_of(claim: Claim, comparisons: Sequence[Comparison], matters: float | None = None) -> list[str]:
-    """What each of a claim's comparisons says by itself; `matters` in place of the claim's own smallest difference."""
-    smallest = (claim.matters or SMALLEST) if matters is None else matters
-    return [verdict(c.difference, claim.margin, smallest) for c in comparisons]
+def leads_of(claim: Claim) -> tuple[tuple[Lead, ...], ...]:
+    """What the paper prints of each of a claim's comparisons; nothing where no table has it."""
+    where = claim.printed
+    if where is None:
+        return tuple(() for _ in claim.against)
+    paper = where.paper or claim.paper
+
+    def row(side: Side) -> tuple[str, str]:
+        return side.printed[0] or METHODS[paper][side.detector], side.printed[1]
+
+    others = [None if isinstance(side, str) else row(side) for side in claim.against]
+    return tuple(printed_leads(paper, where.item, where.columns, claim.metric, row(claim.a), of) for of in others)
+
+
+def smallest_that_matters(claim: Claim, leads: Sequence[Lead]) -> float:
+    """Of a difference: the claim's own, else 0.01 or, where that is less, half of the smallest lead that is printed."""
+    return claim.matters or min([SMALLEST, *(lead.lead / 2 for lead in leads if lead.lead > 0)])
+
+
+def verdicts_of(
+    claim: Claim, comparisons: Sequence[Comparison], leads: Sequence[Sequence[Lead]] = (), matters: float | None = None
+) -> list[str]:
+    """What each of a claim's comparisons says by itself.
+
+    A lead that no printed column's sample could have shown is beyond the paper's sample, whatever we find. `matters`
+    in place of the smallest difference that matters takes the printed leads out, as former rules did.
+    """
+    found = []
+    for c, printed in zip(comparisons, leads or [()] * len(comparisons), strict=True):
+        if matters is None and printed and not any(lead.could_be_shown for lead in printed):
+            found.append(UNSHOWN)
+        else:
+            smallest = smallest_that_matters(claim, printed) if matters is None else matters
+            found.append(verdict(c.difference, claim.margin, smallest))
+    return found
+
+
+def together(claim: Claim, verdicts: Sequence[str]) -> str:
+    """The verdict of all comparisons: the worst, or the worst of as few as are most of them."""
+    best_first = sorted(verdicts, key=WORST_FIRST.index, reverse=True)
+    return best_first[len(best_first) // 2 if claim.most else -1]
 
 
 def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
     """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
     of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(1 + len(claim.against)))
     comparisons = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
+    leads = leads_of(claim)
     if len(seeds) < SEEDS_OF_A_VERDICT:
-        found = plain = "inconclusive"
+        found = ["inconclusive"] * 3
     elif _all_at_chance(claim, labels, seeds):
-        found = plain = UNINFORMATIVE
+        found = [UNINFORMATIVE] * 3
     else:
-        found, plain = (min(verdicts_of(claim, comparisons, m), key=WORST_FIRST.index) for m in (None, 0))
-    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, found, plain)
+        by_rule = (verdicts_of(claim, comparisons, leads, matters) for matters in (None, claim.matters or SMALLEST, 0))
+        found = [together(claim, verdicts) for verdicts in by_rule]
+    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, leads, *found)
 
 
 def aucs_of(labels: Sequence[int], seeds: Sequence[SeedScores]) -> list[Interval]:
@@ -124,9 +182,10 @@ def seeds_of(
         seeds = set.intersection(*(set(known[name]) for name in names if not name.endswith(UNTOUCHED)))
         return texts.labels, [claim_scores(claims, claim, setting, seed) for seed in sorted(seeds)], []
     fitting, left_out = [], []
-    for seed, row in load_recorded(claim.id, setting, path):
+    test = claims.test_hash(claim, setting)
+    for seed, row in load_recorded(claim.id, setting, test, path):
         why = other_versions(row, versions_behind_test(claim))
-        if row["test"] != claims.test_hash(claim, setting):
+        if row["test"] != test:
             why = "another test"
         elif seed.texts != texts.made_of:
             why = "other texts"
@@ -185,7 +244,13 @@ def seed_rows(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def load_recorded(claim: str, setting: str, path: Path = RECORDED_FILE) -> list[tuple[SeedScores, dict[str, Any]]]:
-    """Recorded scores of a claim, by its id, in a setting, each with its row: what it was computed for, and by."""
-    rows = read_recorded(path, claim=claim, setting=setting)
+def load_recorded(
+    claim: str, setting: str, test: str, path: Path = RECORDED_FILE
+) -> list[tuple[SeedScores, dict[str, Any]]]:
+    """Recorded scores in a setting, each with its row: what it was computed for, and by.
+
+    Those of the same test, whichever claim it was recorded for; where there are none, those of the claim's id.
+    """
+    same = {row["seed"]: row for row in read_recorded(path, setting=setting, test=test)}
+    rows = [*same.values()] or read_recorded(path, setting=setting, claim=claim)
     return [(SeedScores(row["seed"], np.array(row.pop("scores"), np.float64), row["texts"]), row) for row in rows]

@@ -80,7 +80,15 @@ SIGNIFICANT = 0.05
 SMALLEST = 0.01  # difference of two AUCs or TPRs that matters
 NO_DIFFERENCE = "no difference that matters"  # a verdict
 UNINFORMATIVE = "uninformative (all at chance)"  # the verdict of an equality of sides that tell nothing
-VERDICTS = ("supported", "inconclusive", NO_DIFFERENCE, UNINFORMATIVE, "not supported")  # as the book lists them
+UNSHOWN = "beyond the paper's sample"  # the verdict on a lead that texts as many as the paper's could not have shown
+VERDICTS = (
+    "supported",
+    "inconclusive",
+    UNSHOWN,
+    NO_DIFFERENCE,
+    UNINFORMATIVE,
+    "not supported",
+)  # as the book lists them
 TOO_SMALL = "too small to matter"
 ONE_SEED_WORDS = {"supported": "holds", "not supported": "fails", "inconclusive": "open", NO_DIFFERENCE: TOO_SMALL}
 

@@ -1,0 +1,163 @@
+"""By how much the papers print that one method leads another, and what samples of their size can show.
+
+A paper prints AUCs to three digits without an interval. Their errors follow from the AUC and the numbers of texts
+(Hanley and McNeil 1982). That of a difference on the same texts also depends on how closely the two methods' scores go
+together, which no paper says: `CORRELATIONS` are the lowest and highest of the detectors' AUCs with a real model on
+WikiMIA, so each error is a range. A TPR at 5% FPR has two errors, of the members above the threshold and of the
+threshold; the ROC curve's slope there is taken from two normal distributions of equal variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from scipy.stats import norm
+
+from mialib.metrics import Interval
+from replication.published import load_published
+
+CORRELATIONS = (0.4, 0.9)
+METHODS = {  # a detector as each paper spells it
+    "dc-pdd": {
+        "ppl": "PPL",
+        "lowercase": "Lowercase",
+        "zlib": "Zlib",
+        "ref": "Small Ref",
+        "min_k": "Min-K% Prob",
+        "min_k++": "Min-K%++ Prob",
+        "dc_pdd": "DC-PDD",
+    },
+    "surp": {"ppl": "PPL", "ref": "Ref", "lowercase": "Lower", "zlib": "Zlib", "min_k": "MinK", "surp": "SURP"},
+    "probe": {
+        "ppl": "Loss Attack",
+        "neighbor": "Neighbor Attack",
+        "min_k": "Min-K% Prob",
+        "zlib": "Zlib Compression",
+        "lowercase": "Lowercased Text",
+        "ref": "Smaller Model",
+        "probe": "Probe w. Real Data",
+    },
+}
+SIZES = {  # members and non-members of a benchmark, by paper; where it also sets some aside, all: the smaller error
+    ("dc-pdd", "BookMIA"): (4935, 4935),  # Table 1, in halves
+    ("dc-pdd", "PatentMIA"): (5000, 5000),
+    ("dc-pdd", "WikiMIA"): (139, 111),  # of 128 words, as its text says that there are 250
+    ("surp", "WikiMIA-32"): (387, 389),  # the public files
+    ("surp", "WikiMIA-64"): (284, 258),
+    ("surp", "WikiMIA-128"): (139, 111),
+    ("surp", "Dolma-Book-head"): (978, 978),  # a text a book
+    ("surp", "Dolma-Book-middle"): (978, 978),
+    ("surp", "Dolma-Book-tail"): (1956, 1956),  # two a book
+    ("probe", "WikiMIA"): (387, 289),  # Table 1
+    ("probe", "ArxivMIA"): (1000, 1000),
+    ("probe", "ArxivMIA-CS"): (400, 400),
+    ("probe", "ArxivMIA-Math"): (600, 600),
+    ("probe", "PubMedQA"): (1000, 1000),  # Section 6.3
+    ("probe", "CommonsenseQA"): (1000, 1000),
+}
+FPR = 0.05
+POWER_33 = norm.ppf(0.975) + norm.ppf(1 / 3)  # standard errors of a lead that is found in a third of such samples
+SIZE_WORDS = ("smaller than printed", "as printed", "larger than printed")
+
+
+@dataclass(frozen=True)
+class Lead:
+    """A printed lead of one method over another, or over chance."""
+
+    where: str  # benchmark and model
+    lead: float  # of AUC or TPR
+    errors: tuple[float, float]  # its standard error at the highest and at the lowest correlation
+
+    @property
+    def could_be_shown(self) -> bool:
+        """Whether a sample of the paper's size finds so large a lead in a third of cases (Simonsohn 2015), at best."""
+        return self.lead >= POWER_33 * self.errors[0]
+
+    def is_like(self, ours: Interval) -> int:
+        """0 where our lead lies in the prediction interval around this one, at its widest; else -1 below, 1 above."""
+        width = ((norm.ppf(0.975) * self.errors[1]) ** 2 + ((ours.high - ours.low) / 2) ** 2) ** 0.5
+        return int(ours.estimate > self.lead + width) - int(ours.estimate < self.lead - width)
+
+
+@cache
+def printed_leads(
+    paper: str, item: str, columns: tuple[str, ...], metric: str, first: tuple[str, str], other: tuple[str, str] | None
+) -> tuple[Lead, ...]:
+    """The lead of one row of a paper's table over another, or over chance (None), in each of its columns.
+
+    `columns` are benchmarks and models, or what they begin with. A row comes with what stands in place of the column's
+    benchmark or model there ("" for nothing): ("SURP", "Dolma-Book-head"). A column that lacks one is left out.
+    ValueError where no column is left.
+    """
+    cells = load_published(paper, item).query("metric == @metric")
+    table = cells.pivot(index="row", columns="column", values="value")
+    if table.index.str.contains(" / ").all():  # DC-PDD's Table 5 has its benchmarks as rows
+        table = table.T
+    found = []
+    for column in [name for name in table.columns if name.startswith(tuple(columns))]:
+        places = [_in_place(column, of[1]) for of in (first, other) if of]
+        if any(place not in table.columns for place in places):
+            continue
+        rows = [of[0] for of in (first, other) if of]
+        a, *rest = (float(table.loc[row, place]) for row, place in zip(rows, places, strict=True))
+        b = rest[0] if rest else 0.5
+        if a == a and b == b:  # no dash
+            sizes = [SIZES[paper, place.partition(" / ")[0]] for place in places]
+            is_paired = places == [column] * 2
+            found.append(Lead(column, round(a - b, 4), _errors(metric, (a, b)[: len(places)], sizes, is_paired)))
+    if not found:
+        raise ValueError(f"{paper} {item} prints no {metric} of {first} and {other} in columns {', '.join(columns)}")
+    return tuple(found)
+
+
+def size_of(ours: Interval, leads: Sequence[Lead]) -> str:
+    """How our lead compares with the printed ones, in words; "" where none is printed.
+
+    "as printed" where it is like one of them; a paper's columns differ by more than their errors.
+    """
+    compared = [lead.is_like(ours) for lead in leads]
+    if not compared:
+        return ""
+    return SIZE_WORDS[1 if 0 in compared or len(set(compared)) > 1 else 1 + compared[0]]
+
+
+def power_at(ours: Interval, lead: float) -> float:
+    """How often a sample with our interval's width finds a lead of this size at the 5% level."""
+    error = (ours.high - ours.low) / 2 / norm.ppf(0.975)
+    return float(norm.cdf(lead / error - norm.ppf(0.975))) if error else 1.0
+
+
+def auc_error(auc: float, m: int, n: int) -> float:
+    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982, Eq. 1 and 2)."""
+    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    return ((auc * (1 - auc) + (m - 1) * (q1 - auc**2) + (n - 1) * (q2 - auc**2)) / (m * n)) ** 0.5
+
+
+def tpr_error(tpr: float, m: int, n: int, fpr: float = FPR) -> float:
+    """The standard error of a TPR at a fixed FPR, of m members and n non-members."""
+    tpr = min(max(tpr, 1 / m), 1 - 1 / m)  # none found, or all: as if it were one, or all but one
+    slope = norm.pdf(norm.ppf(tpr)) / norm.pdf(norm.ppf(fpr))
+    return float((tpr * (1 - tpr) / m + slope**2 * fpr * (1 - fpr) / n) ** 0.5)
+
+
+def _errors(
+    metric: str, values: Sequence[float], sizes: Sequence[tuple[int, int]], is_paired: bool
+) -> tuple[float, float]:
+    """The standard error of a difference, or of one value, at the highest and the lowest correlation."""
+    error = auc_error if metric == "auc" else tpr_error
+    of_each = [error(value, *size) for value, size in zip(values, sizes, strict=True)]
+    if len(of_each) == 1:
+        return of_each[0], of_each[0]
+    (a, b), between = of_each, CORRELATIONS if is_paired else (0.0, 0.0)
+    high, low = ((a**2 + b**2 - 2 * r * a * b) ** 0.5 for r in reversed(between))
+    return high, low
+
+
+def _in_place(column: str, other: str) -> str:
+    """A column with another benchmark, or with another model ("/ Pythia-2.8B")."""
+    benchmark, _, model = column.partition(" / ")
+    if other.startswith("/ "):
+        return f"{benchmark} {other}"
+    return f"{other or benchmark} / {model}"
