@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,16 +11,16 @@ from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
 from mialib.detectors import DETECTORS, symbol
-from mialib.metrics import Comparison, Interval
+from mialib.metrics import Comparison, Interval, clopper_pearson
 from mialib.passes.inputs import Target
 from replication.claim_tests import Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from replication.pages import as_list
-from replication.printed_leads import power_at
+from replication.printed_leads import AS_PRINTED, power_at, spread_between
 from replication.published import PAPERS
-from replication.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
-from replication.tables import METRIC_LABELS, cards, small
+from replication.results import DASH, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, VERDICTS, Result, verdict
+from replication.tables import METRIC_LABELS, cards, small, text_table
 
 OTHERS = "Claims of others"
 LEADS = {
@@ -36,6 +36,7 @@ SCALES = {
     "own model": "own model",
 }
 DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading
+EQUAL = 0.05  # of AUC or TPR: the margin within which most claimed equalities are expected
 VERDICT = "verdict"  # the metric of a result that is one in words
 
 
@@ -88,6 +89,16 @@ def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
         if not j.claim.former_of:
             groups[PAPERS.get(j.claim.paper, OTHERS)].append(j)
     return {name: of for name, of in groups.items() if of}
+
+
+def tiles(judgements: Sequence[Judgement]) -> dict[str, list[str]]:
+    """By paper the verdict of each claim that stands alone: the worst of its own tests."""
+    order = [name for name in reversed(VERDICTS) if name != UNINFORMATIVE] + [UNINFORMATIVE]
+    own = {paper: [j for j in of if not j.claim.repeats] for paper, of in by_paper(judgements).items()}
+    return {
+        paper: [min((j.verdict for j in group), key=order.index) for group in by_claim(of).values()]
+        for paper, of in own.items()
+    }
 
 
 def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:
@@ -157,6 +168,69 @@ def history_table(stated: Claims, judgements: Sequence[Judgement]) -> Styler:
     ]
     caption = "Each change of a test or of the rule, with the verdicts before and after it."
     return small(pd.DataFrame(rows).fillna(""), caption).hide(axis="index")
+
+
+def by_claim(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
+    """The tests of each claim that stands alone, with those that repeat it (at other sizes or lengths, or by TPR)."""
+    groups: dict[str, list[Judgement]] = {}
+    for j in judgements:
+        if not j.claim.former_of:
+            groups.setdefault(j.claim.repeats or j.claim.id, []).append(j)
+    return groups
+
+
+CRITERIA: dict[str, Callable[[Judgement], bool | None]] = {  # what each says of a test; None: nothing
+    "the difference has the claimed sign, or lies within the margin": lambda j: all(
+        c.difference.estimate > 0 if j.claim.margin is None else abs(c.difference.estimate) <= j.claim.margin
+        for c in j.comparisons
+    ),
+    "the 95% interval lies where the claim says": lambda j: j.plain_verdict == "supported",
+    "the verdict of this book is *supported*": lambda j: j.verdict == "supported",
+    "each lead lies in the prediction interval around a printed one": lambda j: (
+        {size or None for size in j.sizes} <= {AS_PRINTED, None} if any(j.leads) else None
+    ),
+    f"each lead's whole interval lies within {EQUAL:g} of a printed one": lambda j: (
+        all(
+            any(lead.lead - EQUAL <= c.difference.low and c.difference.high <= lead.lead + EQUAL for lead in leads)
+            for c, leads in zip(j.comparisons, j.leads, strict=True)
+            if leads
+        )
+        if any(j.leads)
+        else None
+    ),
+}
+
+
+def tally(judgements: Sequence[Judgement]) -> pd.DataFrame:
+    """Of how many claims each criterion holds in all of their own tests, repetitions apart; shares with intervals."""
+    rows = {}
+    for criterion, holds in CRITERIA.items():
+        of_each = [[holds(j) for j in group if not j.claim.repeats] for group in by_claim(judgements).values()]
+        said = [all(tests) for tests in of_each if tests and None not in tests]
+        share = clopper_pearson(sum(said), len(said)) if said else None
+        rows[criterion] = {"holds": sum(said), "of claims": len(said), "share [95% interval]": str(share or DASH)}
+    return text_table(rows, "How many claims hold here, by five criteria")
+
+
+def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
+    """Of each claim with several tests: how many, what they say, and by how much their differences differ."""
+    rows = {}
+    for claim_id, group in by_claim(judgements).items():
+        worst = [
+            of for j in group if (of := _worst(j.claim, j.comparisons)) and j.claim.metric == group[0].claim.metric
+        ]
+        if len(worst) > 1:
+            estimates = [of.estimate for of in worst]
+            tau = spread_between(estimates, [(of.high - of.low) / 2 / 1.96 for of in worst])
+            counts = Counter(j.verdict for j in group)
+            rows[claim_id] = {
+                "tests": len(group),
+                "verdicts": ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name]),
+                "lowest to highest": f"{min(estimates):+.3f} to {max(estimates):+.3f}",
+                "τ [95% interval]": three_digits(tau),
+            }
+    caption = "Claims with several tests: the difference that speaks most against the claim, across settings"
+    return text_table(rows, caption)
 
 
 def untested_table(stated: Claims) -> Styler:

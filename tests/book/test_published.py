@@ -13,11 +13,18 @@ Metrics, by what their values are:
 - `score`: a detection score
 """
 
+from itertools import combinations
+
+import numpy as np
 import pandas as pd
 import pytest
 from page_code import NOTEBOOKS, page_of
+from scipy.stats import norm
 
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.metrics import Interval, placements, split_scores
+from replication import real_model
+from replication.printed_leads import CORRELATIONS, auc_error, printed_leads, size_of, spread_between, tpr_error
 from replication.published import load_published, printed_table, published_along, surp_best_cell
 from replication.results import DASH
 
@@ -262,3 +269,42 @@ def test_every_printed_cell_is_in_a_printed_table(paper, n_tables):
         for cell in cells.itertuples():
             printed = turned.loc[cell.row, cell.column].rstrip("*").replace(",", "")
             assert printed == DASH if pd.isna(cell.value) else float(printed) == cell.value
+
+
+def test_errors_that_no_paper_prints():
+    assert auc_error(0.5, 100, 120) == pytest.approx((221 / (12 * 100 * 120)) ** 0.5)
+    assert auc_error(0.9, 50, 50) == pytest.approx(0.03212, abs=1e-5), "by hand"
+    many = 10**9
+    assert tpr_error(0.2, 1000, many) == pytest.approx((0.2 * 0.8 / 1000) ** 0.5, rel=1e-4)
+    slope = norm.pdf(norm.ppf(0.2)) / norm.pdf(norm.ppf(0.05))
+    assert tpr_error(0.2, many, 1000) == pytest.approx(slope * (0.05 * 0.95 / 1000) ** 0.5, rel=1e-4)
+    [lead] = printed_leads("probe", "table-4", ("PubMedQA",), "auc", ("Probe w. Synthetic Data", ""), None)
+    assert lead.lead == 0.04 and lead.could_be_shown and lead.errors[0] == lead.errors[1] == auc_error(0.54, 1000, 1000)
+    for ours, says in ((0.0, "smaller"), (0.03, "as"), (0.2, "larger")):
+        assert size_of(Interval(ours, ours - 0.01, ours + 0.01), [lead]).startswith(says)
+    with pytest.raises(ValueError, match="probe table-4 prints no auc of"):
+        printed_leads("probe", "table-4", ("WikiMIA",), "auc", ("Loss Attack", ""), None)
+
+
+def test_the_correlations_are_those_of_detectors_with_a_real_model():
+    found = []
+    for name in ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256"):
+        labels, _, scores = real_model.load_scores(name)
+        of_each = [placements(*split_scores(labels, values)) for values in scores.values()]
+        for a, b in combinations(of_each, 2):
+            both = sum(np.cov(x, y) / len(x) for x, y in zip(a, b, strict=True))
+            found.append(both[0, 1] / np.sqrt(both[0, 0] * both[1, 1]))
+    low, high = CORRELATIONS
+    assert np.mean((np.array(found) > low - 0.005) & (np.array(found) < high + 0.005)) == pytest.approx(5 / 6, abs=0.03)
+
+
+def test_the_spread_between_trials_of_a_vaccine_is_that_of_metafor():
+    """Log risk ratios of 13 trials of BCG and their variances, `dat.bcg` of the R package metafor; method PM."""
+    ratios = [-0.8893, -1.5854, -1.3481, -1.4416, -0.2175, -0.7861, -1.6209, 0.0120, -0.4694, -1.3713, -0.3394, 0.4459]
+    variances = [0.3256, 0.1946, 0.4154, 0.0200, 0.0512, 0.0069, 0.2230, 0.0040, 0.0564, 0.0730, 0.0124, 0.5325]
+    found = spread_between([*ratios, -0.0173], np.sqrt([*variances, 0.0714]))
+    assert found.estimate**2 == pytest.approx(0.3181, abs=2e-4)
+    assert (found.low**2, found.high**2) == pytest.approx((0.1197, 1.1115), abs=1e-3)
+    assert spread_between([1, 1, 1], [0.1] * 3) == Interval(0, 0, 0)
+    with pytest.raises(ValueError, match="at least 2 estimates, and there is 1"):
+        spread_between([1], [1])

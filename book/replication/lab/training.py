@@ -270,7 +270,7 @@ def _loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
 
 
 def _bfloat16_loss(model: PreTrainedModel, batch: list[TokenIds]) -> torch.Tensor:
-    """The same; the layers multiply in bfloat16 and sum in float32, of four texts at a time, which are of one length."""
+    """The same; the layers multiply in bfloat16 and sum in float32, four texts at a time, to pad less."""
     with torch.autocast(model.device.type, torch.bfloat16):
         fours = (_predictions(model, batch[at : at + 4]) for at in range(0, len(batch), 4))
         hidden, targets, _ = map(torch.cat, zip(*fours, strict=True))
