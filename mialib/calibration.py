@@ -5,6 +5,7 @@ rank among theirs, and all ranks are equally likely. Nothing is assumed of the s
 """
 
 import math
+import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,14 +166,18 @@ def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
 def group_means(scores: ArrayLike, groups: Sequence[Any]) -> FloatArray:
     """The mean score of each group, (G,), in order of first appearance; `groups` (N,) names each text's author, say.
 
-    Groups of about one size are exchangeable where their texts are not. ValueError for lists of different lengths.
+    Groups of one size are exchangeable where their texts are not. Where sizes differ, means of few texts scatter more
+    than the others, and a warning says so. ValueError for lists of different lengths.
     """
     scores = check_scores(scores, "the scores")
     if len(groups) != len(scores):
         raise ValueError(f"{len(scores)} scores and the groups of {len(groups)} texts")
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     at = np.array([number[group] for group in groups], np.int64)
-    return np.bincount(at, scores, len(number)) / np.bincount(at, minlength=len(number))
+    sizes = np.bincount(at, minlength=len(number))
+    if len(set(sizes.tolist())) > 1:
+        warnings.warn(f"means of {sizes.min()} to {sizes.max()} texts: p-values from them may be too low", stacklevel=2)
+    return np.bincount(at, scores, len(number)) / sizes
 
 
 @lru_cache(maxsize=256)
@@ -189,10 +194,8 @@ def rank_sum_p(n_pairs: int, m: int, n: int) -> float:
 
     scipy's test wants scores, so it is given m scores without ties that make this many pairs with the known 0 .. n - 1.
     """
-    from scipy.stats import mannwhitneyu
-
     i = np.arange(m)
     above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
     method = "exact" if min(m, n) <= FEW else "asymptotic"
     scores = above - 1 + (i + 1) / (m + 1)
-    return float(mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)
+    return float(scipy.stats.mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)

@@ -209,7 +209,7 @@ def wbc(log_prob, of_reference):
 
 
 def ez_mia(log_prob, top, of_reference):
-    errors = [lp - r for lp, m, r in zip(log_prob, top, of_reference, strict=True) if lp != m]
+    errors = [lp - r for lp, m, r in [*zip(log_prob, top, of_reference, strict=True)][1:] if lp != m]
     above, below = math.fsum(e for e in errors if e > 0), math.fsum(-e for e in errors if e < 0)
     return above / below if len(errors) >= 2 and below > 0 else 0.0
 

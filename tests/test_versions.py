@@ -23,11 +23,11 @@ from mialib.bootstrap import document_auc_interval
 from mialib.catalog import logprobs, places
 from mialib.catalog.lab import TEXTS as TEXTS_FILE
 from mialib.catalog.lab import read_texts
-from mialib.catalog.models import load_scorer, load_tokenizer
+from mialib.catalog.models import load_scorer, load_tokenizer, model_revision
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import count_tokens
 from mialib.passes.cache import score_or_load
-from mialib.store import version
+from mialib.store import DATA, version
 from mialib.text import cut_to_words
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import VERSIONS
@@ -338,6 +338,13 @@ def test_changed_numbers_raise_the_version(name):
 
 def test_all_that_has_a_version_is_held():
     assert COMPUTED.keys() == VERSIONS.keys()
+
+
+def test_the_agreement_with_authors_code_is_of_todays_detectors():
+    record = json.loads((DATA / "recorded" / "agreement.json").read_text(encoding="utf-8"))
+    then = {name: found.get("version") for name, found in record["detectors"].items()}
+    assert then == {name: DETECTORS[name].version for name in then}, "run tools/agreement.py"
+    assert record["revision"] == model_revision(record["model"]), "run tools/agreement.py"
 
 
 def main():

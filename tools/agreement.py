@@ -33,6 +33,7 @@ CODE = {  # detector: repository and file
     "wbc": ("Stry233/WBC", "attacks/wbc.py"),
     "ez_mia": ("JetBrains-Research/ez-mia", "mia/ez_score.py"),
     "recall": ("ruoyuxie/recall", "src/run.py"),
+    "con_recall": ("WangCheng0116/CON-RECALL", "run.py"),
     "camia_above": ("changhongyan123/context_aware_mia", "util_features.py"),
     "camia_slope": ("changhongyan123/context_aware_mia", "util_features.py"),
     "camia_lz": ("changhongyan123/context_aware_mia", "util_features.py"),
@@ -87,14 +88,13 @@ def theirs(clones: Path, inputs, whole) -> dict[str, list[float]]:
         likeliest = torch.where(torch.tensor(row.log_prob == row.top_log_prob), ids, -1)
         ez = of["ez_mia"]["error_zone_pos_neg_sum_ratio"]
         pair = (torch.tensor(lp), torch.tensor(reference[i].log_prob.astype(np.float64)))
-        found["ez_mia"].append(ez(*pair, likeliest, ids, torch.ones(len(lp)), ignore_bos=False))
+        found["ez_mia"].append(ez(*pair, likeliest, ids, torch.ones(len(lp)), ignore_bos=True))
         camia = of["camia_above"]
         found["camia_above"].append(camia["get_count_above"]([lp], -1, 0, 200)[0])
         found["camia_slope"].append(camia["get_slope"]([lp], 0, 200)[0])
         found["camia_lz"].append(-camia["get_lz_complexity"]([lp], 3)[0])
         add_acmia(found, clones, whole, row)
-    found["recall"] = of_recall(clones, inputs, whole)
-    return found
+    return found | of_recall(clones, inputs, whole)
 
 
 def add_acmia(found, clones: Path, whole, row) -> None:
@@ -115,9 +115,8 @@ def add_acmia(found, clones: Path, whole, row) -> None:
     found["acmia_norm"].append(np.mean(((of_power[AT_ONE] - mu[AT_ONE]) / (sigma[AT_ONE] + 1e-10))[first]))
 
 
-def of_recall(clones: Path, inputs, whole) -> list[float]:
-    """ReCaLL by its authors' two log-likelihoods, ours of the tokens given to them as their tokenizer."""
-    scope = functions_of(clones, "recall")
+def of_recall(clones: Path, inputs, whole) -> dict[str, list[float]]:
+    """ReCaLL and Con-ReCall by their authors' log-likelihoods, our tokens being given to them as their tokenizer's."""
     start = whole.loaded.start_token_id
 
     class Ours:
@@ -131,13 +130,18 @@ def of_recall(clones: Path, inputs, whole) -> list[float]:
 
     from mialib.catalog.corpora import reference_texts
 
-    shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts("lab/en"), strict=False)]
-    before = [start, *whole.token_ids(["".join(f"{text}\n\n" for text in shots)])[0]]
-    scores = []
-    for row in inputs.stats:
-        ids = row.token_ids.tolist()
-        alone = scope["get_ll"](ids, whole.loaded.model, Ours(), "cpu")[1]
-        scores.append(scope["get_conditional_ll"](before, ids, whole.loaded.model, Ours(), "cpu")[1] / alone)
+    before = []
+    for prefix in (inputs.target.non_member_prefix, inputs.target.member_prefix):
+        shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts(prefix), strict=False)]
+        before.append([start, *whole.token_ids(["".join(f"{text}\n\n" for text in shots)])[0]])
+    scores = {}
+    for name in ("recall", "con_recall"):
+        scope, scores[name] = functions_of(clones, name), []
+        for row in inputs.stats:
+            ids = row.token_ids.tolist()
+            alone = scope["get_ll"](ids, whole.loaded.model, Ours(), "cpu")[1]
+            after = [scope["get_conditional_ll"](of, ids, whole.loaded.model, Ours(), "cpu")[1] for of in before]
+            scores[name].append((after[0] if name == "recall" else after[0] - after[1]) / alone)
     return scores
 
 
@@ -149,9 +153,8 @@ def main() -> None:
         options.add_argument(f"--{name}", default=default)
     options.add_argument("--texts", type=int, default=200)
     given = options.parse_args()
-    target = Target(
-        model=given.model, benchmark=given.benchmark, reference=given.reference, non_member_prefix="lab/en", n_shots=1
-    )
+    of_text = {"non_member_prefix": "lab/en", "member_prefix": "lab/en:background", "n_shots": 1}
+    target = Target(model=given.model, benchmark=given.benchmark, reference=given.reference, **of_text)
     inputs = load_inputs(target)
     inputs = inputs.take(np.linspace(0, len(inputs.labels) - 1, given.texts).astype(int), "some")
     whole = load_scorer(given.model)

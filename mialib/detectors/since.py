@@ -83,19 +83,18 @@ def polarized(row: TokenRow) -> float:
 
 @later("wbc", "WBC", "Chen et al. 2026", reads=("token_ids",))
 def wbc(row: TokenRow, *, reference: TokenRow) -> float:
-    """WBC: the share of windows of tokens whose summed loss is larger under the reference, a mean over window
-    lengths."""
+    """WBC: the share of windows whose summed loss is larger under the reference, a mean over window lengths."""
     lengths = np.minimum(WBC_WINDOWS, len(row.log_prob))  # a window is at most the text
     difference = _above(row, reference, "the reference")
     return float(np.mean([(_window_sums(difference, n) > 0).mean() for n in lengths]))
 
 
-@later("ez_mia", "EZ-MIA", "Ilić et al. 2026", reads=("token_ids", "top_log_prob"))
+@later("ez_mia", "EZ-MIA", "Ilić et al. 2026", reads=("token_ids", "top_log_prob"), version=2)
 def ez_mia(row: TokenRow, *, reference: TokenRow) -> float:
-    """EZ-MIA: over the tokens that are not the likeliest, the sum of the positive log p - log p_ref over that of the
-    negative ones, without its sign; 0 below two such tokens, and where none is negative.
+    """EZ-MIA: over the tokens after the first that are not the likeliest, the sum of the positive log p - log p_ref
+    over that of the negative ones, without its sign; 0 below two such tokens, and where none is negative.
     """
-    difference = _above(row, reference, "the reference")[row.log_prob < row.top_log_prob]
+    difference = _above(row, reference, "the reference")[1:][row.log_prob[1:] < row.top_log_prob[1:]]
     below = -difference[difference < 0].sum()
     return float(difference[difference > 0].sum() / below) if len(difference) >= 2 and below else 0.0
 
@@ -140,8 +139,7 @@ def _above(row: TokenRow, other: TokenRow, what: str) -> FloatArray:
     return row.log_prob.astype(np.float64) - other.log_prob
 
 
-# CAMIA's signals of one pass, each of a text's first 200 tokens. Its authors' code takes the sign of each from labelled
-# texts; here the signs are fixed.
+# CAMIA's signals of a text's first 200 tokens. Its authors take each one's sign from labelled texts; here it is fixed.
 @later("camia_above", "CAMIA, above", "Chang et al. 2025")
 def camia_above(row: TokenRow, *, cutoff: Annotated[float, "log p of a token that counts, nats"] = -1) -> float:
     """CAMIA's count above a cutoff: the share of tokens whose log p is at least `cutoff` nats."""
@@ -158,7 +156,7 @@ def camia_rising(row: TokenRow) -> float:
     return float((log_prob[1:] > before).mean())
 
 
-# Its authors take the slope over ten copies of the text; this is that of the first.
+# Its authors' script takes it over repeats of the text, five of them; this is that of the text alone.
 @later("camia_slope", "CAMIA, slope", "Chang et al. 2025")
 def camia_slope(row: TokenRow) -> float:
     """CAMIA's slope: that of the least-squares line through log p, nats a token; 0 for a text of one token."""

@@ -211,11 +211,11 @@ def test_wbc_and_ez_mia_by_hand():
     assert detect("wbc", stats, reference=other)[0] == pytest.approx((0.5 + 9) / 10)
     with pytest.raises(ValueError, match="other tokens"):
         detect("wbc", stats, reference=table([-2, -2, -4], token_ids=[0, 1, 3]))
-    # The second token is the likeliest. The others' differences are 1, -2 and 3: (1 + 3) / 2.
-    stats, other = table([-1, -0.5, -4, -1], top=[-0.5] * 4), table([-2, -9, -2, -4])
+    # The first token does not count, and the third is the likeliest. The others' differences are 1, -2 and 3.
+    stats, other = table([-9, -1, -0.5, -4, -1], top=[-0.5] * 5), table([-2, -2, -9, -2, -4])
     assert detect("ez_mia", stats, reference=other)[0] == 2
-    assert detect("ez_mia", table([-1, -1], top=[-0.5, -0.5]), reference=table([-2, -2]))[0] == 0, "none is negative"
-    assert detect("ez_mia", table([-1, -2], top=[-1, -0.5]), reference=table([-2, -1]))[0] == 0, "one error alone"
+    assert detect("ez_mia", table([-9, -1, -1], top=[-0.5] * 3), reference=table([-1, -2, -2]))[0] == 0, "none negative"
+    assert detect("ez_mia", table([-1, -3, -2], top=[-0.5, -3, -0.5]), reference=table([-2, -1, -1]))[0] == 0, "one"
 
 
 def test_recall_and_camias_signals_by_hand():

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mialib.store import ROOT, atomic_path
+from replication import real_model
 from replication.claim_tests import Claim, load_claims
 from replication.claims import VERDICT
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
@@ -30,6 +31,12 @@ from replication.tables import markdown_table
 
 LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
 NOT_RUN = "not run in this build"
+RAN_ON = {"real": "a real model", "paper": "the papers' models"}  # by profile; others run the lab's
+NO_NUMBERS = {  # what has no page of its own, since it prints no number
+    ("surp", "Figure 1"): "no experiment: a drawing of the method, which Figure 4's page computes",
+    ("probe", "Figure 1"): "no experiment: a drawing of the method, which the page of Tables 2 and 3 computes",
+    ("probe", "Table 5"): "no experiment: a prompt for synthetic texts, described on Table 1's page",
+}
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,9 @@ class Judged:
 
 
 def printed_items(profile: Profile) -> list[PrintedItem]:
-    """Every table and figure of data/published.csv, or that a notebook saves, with its pages, in the papers' order."""
-    pages: dict[tuple[str, str], list[str]] = {}
+    """Every table and figure of data/published.csv, of `NO_NUMBERS`, or that a notebook saves, with its pages, in the
+    papers' order."""
+    pages: dict[tuple[str, str], list[str]] = {key: [] for key in NO_NUMBERS}
     for name, page in profile.notebooks.items():
         for key in _replicates(NOTEBOOKS / f"{page.notebook}.ipynb", page.parameters):
             pages.setdefault(key, []).append(name)
@@ -130,18 +138,21 @@ def command(page: str, profile: Profile) -> str:
 def papers_tables(profile: Profile, build: Path) -> str:
     """Markdown, a section a paper: each printed item's page, verdicts, status and notebook; the pages' commands."""
     ledger, items, parts = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
-    head = ["printed", "verdicts of its claims", "status", "notebook"]
+    head = ["printed", "verdicts of its claims", "the same experiment on", "notebook"]
     for paper, title in PAPERS.items():
         rows: list[list[str]] = []
         of_page: dict[str, list[str]] = {}
         for one in (one for one in items if one.paper == paper):
             if not one.pages:
-                rows.append([one.item, DASH, "published numbers only", DASH])
+                rows.append([one.item, DASH, NO_NUMBERS.get((paper, one.item), "published numbers only"), DASH])
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
                 ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
                 said = count_verdicts(j for j in ledger if j.claim.id in ids)
-                done = "replicated" if (build / "results" / f"{page}.json").is_file() else NOT_RUN
+                ran_on = [RAN_ON.get(profile.name, "the lab's models")]
+                if profile.name == "lab" and any((real_model.FOLDER / f"{name}.json").is_file() for name in ids):
+                    ran_on.append(RAN_ON["real"])
+                done = " and ".join(ran_on) if (build / "results" / f"{page}.json").is_file() else NOT_RUN
                 rows.append([f"[{one.item}](pages/{page})", said, done, f"`{notebook}`"])
                 of_page.setdefault(page, []).append(one.item)
         parts.append(f"## {title}\n\n{markdown_table(head, rows)}")
@@ -210,7 +221,8 @@ def report(profile: Profile, build: Path) -> str:
         "## Scope",
         "Four papers on detecting whether a text was in a language model's training data: "
         f"{', '.join(PAPERS.values())}. Profile `{profile.name}`: {n_done} of {len(items)} printed tables and figures "
-        f"are replicated, and {n_claims} claims are tested in {len(ledger)} places (a claim in a setting). "
+        f"ran on {RAN_ON.get(profile.name, 'models of the lab')}, and {n_claims} claims are tested in {len(ledger)} "
+        "places (a claim in a setting). "
         f"{len(claims.untested)} further claims are not tested; the last section says why.",
         "## Method",
         "Each claim is a comparison of two AUCs (or TPRs at 5% FPR) on the same texts, in the lab's models, "
