@@ -185,7 +185,7 @@ CRITERIA: dict[str, Callable[[Judgement], bool | None]] = {  # what each says of
         for c in j.comparisons
     ),
     "the 95% interval lies where the claim says": lambda j: j.plain_verdict == "supported",
-    "the verdict of this book is *supported*": lambda j: j.verdict == "supported",
+    "the verdict of this book is “supported”": lambda j: j.verdict == "supported",
     "each lead lies in the prediction interval around a printed one": lambda j: (
         {size or None for size in j.sizes} <= {AS_PRINTED, None} if any(j.leads) else None
     ),

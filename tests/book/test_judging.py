@@ -219,6 +219,28 @@ def test_half_of_the_smallest_printed_lead_matters_where_that_is_less(tmp_path):
     assert judging.verdicts_of(claim, comparisons, [()]) == ["no difference that matters"]
 
 
+def test_claims_are_counted_by_each_criterion_and_their_repetitions_apart(tmp_path):
+    one = claim_of()["claims"][0]
+    others = [one | {"id": "y", "repeats": "x"}, one | {"id": "z", "expect": "equivalent", "margin": 0.05}]
+    stated = load_written(claim_of() | {"claims": [one, *others]}, tmp_path)
+    shifts = {"x": (1, 0), "y": (0, 1), "z": (0, 1)}
+    judgements = [
+        judge(
+            claim,
+            "here",
+            PLACE,
+            LABELS,
+            [SeedScores(s, np.array([scores_at(x, s) for x in shifts[claim.id]]), "t") for s in range(3)],
+        )
+        for claim in stated.claims
+    ]
+    counted = claims.tally(judgements)
+    assert counted["holds"].tolist() == [1, 1, 1, 0, 0] and counted["of claims"].tolist() == [2, 2, 2, 0, 0]
+    assert claims.tiles(judgements) == {claims.OTHERS: ["supported", "not supported"]}
+    [(name, row)] = claims.spread_table(judgements).T.items()
+    assert (name, row["tests"], row["verdicts"]) == ("x", 2, "1 supported, 1 not supported")
+
+
 def test_most_of_several_are_more_than_half(tmp_path):
     each, most = (load_written(claim_of(most=most), tmp_path).claims[0] for most in (False, True))
     yes, no = "supported", "not supported"
