@@ -69,7 +69,8 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
         rows.append(
             {
                 "claim": f"{stated} ({claim.paper}; test fixed {fixed})" if is_new else "",
-                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''}; {SCALES[j.scale]})",
+                "verdict": f"{_said(j)} ({len(j.seeds)} seed{'s' if len(j.seeds) > 1 else ''}"
+                f"{', which vary more than texts do' if j.seeds_dominate else ''}; {SCALES[j.scale]})",
                 "where": _describe_place(j),
                 DIFFERENCE: f"{metric}{_describe(claim.a, *where)}:{differences}{expected}",
                 "beside the printed leads": _beside_printed(j),

@@ -68,6 +68,9 @@ class Judgement:
     verdict: str
     flat_verdict: str  # by the rule before 2026-11-25: 0.01 matters, whatever the paper prints and could show
     plain_verdict: str  # by the rule before 2026-11-22: without a smallest difference that matters
+    seeds_dominate: bool = (
+        False  # they vary more than texts do in a comparison: such intervals are too narrow more often
+    )
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
 
     @property
@@ -139,7 +142,17 @@ def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seed
     else:
         by_rule = (verdicts_of(claim, comparisons, leads, matters) for matters in (None, claim.matters or SMALLEST, 0))
         found = [together(claim, verdicts) for verdicts in by_rule]
-    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, leads, *found)
+    dominate = any(_seeds_dominate(claim, labels, of_a, of_other) for of_other in of_others)
+    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, leads, *found, dominate)
+
+
+def _seeds_dominate(claim: Claim, labels: Sequence[int], a: Sequence[FloatArray], b: Sequence[FloatArray]) -> bool:
+    """Whether the variance of a mean difference of AUC over seeds is larger than the one that comes from the texts."""
+    if claim.metric != "auc":  # the resampling of each seed would take longer than all verdicts
+        return False
+    of_each = [compare_auc_over_seeds(labels, [one], [other]).difference for one, other in zip(a, b, strict=True)]
+    of_texts = np.mean([((of.high - of.low) / 2 / 1.96) ** 2 for of in of_each])
+    return len(of_each) > 1 and bool(np.var([of.estimate for of in of_each], ddof=1) / len(of_each) > of_texts)
 
 
 def aucs_of(labels: Sequence[int], seeds: Sequence[SeedScores]) -> list[Interval]:

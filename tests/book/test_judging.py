@@ -241,6 +241,16 @@ def test_claims_are_counted_by_each_criterion_and_their_repetitions_apart(tmp_pa
     assert (name, row["tests"], row["verdicts"]) == ("x", 2, "1 supported, 1 not supported")
 
 
+def test_seeds_that_vary_more_than_texts_do_are_told(tmp_path):
+    claim = load_written(claim_of(), tmp_path).claims[0]
+    for shifts, dominate in (((0.1, 1, 2), True), ((1, 1, 1), False)):
+        seeds = [SeedScores(s, np.array([scores_at(x, 7), scores_at(0, 8)]), "t") for s, x in enumerate(shifts)]
+        judgement = judge(claim, "here", PLACE, LABELS, seeds)
+        assert judgement.seeds_dominate is dominate
+        [verdict] = claims.claims_table([judgement]).data["verdict"]
+        assert ("which vary more than texts do" in verdict) is dominate
+
+
 def test_most_of_several_are_more_than_half(tmp_path):
     each, most = (load_written(claim_of(most=most), tmp_path).claims[0] for most in (False, True))
     yes, no = "supported", "not supported"
