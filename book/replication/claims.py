@@ -17,7 +17,7 @@ from replication.claim_tests import Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from replication.pages import as_list
-from replication.printed_leads import AS_PRINTED, power_at, spread_between
+from replication.printed_leads import AS_PRINTED, Lead, power_at, spread_between
 from replication.published import PAPERS
 from replication.results import DASH, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, VERDICTS, Result, verdict
 from replication.tables import METRIC_LABELS, cards, small, text_table
@@ -56,8 +56,8 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     for j in judgements:
         claim, where = j.claim, (j.setting, j.place)
         found = [
-            f"{three_digits(c.difference)} against {_describe(side, *where)}"
-            for c, side in zip(j.comparisons, claim.against, strict=True)
+            f"{three_digits(c.difference)} against {_describe(side, *where)}{_beside_printed(c.difference, size, leads)}"
+            for c, side, size, leads in zip(j.comparisons, claim.against, j.sizes, j.leads, strict=True)
         ]
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
@@ -73,13 +73,10 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
                 f"{', which vary more than texts do' if j.seeds_dominate else ''}; {SCALES[j.scale]})",
                 "where": _describe_place(j),
                 DIFFERENCE: f"{metric}{_describe(claim.a, *where)}:{differences}{expected}",
-                "beside the printed leads": _beside_printed(j),
                 "published": claim.published if is_new else "",
             }
         )
-    caption = (
-        "Each claim's tests: verdict, difference with its interval, the leads that are printed, and the paper's words."
-    )
+    caption = "Each claim's tests: verdict, difference with its interval, printed leads, and the paper's words."
     return cards(pd.DataFrame(rows), caption)
 
 
@@ -202,7 +199,7 @@ CRITERIA: dict[str, Callable[[Judgement], bool | None]] = {  # what each says of
 }
 
 
-def tally(judgements: Sequence[Judgement]) -> pd.DataFrame:
+def tally_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
     """Of how many claims each criterion holds in all of their own tests, repetitions apart; shares with intervals."""
     rows = {}
     for criterion, holds in CRITERIA.items():
@@ -214,7 +211,7 @@ def tally(judgements: Sequence[Judgement]) -> pd.DataFrame:
 
 
 def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
-    """Of each claim with several tests: how many, what they say, and by how much their differences differ."""
+    """Of each claim with several tests: what they say, and by how much their differences differ."""
     rows = {}
     for claim_id, group in by_claim(judgements).items():
         worst = [
@@ -225,7 +222,6 @@ def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
             tau = spread_between(estimates, [(of.high - of.low) / 2 / 1.96 for of in worst])
             counts = Counter(j.verdict for j in group)
             rows[claim_id] = {
-                "tests": len(group),
                 "verdicts": ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name]),
                 "lowest to highest": f"{min(estimates):+.3f} to {max(estimates):+.3f}",
                 "τ [95% interval]": three_digits(tau),
@@ -269,24 +265,17 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
     return found + said
 
 
-def _beside_printed(judgement: Judgement) -> str:
-    """Of each comparison whose leads a paper prints: how ours compares, what the paper's texts and ours can show."""
-    said = []
-    for side, c, size, leads in zip(
-        judgement.claim.against, judgement.comparisons, judgement.sizes, judgement.leads, strict=True
-    ):
-        if not leads:
-            continue
-        printed, n_shown = [lead.lead for lead in leads], sum(lead.could_be_shown for lead in leads)
-        across = f"{min(printed):+.3f} to {max(printed):+.3f}" if len(leads) > 1 else f"{printed[0]:+.3f}"
-        least = min(abs(lead) for lead in printed if lead)
-        against = f"{_describe(side, judgement.setting, judgement.place)}: " if len(judgement.comparisons) > 1 else ""
-        said.append(
-            f"{against}{size} ({across}; shown by so many texts: {n_shown} of {len(leads)}; "
-            f"power at {least:.3f}: "
-            f"{power_at(c.difference, least):.0%})"
-        )
-    return said[0] if len(said) == 1 else "".join(f"\n• {one}" for one in said) or DASH
+def _beside_printed(difference: Interval, size: str, leads: Sequence[Lead]) -> str:
+    """How a lead of ours compares with the printed ones, and what the paper's number of texts and ours can show."""
+    if not leads:
+        return ""
+    printed, n_shown = [lead.lead for lead in leads], sum(lead.could_be_shown for lead in leads)
+    across = f"{min(printed):+.3f} to {max(printed):+.3f}" if len(leads) > 1 else f"{printed[0]:+.3f}"
+    least = min(abs(lead) for lead in printed if lead)
+    found = power_at(difference, least)
+    return (
+        f" ({size}, {across}: {n_shown} of {len(leads)} shown by so many texts; ours find {least:.3f} in {found:.0%})"
+    )
 
 
 def _said(judgement: Judgement) -> str:

@@ -204,8 +204,8 @@ def test_a_verdict_says_how_the_lead_compares_with_the_printed_one(tmp_path, mon
     monkeypatch.setattr(judging, "leads_of", lambda claim: leads)
     judgement = judge(claim, "here", PLACE, LABELS, seeds)
     assert (judgement.sizes, judgement.verdict, judgement.flat_verdict) == ((size,), says, "supported")
-    [cell] = claims.claims_table([judgement]).data["beside the printed leads"]
-    assert cell.startswith(f"{size} ({lead:+.3f}; ")
+    [cell] = claims.claims_table([judgement]).data[claims.DIFFERENCE]
+    assert f"against chance ({size}, {lead:+.3f}: " in cell
 
 
 def test_half_of_the_smallest_printed_lead_matters_where_that_is_less(tmp_path):
@@ -234,11 +234,11 @@ def test_claims_are_counted_by_each_criterion_and_their_repetitions_apart(tmp_pa
         )
         for claim in stated.claims
     ]
-    counted = claims.tally(judgements)
+    counted = claims.tally_table(judgements)
     assert counted["holds"].tolist() == [1, 1, 1, 0, 0] and counted["of claims"].tolist() == [2, 2, 2, 0, 0]
     assert claims.tiles(judgements) == {claims.OTHERS: ["supported", "not supported"]}
     [(name, row)] = claims.spread_table(judgements).T.items()
-    assert (name, row["tests"], row["verdicts"]) == ("x", 2, "1 supported, 1 not supported")
+    assert (name, row["verdicts"]) == ("x", "1 supported, 1 not supported")
 
 
 def test_seeds_that_vary_more_than_texts_do_are_told(tmp_path):
