@@ -55,9 +55,10 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     rows, printed = [], ""
     for j in judgements:
         claim, where = j.claim, (j.setting, j.place)
+        pairs = zip(j.comparisons, claim.against, j.sizes, j.leads, strict=True)
         found = [
-            f"{three_digits(c.difference)} against {_describe(side, *where)}{_beside_printed(c.difference, size, leads)}"
-            for c, side, size, leads in zip(j.comparisons, claim.against, j.sizes, j.leads, strict=True)
+            f"{three_digits(c.difference)} against {_describe(side, *where)}" + _beside_printed(c.difference, size, of)
+            for c, side, size, of in pairs
         ]
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
