@@ -19,7 +19,7 @@ from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts
 from replication.pages import as_list
 from replication.printed_leads import AS_PRINTED, Lead, power_at, spread_between
 from replication.published import PAPERS
-from replication.results import DASH, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, VERDICTS, Result, verdict
+from replication.results import DASH, NO_DIFFERENCE, SMALLEST, VERDICTS, Result, verdict
 from replication.tables import METRIC_LABELS, cards, small, text_table
 
 OTHERS = "Claims of others"
@@ -92,10 +92,9 @@ def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
 
 def tiles(judgements: Sequence[Judgement]) -> dict[str, list[str]]:
     """By paper the verdict of each claim that stands alone: the worst of its own tests."""
-    order = [name for name in reversed(VERDICTS) if name != UNINFORMATIVE] + [UNINFORMATIVE]
     own = {paper: [j for j in of if not j.claim.repeats] for paper, of in by_paper(judgements).items()}
     return {
-        paper: [min((j.verdict for j in group), key=order.index) for group in by_claim(of).values()]
+        paper: [max((j.verdict for j in group), key=VERDICTS.index) for group in by_claim(of).values()]
         for paper, of in own.items()
     }
 

@@ -367,12 +367,12 @@ def _upright_grid(axes: Axes) -> None:
 
 
 def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure:
-    """A tile a test, {group: its tests' verdicts}, narrow enough for a phone; the legend counts them."""
+    """A tile a claim, {group: its claims' verdicts}, narrow enough for a phone; the legend counts them."""
     width = 4.2  # inches
     rows: list[tuple[str, list[str]]] = []
     for name, verdicts in groups.items():
         ordered = sorted(verdicts, key=VERDICTS.index)
-        heading = f"{name}: {len(ordered)} {'test' if len(ordered) == 1 else 'tests'}"
+        heading = f"{name}: {len(ordered)} claim{'s' if len(ordered) > 1 else ''}"
         rows += [(heading if at == 0 else "", ordered[at : at + per_row]) for at in range(0, len(ordered), per_row)]
     counts = {name: sum(list(of).count(name) for of in groups.values()) for name in VERDICTS}
     shown = [name for name in VERDICTS if counts[name]]
