@@ -158,17 +158,9 @@ def tokenizer():
 def save_tiny_model(folder, config, *, tokenizer=None, seed=0, **settings):
     """A model of two layers with random weights, written with its tokenizer as `save_pretrained` does."""
     tokenizer = tokenizer or make_tokenizer()
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": len(tokenizer),
-        "max_position_embeddings": CONTEXT,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "pad_token_id": 2,
-    }
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": CONTEXT}
+    sizes |= {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     # These two name the sizes otherwise, or have no such setting.
     if config in ("GPTNeoConfig", "GPT2Config", "GPTNeoXConfig", "OPTConfig"):
         del sizes["num_key_value_heads"]
@@ -218,16 +210,9 @@ def save_tiny_masked_model(folder):
     special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "mask_token": "<mask>"}
     tokenizer = make_tokenizer([*special.values()], vocab_size=600, **special, model_max_length=CONTEXT)
     torch.manual_seed(0)
-    config = transformers.RobertaConfig(
-        vocab_size=len(tokenizer),
-        num_hidden_layers=2,
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=CONTEXT + 2,
-        pad_token_id=1,
-        initializer_range=0.3,
-    )
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": CONTEXT + 2, "pad_token_id": 1}
+    config = transformers.RobertaConfig(**sizes, initializer_range=0.3)
     transformers.RobertaForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
@@ -287,10 +272,7 @@ def made_inputs(rows, labels, *, lowercase=None, domains=(), name="made"):
     return inputs_of(Target(model="made/model", benchmark=name), benchmark).given(
         stats=TokenStats.from_rows(rows, provenance={}),
         lowercase=None if lowercase is None else TokenStats.from_rows(lowercase, provenance={}),
-        reference=None,
-        frequency=None,
-        neighbors=None,
-        tempered=None,
+        **dict.fromkeys(("reference", "frequency", "neighbors", "tempered")),
     )
 
 
@@ -327,19 +309,14 @@ def page_parameters(models, folder):
     texts, shifted = write(f"texts {MARKUP}.jsonl", ("near", "behind")), write("shifted.jsonl", ("near", "under"))
     (folder / "corpus.txt").write_text("The river runs behind the mill\nThe old engine stands near the market\n" * 50)
     (folder / "unseen.txt").write_text("".join(f"The old Mill {i} stands {2 * i} miles off\n" for i in range(8)))
-    return {
+    return dict.fromkeys(("references", "published", "shifted", "masked", "synthetic"), "-") | {
         "models": models[0],
         "benchmarks": texts,
-        "references": "-",
         "corpora": str(folder / "corpus.txt"),
-        "published": "-",
         "lengths": "4, 8",
-        "shifted": "-",
         "segment_words": "4, 6",
         "repeats": "1, 4",
-        "masked": "-",
         "real": "apart",
-        "synthetic": "-",
         "n_training": "12",
         "n_words": "8",
         "fields": "",

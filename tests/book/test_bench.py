@@ -43,12 +43,7 @@ def test_flops_and_roofline_are_those_counted_by_hand():
     assert logits_bytes(TINY, 4) == 80_000
     least = roofline(TINY, [3, 1], flops_per_second=1e6, bytes_per_second=1e5, weight_bytes=2)
     assert least == pytest.approx(
-        {
-            "products": 0.332736,
-            "logits": 1.6,
-            "weights, one batch": 0.83072,
-            "weights, one text at a time": 1.66144,
-        }
+        {"products": 0.332736, "logits": 1.6, "weights, one batch": 0.83072, "weights, one text at a time": 1.66144}
     )
 
 

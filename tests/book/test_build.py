@@ -21,10 +21,7 @@ MODELS = {
     "lab/small": {"benchmarks": ["lab/a"], "train": RECIPE},
     "lab/large": {"benchmarks": ["lab/a", "lab/a~lab/b"], "train": RECIPE},
     "lab/forgetful": {"benchmarks": ["lab/a"], "unlearn": {"base": "lab/large", "texts": 2, "learning_rate": 0.1}},
-    "lab/masked": {
-        "benchmarks": [],
-        "masked": RECIPE | {"epochs": 1, "learning_rate": 0.1, "context_tokens": 4},
-    },
+    "lab/masked": {"benchmarks": [], "masked": RECIPE | {"epochs": 1, "learning_rate": 0.1, "context_tokens": 4}},
 }
 
 

@@ -69,7 +69,6 @@ def test_commonness_and_pair_counts_explain_the_difference_of_the_aucs(stats, la
     names = search(stats, labels, frequency)
     by_hand = [np.log((frequency.counts[row.token_ids] + 1) / (frequency.counts.sum() + 320)).mean() for row in stats]
     np.testing.assert_allclose(names["commonness"], by_hand)
-    names = search(stats, labels, frequency)
     by_min_k, by_dc_pdd = names["by_min_k"], names["by_dc_pdd"]
     assert by_min_k.shape == (20, 30)
     is_untied = (by_min_k != 0) & (by_dc_pdd != 0)

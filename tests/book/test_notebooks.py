@@ -39,11 +39,6 @@ def run(path, output, parameters):
     papermill.execute_notebook(str(path), str(output), parameters=parameters, progress_bar=False, cwd=str(ROOT))
 
 
-def two_models(tiny_model):
-    """Of two families, with room for the probe's prompt."""
-    return [tiny_model(family, max_position_embeddings=512) for family in ("gpt_neox", "llama")]
-
-
 def runs_in_the_lab_with_its_defaults(path):
     """Whether `make book` runs the notebook with no other parameters than its defaults."""
     pages = [page for page in LAB.notebooks.values() if page.notebook == path.stem]
@@ -68,7 +63,8 @@ def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
     "path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS and p.stem[:6] != "dc_pdd"], ids=lambda p: p.stem
 )
 def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_all_pages, monkeypatch):
-    wanted, of_page = page_parameters(two_models(tiny_model), tmp_path)
+    models = [tiny_model(family, max_position_embeddings=512) for family in ("gpt_neox", "llama")]  # the probe's prompt
+    wanted, of_page = page_parameters(models, tmp_path)
     known = read_notebook(path).defaults
     assert {"models", "benchmarks"} <= known.keys() or path.stem in OF_NO_MODEL, "a page takes another model"
     wanted |= of_page.get(path.stem, {})

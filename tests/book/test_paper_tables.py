@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import datasets
 import numpy as np
 import pytest
 import yaml
@@ -31,7 +32,6 @@ from replication.tables import literal
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
-PLACES = ["near", "behind"]
 TABLES_2_3 = {"auc": "table-2", "tpr_at_5_fpr": "table-3"}
 
 
@@ -41,8 +41,11 @@ def save_texts(path, texts_of):
 
 
 def texts(label, n=24):
-    nouns = ["river", "stone", "garden", "window", "letter", "market"]
-    return [f"The {nouns[i % 6]} number {i} stands {PLACES[label]} the old Mill and runs {i} times" for i in range(n)]
+    nouns, place = ["river", "stone", "garden", "window", "letter", "market"], ("near", "behind")[label]
+    return [f"The {nouns[i % 6]} number {i} stands {place} the old Mill and runs {i} times" for i in range(n)]
+
+
+TEXTS, LABELS = texts(1) + texts(0), np.repeat([1, 0], 24)
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +57,11 @@ def copies(tmp_path_factory):
     settings = FAMILIES["gpt_neox"] | {"max_position_embeddings": 512}
     for seed, name in enumerate((LARGE, SMALL)):
         save_tiny_model(folder / "models" / name, tokenizer=tokenizer, seed=seed, **settings)
-    rows = [{"input": text, "label": label} for label in (1, 0) for text in texts(label)]
+    rows = [{"input": text, "label": label} for text, label in zip(TEXTS, LABELS.tolist(), strict=True)]
     wikimia = folder / "data" / "swj0419" / "WikiMIA"
     save_texts(wikimia / "short.jsonl", rows)
-    header = {
-        "configs": [
-            {"config_name": "default", "data_files": [{"split": "WikiMIA_length32", "path": "short.jsonl"}]},
-        ]
-    }
-    (wikimia / "README.md").write_text(f"---\n{yaml.safe_dump(header)}---\n")
+    default = {"config_name": "default", "data_files": [{"split": "WikiMIA_length32", "path": "short.jsonl"}]}
+    (wikimia / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': [default]})}---\n")
     for role, label in (("train", 1), ("test", 0)):
         path = folder / "data" / "iamgroot42" / "mimir" / "cache_100_200_1000_512" / role / "github_ngram_7_0.2.jsonl"
         path.parent.mkdir(parents=True)
@@ -75,6 +74,7 @@ def copies(tmp_path_factory):
 def local(copies, monkeypatch):
     monkeypatch.setenv("MIALIB_MODELS", str(copies / "models"))
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(copies / "data"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", copies / "prepared")  # and not a person's, from elsewhere
 
 
 def by_row(measured, metric="auc"):
@@ -88,11 +88,9 @@ def test_a_column_holds_each_detectors_own_number_beside_the_printed_one(copies)
     printed = published_along("dc-pdd", "table-2", "WikiMIA / Pythia-6.9B", "auc")
     found = by_row(measured)
     assert {row: found[row].published for row in printed} == printed
-    both = texts(1) + texts(0)
-    labels = np.repeat([1, 0], 24)
-    stats, reference = score_or_load(LARGE, both), score_or_load(SMALL, both)
-    assert found["PPL"].ours == pytest.approx(auc(labels, detect("ppl", stats)))
-    assert found["Small Ref"].ours == pytest.approx(auc(labels, detect("ref", stats, reference=reference)))
+    stats, reference = score_or_load(LARGE, TEXTS), score_or_load(SMALL, TEXTS)
+    assert found["PPL"].ours == pytest.approx(auc(LABELS, detect("ppl", stats)))
+    assert found["Small Ref"].ours == pytest.approx(auc(LABELS, detect("ref", stats, reference=reference)))
     assert all(found[row].ours is not None for row in printed)
     assert by_row(measured, "tpr_at_5_fpr")["DC-PDD"].published == 0.245
     models = [done["model"] for done in measured.provenance]
@@ -104,11 +102,10 @@ def test_each_auc_has_the_one_with_the_other_start_token_beside_it(copies, start
     column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), start_token=start_token)
     other = "auto" if start_token is None else None
     measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
-    both, labels = texts(1) + texts(0), np.repeat([1, 0], 24)
     for metric, given in (("auc", start_token), (paper_tables.OTHER_START, other)):
-        found, stats = by_row(measured, metric), score_or_load(LARGE, both, start_token=given)
+        found, stats = by_row(measured, metric), score_or_load(LARGE, TEXTS, start_token=given)
         for name, row in (("ppl", "PPL"), ("min_k", "Min-K% Prob"), ("min_k++", "Min-K%++ Prob")):
-            assert found[row].ours == pytest.approx(auc(labels, detect(name, stats)))
+            assert found[row].ours == pytest.approx(auc(LABELS, detect(name, stats)))
     of_other = by_row(measured, paper_tables.OTHER_START)
     assert set(of_other) == {"PPL", "Zlib", "Min-K% Prob", "Min-K%++ Prob", "DC-PDD", "SURP"}
     assert all(result.published is None for result in of_other.values())
@@ -175,7 +172,7 @@ def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
     ]
     path = copies / "data" / "dolma_book" / "tail-1024.jsonl"
     column = Column(model=LARGE, benchmark="dolma_book/tail-1024")
-    labels, document = np.repeat([1, 0], 24), np.repeat(np.arange(24), 2)
+    document = np.repeat(np.arange(24), 2)
     ppl = detect("ppl", score_or_load(LARGE, [row["text"] for row in rows]))
 
     def measured(kept):
@@ -183,19 +180,13 @@ def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
         return by_row(paper_tables.measure_column("surp", {"auc": "table-2"}, "Dolma-Book-tail / OLMo-7B", column))
 
     found, alone = measured(rows), measured([{k: row[k] for k in ("text", "label")} for row in rows])
-    assert found["PPL"].ours == alone["PPL"].ours == pytest.approx(auc(labels, ppl))
-    assert found["PPL"].interval == document_auc_interval(labels, ppl, document)
-    assert alone["PPL"].interval == auc_interval(labels, ppl)
+    assert found["PPL"].ours == alone["PPL"].ours == pytest.approx(auc(LABELS, ppl))
+    assert found["PPL"].interval == document_auc_interval(LABELS, ppl, document)
+    assert alone["PPL"].interval == auc_interval(LABELS, ppl)
     assert all(found[row].interval != alone[row].interval for row in found if found[row].ours is not None)
 
 
-@pytest.mark.parametrize(
-    ("unseen", "note"),
-    [
-        (None, "unseen texts"),
-        ("arxiv_mia", "MIALIB_BENCHMARKS"),
-    ],
-)
+@pytest.mark.parametrize(("unseen", "note"), [(None, "unseen texts"), ("arxiv_mia", "MIALIB_BENCHMARKS")])
 def test_without_unseen_texts_the_probes_baselines_are_measured_all_the_same(unseen, note):
     column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen=unseen)
     measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
@@ -204,10 +195,9 @@ def test_without_unseen_texts_the_probes_baselines_are_measured_all_the_same(uns
     assert [done["model"] for done in measured.provenance] == [LARGE, LARGE, SMALL]
     found = by_row(measured)
     assert str(found["Probe w. Real Data"]) == str(found["Probe w. Synthetic Data"]) == "not run"
-    labels = np.repeat([1, 0], 24)
-    _, judged = stratified_split(labels, HELD_OUT)  # as beside a probe
-    loss = detect("ppl", score_or_load(LARGE, texts(1) + texts(0)))
-    assert found["Loss Attack"].interval == auc_interval(labels[judged], loss[judged])
+    _, judged = stratified_split(LABELS, HELD_OUT)  # as beside a probe
+    loss = detect("ppl", score_or_load(LARGE, TEXTS))
+    assert found["Loss Attack"].interval == auc_interval(LABELS[judged], loss[judged])
     assert all(found[row].ours is not None for row in ("Min-K% Prob", "Zlib Compression", "Smaller Model"))
 
 

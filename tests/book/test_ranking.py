@@ -7,16 +7,19 @@ import json
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from page_code import functions_of
+from typer.testing import CliRunner
 
 from mialib.detectors import DETECTORS, Option
 from mialib.metrics import auc, compare_auc_over_seeds
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
 from mialib.versions import VERSIONS
-from replication import recorded
+from replication import judging, recorded
+from replication.commands import app
 from replication.studies import ranking
 from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
 
@@ -35,11 +38,8 @@ def rank(blocks):
 def block(scores, *, model="m", n_words=32, seed=0, benchmark="b", condition=OWN, texts=None):
     """Nothing is chosen: each fold judges by the same scores, (N,) each."""
     texts = np.arange(len(LABELS)) if texts is None else texts
-    return Block(model, benchmark, n_words, seed, condition, texts, LABELS, in_folds(scores))
-
-
-def in_folds(scores):
-    return {name: np.tile(of, (5, 1)) for name, of in scores.items()}
+    in_folds = {name: np.tile(of, (5, 1)) for name, of in scores.items()}
+    return Block(model, benchmark, n_words, seed, condition, texts, LABELS, in_folds)
 
 
 def judged(block, name):
@@ -319,16 +319,12 @@ def recorded_file(of_page, tmp_path, monkeypatch):
     target = of_page[0][0]
     parameters = {"models": target.model, "benchmarks": target.benchmark, "references": target.reference}
     parameters |= {"corpora": "-", "shifted": of_page[1][0].benchmark, "lengths": "3, 5"}
-    monkeypatch.setattr(ranking, "load_profile", lambda: _profile(parameters))
+    profile = SimpleNamespace(notebooks={ranking.PAGE: SimpleNamespace(parameters=parameters)})
+    monkeypatch.setattr(ranking, "load_profile", lambda: profile)
     monkeypatch.setattr(ranking, "of_seed", lambda model, seed: model)
     path = tmp_path / "ranking.parquet"
     recorded.write_recorded(path, ranking.rank_rows([0, 1, 2]))
     return path
-
-
-def _profile(parameters):
-    page = type("Page", (), {"parameters": parameters})
-    return type("Profile", (), {"notebooks": {ranking.PAGE: page}})
 
 
 def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_page, recorded_file, monkeypatch):
@@ -349,15 +345,10 @@ def test_a_detector_of_another_version_is_left_out_alone(of_page, recorded_file,
     monkeypatch.setitem(DETECTORS, "min_k", replace(DETECTORS["min_k"], version=7))
     gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0, 1, 2} and not gathered.ran
-    assert {"min_k", "min_k" + AT_DEFAULT} == {*DETECTORS, "min_k" + AT_DEFAULT} & recorded_names(recorded_file) - {
-        name for b in gathered.blocks for name in b.scores
-    }
+    names = {row["detector"] for row in recorded.read_recorded(recorded_file)} & {*DETECTORS, "min_k" + AT_DEFAULT}
+    assert names - {name for b in gathered.blocks for name in b.scores} == {"min_k", "min_k" + AT_DEFAULT}
     [line] = gathered.left_out
     assert "min_k 1, now 7" in line and line.startswith("24 ")
-
-
-def recorded_names(path):
-    return {row["detector"] for row in recorded.read_recorded(path)}
 
 
 def test_a_new_detector_drops_nothing_and_is_said_to_lack(of_page, recorded_file, monkeypatch):
@@ -394,11 +385,6 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
 
 
 def test_one_command_records_both_files(monkeypatch):
-    from typer.testing import CliRunner
-
-    from replication import judging
-    from replication.commands import app
-
     written = []
     monkeypatch.setattr(ranking, "rank_rows", lambda seeds: [("ranking", seeds)])
     monkeypatch.setattr(judging, "seed_rows", lambda stated, seeds: [("claims", seeds)])

@@ -57,15 +57,19 @@ def tiny_lab(tmp_path_factory):
     return folder
 
 
+def use(tiny_lab, out, patch):
+    patch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
+    patch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
+    patch.setattr(files, "LADDER_FOLDER", out)
+    patch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
+
+
 @pytest.fixture(scope="module")
 def everything(tiny_lab, tmp_path_factory):
     """A folder with all that the profile has to record."""
     out = tmp_path_factory.mktemp("out")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
-        patch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
-        patch.setattr(files, "LADDER_FOLDER", out)
-        patch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
+        use(tiny_lab, out, patch)
         done = CliRunner().invoke(app, ["record-lab"])
     assert done.exit_code == 0 and "left to record: nothing" in done.output, done.output
     return out
@@ -73,10 +77,7 @@ def everything(tiny_lab, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def use_tiny_lab(tiny_lab, everything, monkeypatch):
-    monkeypatch.setenv("MIALIB_PROFILE", str(tiny_lab / "tiny.yml"))
-    monkeypatch.setenv("MIALIB_HOME", str(tiny_lab / "home"))
-    monkeypatch.setattr(files, "LADDER_FOLDER", everything)
-    monkeypatch.setattr(ladder, "PROFILE", tiny_lab / "tiny.yml")
+    use(tiny_lab, everything, monkeypatch)
 
 
 def inputs_of(model="recorded/notes-small", benchmark="recorded/notes", **more):
@@ -222,14 +223,20 @@ def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, t
     assert [path.name for path in ladder.record_ladder([], tmp_path)] == ["notes-small-seed-1.parquet"]
 
 
-@pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"member_repeats": [1, 2]}])
-def test_another_recipe_is_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
+@pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"member_repeats": [1, 2]}, "other texts"])
+def test_another_recipe_or_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
     list(ladder.record_ladder([], tmp_path / "out"))
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
-    profile["models"]["lab/notes-small"]["train"] |= change
+    if change == "other texts":
+        write_texts(tmp_path / "notes.jsonl", 3, 60)
+        profile["corpora"]["lab/notes"]["path"] = str(tmp_path / "notes.jsonl")
+    else:
+        profile["models"]["lab/notes-small"]["train"] |= change
     (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "changed.yml"))
-    assert ladder.find_left(tmp_path / "out") == [("lab/notes-small", seed) for seed in range(3)]
+    left = [("lab/notes-small", seed) for seed in range(3)]
+    left += [("lab/notes-large", 0)] * (change == "other texts")
+    assert sorted(ladder.find_left(tmp_path / "out")) == sorted(left)
 
 
 def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab, tmp_path, monkeypatch, model_folder):
@@ -263,16 +270,6 @@ def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab
     with pytest.raises(ValueError, match="no probe of recorded/notes-small"):
         monkeypatch.setattr(files, "recorded_provenance", lambda name: {})
         files.recorded_probe("recorded/notes-small")
-
-
-def test_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch):
-    list(ladder.record_ladder([], tmp_path / "out"))
-    write_texts(tmp_path / "notes.jsonl", 3, 60)
-    profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())
-    profile["corpora"]["lab/notes"]["path"] = str(tmp_path / "notes.jsonl")
-    (tmp_path / "changed.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
-    monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "changed.yml"))
-    assert len(ladder.find_left(tmp_path / "out")) == 4
 
 
 def test_rounding_to_half_hardly_moves_an_auc(tmp_path):

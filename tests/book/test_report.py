@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from test_slides import drawn, markdown
 from typer.testing import CliRunner
 
 from mialib.metrics import Interval
@@ -16,12 +17,6 @@ from replication.results import Result
 
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 PAPER = load_profile(ROOT / "data" / "profiles" / "paper.yml")
-
-
-def drawn(name, caption):
-    outputs = [{"output_type": "display_data", "data": {"image/svg+xml": "<svg></svg>"}}]
-    metadata = {"mystnb": {"figure": {"name": name, "caption": caption}}}
-    return {"cell_type": "code", "metadata": metadata, "source": "", "outputs": outputs}
 
 
 def saved(path, *results):
@@ -45,7 +40,7 @@ def build(tmp_path):
     write_json(
         tmp_path / "pages" / "claims.ipynb",
         {
-            "cells": [{"cell_type": "markdown", "source": "# Claims"}, drawn("fig-claims", "One | two. And more.")],
+            "cells": [markdown("# Claims"), drawn("fig-claims", "One | two. And more.")],
             "metadata": {
                 "papermill": {"duration": 90.0, "end_time": "2026-11-23T13:11:30.5+00:00"},
                 "language_info": {"version": "3.11.7"},

@@ -108,13 +108,8 @@ def test_the_highest_of_each_column_is_bold_and_the_caption_says_so():
     def cell(row, column, auc):
         return results.Result(row, column, "auc", auc, auc, auc)
 
-    found = [
-        cell("a", "x", 0.70049),
-        cell("b", "x", 0.7),
-        cell("c", "x", 0.6),
-        cell("a", "y", 0.5),
-        cell("c", "z", None),
-    ]
+    cells = (("a", "x", 0.70049), ("b", "x", 0.7), ("c", "x", 0.6), ("a", "y", 0.5), ("c", "z", None))
+    found = [cell(*of) for of in cells]
     table = tables.results_table(found, "auc")
     bold = {(row, column) for column in table for row in table.index if isinstance(table.loc[row, column], tables.Bold)}
     assert bold == {("a", "x"), ("b", "x")}, "equal as printed; one number alone is no highest"

@@ -235,16 +235,12 @@ def test_the_probes_other_readings_are_of_the_same_activations(inputs):
     np.testing.assert_allclose(same, ours)
     assert not np.allclose(scores_of("probe, L2 penalty: C = 0.01", setup), ours)
     left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
-    collected = collect(inputs.target.model, inputs.take(left, "rest").texts, unseen["real"])
+    rest = inputs.take(left, "rest")
+    collected = collect(inputs.target.model, rest.texts, unseen["real"])
     of_proxy = next(iter(collected.proxies.values()))
-    test = probe_scores(inputs.target.model, *of_rest(inputs, left), unseen["real"]).test
+    test = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"]).test
     expected = fit_probe(of_proxy[-1], collected.coin).decision_function(collected.target[-1].astype(float))
     np.testing.assert_allclose(scores_of("probe, learning rate", setup), expected[test])
-
-
-def of_rest(inputs, left):
-    rest = inputs.take(left, "rest")
-    return rest.texts, rest.labels
 
 
 def test_dc_pdd_of_raw_counts_and_of_documents_by_hand(inputs, tmp_path):

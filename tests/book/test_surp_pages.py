@@ -111,17 +111,12 @@ def test_the_readings_of_a_text_by_hand_and_at_a_rounded_entropy():
         assert found[name][0].tolist() == scores and found[name][1] == n_without, name
 
 
-def compared_readings(inputs, thresholds, ks):
-    """{(where, reading): (cell, AUC, change, texts without)}."""
-    found = figure_4(thresholds, ks)["compare_readings"](inputs)
-    return {tuple(name.rsplit(": ", 1)): row for name, row in found.items()}
-
-
 def test_each_reading_is_compared_at_its_own_cell_by_hand():
     # Ours and by rank take -8 and the second at k = 50 (members higher), three at k = 75 (members lower).
     # By range takes -8 alone at k = 50 (all alike), and what is below -2 at k = 75 (three of a member's, higher).
     rows = [([-8, -3, -2.5, 0], [1] * 4), ([-8, -3.5, -1, 0], [1] * 4)] * 10
-    found = compared_readings(made_inputs(rows, [1, 0] * 10), [2.5], [75, 50])
+    found = figure_4([2.5], [75, 50])["compare_readings"](made_inputs(rows, [1, 0] * 10))
+    found = {tuple(name.rsplit(": ", 1)): row for name, row in found.items()}  # (cell, AUC, change, texts without)
     own, papers = dict.fromkeys(where for where, _ in found)
     names = [OURS, RANK, RANGE, EMPTY]
     assert {name: found[own, name][0]["k"] for name in names} == {OURS: 50, RANK: 50, RANGE: 75, EMPTY: 50}
@@ -220,11 +215,9 @@ def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
             assert result.interval == tpr_at_fpr_interval(labels, scores[result.row], fprs[result.metric])
 
 
-ENGLISH = "One  two three,\nfour five six seven eight nine ten eleven"
-
-
 def test_tails_overlaps_and_domains_are_kept_as_they_should(inputs):
-    benchmark = Benchmark("made", tuple(f"{ENGLISH} {i}" for i in range(4)), [1, 0, 1, 0], "r")
+    texts = tuple(f"One  two three,\nfour five six seven eight nine ten eleven {i}" for i in range(4))
+    benchmark = Benchmark("made", texts, [1, 0, 1, 0], "r")
     at = functions_of("surp_table_2")["segments_at"]
     assert at(benchmark, 3, "head").document is None and at(benchmark, 3, "middle").document is None
     assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

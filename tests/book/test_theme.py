@@ -75,10 +75,7 @@ LONG = "word " * 60
 @pytest.mark.parametrize(
     ("paragraphs", "expected"),
     [
-        (
-            ["Short.", "A text & its model: a sentence of some length."],
-            "A text &amp; its model: a sentence of some length.",
-        ),
+        (["Short.", "A text & its model: forty characters long"], "A text &amp; its model: forty characters long"),
         ([f"One sentence of some length stands here. {LONG}"], "One sentence of some length stands here."),
         ([LONG], LONG[: theme.DESCRIPTION_LENGTH].rstrip() + " …"),
         ([], ""),

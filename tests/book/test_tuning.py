@@ -1,6 +1,7 @@
 """Hyperparameters chosen in two ways: on the texts that are reported, and on a fifth that is not."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -77,19 +78,14 @@ def test_each_method_has_a_row_in_both_ways_and_the_published_number_beside_the_
     assert {(r.published, r.published_column, r.column) for r in plain} == {(None, None, inputs.target.column)}
 
 
-def grid_of(name):
-    values = list(GRIDS[name].values())
-    points = [(x,) for x in values[0]] if len(values) == 1 else [(x, y) for x in values[0] for y in values[1]]
-    return [dict(zip(GRIDS[name], point, strict=True)) for point in points]
-
-
 def test_hyperparameters_are_chosen_on_all_texts_and_on_a_fifth_that_is_not_judged(inputs):
     tuned = tune_two_ways(inputs)
     found = {(r.row, r.metric): r.interval for r in tuned.results()}
     val_idx, test_idx = stratified_split(inputs.labels, HELD_OUT)
     assert tuned.test_idx.tolist() == test_idx.tolist() and len(val_idx) == 12
     for name, label in (("min_k", "MinK"), ("surp", "SURP")):
-        scores = [detect(name, inputs.stats, **options) for options in grid_of(name)]
+        points = product(*GRIDS[name].values())
+        scores = [detect(name, inputs.stats, **dict(zip(GRIDS[name], point, strict=True))) for point in points]
         at_best = max(scores, key=lambda values: auc(inputs.labels, values))
         on_fifth = max(scores, key=lambda values: auc(inputs.labels[val_idx], values[val_idx]))
         assert found[label, "auc"].estimate == pytest.approx(auc(inputs.labels, at_best))
@@ -105,14 +101,12 @@ def test_hyperparameters_are_chosen_on_all_texts_and_on_a_fifth_that_is_not_judg
 def test_intervals_draw_and_choices_keep_whole_documents():
     document = np.repeat(np.arange(30), 2)
     inputs = made_inputs(random_rows(5, [20] * 60), document % 2)
-    found = {(r.row, r.metric): r.interval for r in tune_two_ways(of_documents(inputs, document)).results()}
+    tuned = tune_two_ways(of_documents(inputs, document))
+    found = {(r.row, r.metric): r.interval for r in tuned.results()}
     ppl = score_all(inputs, ["ppl"])["ppl"]
     assert found["PPL", "auc"] == document_auc_interval(inputs.labels, ppl, document)
     alone = {(r.row, r.metric): r.interval for r in tune_two_ways(of_documents(inputs, range(60))).results()}
     assert alone["PPL", "auc"] == auc_interval(inputs.labels, ppl), "one text a document: DeLong's"
-    document = np.repeat(np.arange(30), 2)
-    inputs = of_documents(made_inputs(random_rows(5, [20] * 60), document % 2), document)
-    tuned = tune_two_ways(inputs)
     val_idx = np.setdiff1d(np.arange(60), tuned.test_idx)
     assert 0 < len(val_idx) < len(tuned.test_idx)
     shared = set(document[val_idx].tolist()) & set(document[tuned.test_idx].tolist())

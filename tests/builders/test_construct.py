@@ -100,17 +100,21 @@ def test_wikimia_holds_the_first_words_of_pages_by_creation_date(serve, tmp_path
 def test_wikimia_leaves_out_lists_redirects_short_and_malformed_pages_and_says_so(serve, tmp_path):
     wiki = web.wikipedia(n_members=10, n_non_members=10)
     text = web.prose("other", 300)
-    wiki.add("Category:2012 events", "List of floods", "2012-01-01", text)
-    wiki.add("Category:2012 events", "2012 in film", "2012-01-01", text)
-    wiki.add("Category:2012 events", "Flood", "2012-01-01", text, pageprops={"disambiguation": ""})
-    wiki.add("Category:2012 events", "Old flood", "2012-01-01", "", redirect=True)
-    wiki.add("Category:2012 events", "Late flood", "2019-01-01", text)
-    wiki.add("Category:2012 events", "On the day", "2017-01-01", text)
-    wiki.add("Category:2012 events", "Brief flood", "2012-01-01", "A flood.\n\n\n== References ==\n" + text)
-    wiki.add("Category:2012 events", "Undated flood", "2012-01-01", text)
-    del wiki.pages[len(wiki.pages)]["revisions"]
-    wiki.add("Category:2012 events", "Empty flood", "2012-01-01", text)
-    del wiki.pages[len(wiki.pages)]["extract"]
+    odd = [
+        ("a list or disambiguation page", "List of floods", "2012-01-01", text, {}),
+        ("a list or disambiguation page", "2012 in film", "2012-01-01", text, {}),
+        ("a list or disambiguation page", "Flood", "2012-01-01", text, {"pageprops": {"disambiguation": ""}}),
+        ("deleted or a redirect", "Old flood", "2012-01-01", "", {"redirect": True}),
+        ("too late for a member", "Late flood", "2019-01-01", text, {}),
+        ("too late for a member", "On the day", "2017-01-01", text, {}),
+        ("shorter than 32 words", "Brief flood", "2012-01-01", "A flood.\n\n\n== References ==\n" + text, {}),
+        ("malformed: no revisions", "Undated flood", "2012-01-01", text, {}),
+        ("malformed: no extract", "Empty flood", "2012-01-01", text, {}),
+    ]
+    for reason, title, day, said, more in odd:
+        wiki.add("Category:2012 events", title, day, said, **more)
+        if reason.startswith("malformed"):
+            del wiki.pages[len(wiki.pages)][reason.split()[-1]]
     wiki.add("Category:2025 events", "Planned flood", "2024-01-01", text)
     server = serve("wikipedia", wiki)
     with pytest.raises(ValueError, match=r"11 .* 10 members, 10 non-members"):
@@ -122,18 +126,7 @@ def test_wikimia_leaves_out_lists_redirects_short_and_malformed_pages_and_says_s
     assert len(server.requests) == n_requests, "all it needs was fetched"
     # Everything was fetched for the first run, so a seed that comes upon them names each; those not reached are not.
     found = {name: reason for reason, names in left_out(out).items() for name in names}
-    expected = {
-        "List of floods": "a list or disambiguation page",
-        "2012 in film": "a list or disambiguation page",
-        "Flood": "a list or disambiguation page",
-        "Old flood": "deleted or a redirect",
-        "Late flood": "too late for a member",
-        "On the day": "too late for a member",
-        "Brief flood": "shorter than 32 words",
-        "Undated flood": "malformed: no revisions",
-        "Empty flood": "malformed: no extract",
-        "Planned flood": "too early for a non-member",
-    }
+    expected = {title: reason for reason, title, *_ in odd} | {"Planned flood": "too early for a non-member"}
     assert found.items() <= expected.items()
     card = (out / "README.md").read_text()
     for reason, n in Counter(found.values()).items():
@@ -508,9 +501,6 @@ def test_requests_are_apart_and_say_who_asks(serve):
     assert {re.sub(r"/\S+", "", agent) for *_, agent in server.requests} == {
         "mialib (benchmarks for membership inference; tests@example.org)"
     }
-
-
-def test_by_default_a_service_is_left_alone_for_a_second_or_three():
     assert fetch.SERVICES["arxiv"].gap_seconds == 3 and min(s.gap_seconds for s in fetch.SERVICES.values()) == 1
 
 
@@ -571,10 +561,7 @@ def test_each_builder_on_the_command_line(serve, tmp_path, patents):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["bookmia"],
-            "unknown kind of benchmark 'bookmia'; known: wikimia, patentmia, arxivmia, dolmabook, docstrings",
-        ),
+        (["bookmia"], "'bookmia'; known: wikimia, patentmia, arxivmia, dolmabook, docstrings"),
         (["dolmabook", "--category", "cs"], "dolmabook takes no --category"),
         (["wikimia", "--publications", "numbers.txt"], "wikimia takes no --publications"),
         (["patentmia"], "patentmia needs --publications"),
@@ -586,7 +573,7 @@ def test_options_of_another_kind_and_missing_ones_are_errors(arguments, message,
     kind, *options = arguments
     command = ["construct", kind, str(tmp_path / "out"), *options, *BY_DATE, "--contact", "a@b.org"]
     found = CliRunner().invoke(app, command)
-    assert isinstance(found.exception, ValueError) and str(found.exception) == message
+    assert isinstance(found.exception, ValueError) and str(found.exception).endswith(message)
 
 
 def test_without_a_contact_address_nothing_is_fetched(serve, tmp_path):
@@ -678,49 +665,21 @@ def test_docstrings_that_stand_since_a_date_against_new_ones_balanced_by_package
 
 def test_docstrings_on_the_command_line_at_two_lengths(serve, index, tmp_path):
     serve("pypi", index)
-    command = [
-        "construct",
-        "docstrings",
-        str(tmp_path / "o"),
-        "--released-before",
-        "2023-02",
-        "--packages",
-        "river,stone",
-    ]
-    command += ["--length", "32", "--length", "64", "--texts", "10", "--gap-seconds", "0"]
-    found = CliRunner().invoke(app, command)
+    options = "--released-before 2023-02 --packages river,stone --length 32 --length 64 --texts 10 --gap-seconds 0"
+    found = CliRunner().invoke(app, ["construct", "docstrings", str(tmp_path / "o"), *options.split()])
     assert found.exit_code == 0, (found.output, found.exception)
     assert [len(load_benchmark(path)) for path in sorted((tmp_path / "o").glob("*.jsonl"))] == [40, 40]
-
-
-def spoil(index):
-    index.archives["river-1.0.tar.gz"] += b"more"
 
 
 @pytest.mark.parametrize(
     ("package", "before", "change", "message"),
     [
-        ("rivr", BEFORE, None, r"^rivr: http://127\S+/rivr/ does not exist \(answer 404\); check the package's name$"),
-        (
-            "river",
-            date(2022, 5, 5),
-            None,
-            "^river has no final release from before 2022-05-05, the first is from 2022-05-05",
-        ),
-        (
-            "river",
-            BEFORE,
-            spoil,
-            r"^river: \S+/river-1\.0\.tar\.gz is not the file that the index lists: its SHA-256 differs",
-        ),
+        ("rivr", BEFORE, None, r"^rivr: http://127\S+/rivr/ does not exist \(answer 404\)"),
+        ("river", date(2022, 5, 5), None, "^river .* from before 2022-05-05, the first is from 2022-05-05"),
+        ("river", BEFORE, lambda i: i.archives.update({"river-1.0.tar.gz": b""}), r"^river: \S+\.tar\.gz .*SHA-256"),
         ("river", BEFORE, lambda index: index.packages.update(river=[]), "^river: .* lists no wheel or sdist"),
-        (
-            "river",
-            BEFORE,
-            lambda index: index.packages.update(river=None),
-            "^river: .* does not answer as application/vnd",
-        ),
-        ("stone", date(2026, 1, 1), None, "^no new release of stone since 2026-01-01; give an earlier date$"),
+        ("river", BEFORE, lambda index: index.packages.update(river=None), "^river: .* application/vnd"),
+        ("stone", date(2026, 1, 1), None, "^no new release of stone since 2026-01-01"),
         ("a/b", BEFORE, None, "a/b"),
     ],
 )

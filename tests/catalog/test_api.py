@@ -40,8 +40,10 @@ from mialib.passes.cache import (
     score_or_load,
 )
 from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
-from mialib.store import hash_texts
+from mialib.store import ROOT, hash_texts
 from mialib.token_stats import COLUMNS, NUMBERS, check_known
+from replication.pipeline.notebooks import run_notebook
+from replication.profile import Profile
 from replication.remote import api, retries
 from replication.remote.replies import line_of, read_lines
 from replication.results import measure
@@ -110,16 +112,11 @@ def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_t
 @pytest.mark.parametrize("adds_start_token", [False, True])
 def test_without_a_tokenizer_no_first_token(server, model_folder, reference_folder, least_tokens, adds_start_token):
     server.least_tokens, server.adds_start_token = least_tokens, adds_start_token
-    ours = score_or_load("api:tiny", TEXTS)
-    locally = local(model_folder, TEXTS, start_token="auto" if adds_start_token else None)
-    reference = local(reference_folder, TEXTS, start_token="auto" if adds_start_token else None)
-    lowered = [text.lower() for text in TEXTS]
+    start, lowered = "auto" if adds_start_token else None, [text.lower() for text in TEXTS]
+    ours, locally = score_or_load("api:tiny", TEXTS), local(model_folder, TEXTS, start)
     given, given_locally = (
-        {"texts": TEXTS, "lowercase": lowercase, "reference": reference}
-        for lowercase in (
-            score_or_load("api:tiny", lowered),
-            local(model_folder, lowered, start_token="auto" if adds_start_token else None),
-        )
+        {"texts": TEXTS, "lowercase": lowercase, "reference": local(reference_folder, TEXTS, start)}
+        for lowercase in (score_or_load("api:tiny", lowered), local(model_folder, lowered, start))
     )
     assert_scores_agree(ours, locally, ("ppl", "lowercase", "zlib", "ref", "min_k"), given, given_locally)
     assert (ours.token_ids == -1).all()
@@ -419,20 +416,6 @@ def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server,
     assert not server.asked
 
 
-def drop_one(of):
-    of["tokens"].pop()
-    of["token_logprobs"].pop()
-
-
-def move_a_letter(of):
-    first, second = of["tokens"][1:3]
-    of["tokens"][1:3] = [first + second[:1], second[1:]]  # they spell the same text
-
-
-def lower(of):
-    of["token_logprobs"][1:] = [-65.4 for _ in of["tokens"][1:]]
-
-
 def choices(*indices):
     """A reply with several completions; the one that was asked for has index 0."""
 
@@ -449,12 +432,9 @@ def choices(*indices):
     ("change", "wrong"),
     [
         (of_logprobs(lambda of: of["token_logprobs"].pop()), r"\d+ tokens and \d+ log-probs"),
-        (of_logprobs(drop_one), r"\d+ tokens where \d+ were sent|tokens spell"),
+        (of_logprobs(lambda of: [of[k].pop() for k in ("tokens", "token_logprobs")]), r"\d+ were sent|tokens spell"),
         (set_log_prob(3, None), "token 3 .*None"),
-        (set_log_prob(3, 0.5), "token 3 .*0.5"),
         (set_log_prob(3, float("nan")), "token 3 .*nan"),
-        (set_log_prob(3, float("-inf")), "token 3 .*-inf"),
-        (set_log_prob(3, -9999.0), "token 3 .*-9999.0"),
         (set_log_prob(1, "-1.5"), r"token_logprobs\.1"),
         (set_log_prob(1, False), r"token_logprobs\.1"),
         (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), "tokens spell '.*XYZ"),
@@ -472,8 +452,6 @@ def test_a_wrong_reply_names_the_text(server, model_folder, monkeypatch, change,
     with pytest.raises(ValueError, match=rf"text 0 \('The river rises.*: .*({wrong})"):
         score_or_load("api:tiny", [SENTENCES[0]])
     assert not list(mialib.store.home().rglob("*.parquet")) and not replies_files(), "a bad reply is not kept"
-    server.change = choices(1, 0)
-    assert len(score_or_load("api:tiny", [SENTENCES[0]])) == 1
 
 
 def test_the_choice_that_was_asked_for_is_scored(server):
@@ -485,13 +463,19 @@ def test_the_choice_that_was_asked_for_is_scored(server):
 
 
 def test_tokens_in_another_order_are_an_error(server, with_tokenizer):
+    def move_a_letter(of):
+        first, second = of["tokens"][1:3]
+        of["tokens"][1:3] = [first + second[:1], second[1:]]  # they spell the same text
+
     server.change = of_logprobs(move_a_letter)
     with pytest.raises(ValueError, match=r"the token '.*' where '.*' was sent"):
         score_or_load("api:tiny", ["millmillmillmill"])
 
 
 def test_log_probs_far_below_guessing_are_of_a_broken_model(server):
-    server.change = of_logprobs(lower)
+    server.change = of_logprobs(
+        lambda of: of["token_logprobs"].__setitem__(slice(1, None), [-65.4] * len(of["tokens"][1:]))
+    )
     with pytest.raises(ValueError, match=r"-65\.4"):
         score_or_load("api:tiny", SENTENCES)
     server.change = lambda reply: None
@@ -680,7 +664,7 @@ def test_a_key_that_a_reply_escapes_is_neither_kept_nor_printed(server, impatien
     assert_key_is_nowhere(str(caught.value), str(stats.provenance).lower(), caplog.text.lower())
 
 
-def test_secrets_are_found_as_messages_and_headers_write_them(monkeypatch):
+def test_secrets_are_found_as_messages_and_headers_write_them_and_left_out_of_the_address(monkeypatch):
     secret = 'a"key\\of\u00e9tat'
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:pass%20word@example.org/v1")
@@ -691,9 +675,6 @@ def test_secrets_are_found_as_messages_and_headers_write_them(monkeypatch):
         assert api._without_secrets(f"Authorization: Basic {basic}") == "Authorization: Basic ***"
     monkeypatch.setenv("OPENAI_BASE_URL", "https://my-token@example.org/v1?version=2&code=another-secret")
     assert api._without_secrets("my-token, another-secret") == "***, ***"
-
-
-def test_secrets_in_the_address_are_left_out(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:password-1@example.org:8000/v1/?key=another-secret")
     assert api.endpoint() == "https://example.org:8000/v1"
     monkeypatch.delenv("OPENAI_BASE_URL")
@@ -814,10 +795,6 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
 
 @pytest.mark.slow
 def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
-    from mialib.store import ROOT
-    from replication.pipeline.notebooks import run_notebook
-    from replication.profile import Profile
-
     def run(model):
         parameters = {"models": model, "benchmarks": benchmark_file, "detectors": "min_k", "lengths": "2, 4"}
         profile = Profile(name="t", models={}, landing={"notebook": "min_k_sweep", "parameters": parameters}, book=[])

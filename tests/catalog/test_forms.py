@@ -26,17 +26,9 @@ from mialib.passes.inputs import Target
 gguf = pytest.importorskip("gguf")
 peft = pytest.importorskip("peft")
 
-NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
+NAMES = {f"self_attn.{of}_proj": f"attn_{of}" for of in "qkv"} | {"self_attn.o_proj": "attn_output"}
+NAMES |= {f"mlp.{of}_proj": f"ffn_{of}" for of in ("gate", "up", "down")}
+NAMES |= {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
 
 
@@ -80,24 +72,20 @@ def write_gguf(path, folder, kind="F16", pre="smollm", architecture="llama", wit
         if name == "lm_head.weight":
             continue
         weight, (stem, _, end) = tensor.numpy(), name.rpartition(".")
-        if name in ENDS:
-            own = ENDS[name]
-        else:
-            _, _, layer, part = stem.split(".", 3)
-            own = f"blk.{layer}.{NAMES[part]}.{end}"
+        *_, layer, part = stem.split(".", 3)
+        own = ENDS.get(name) or f"blk.{layer}.{NAMES[part]}.{end}"
+        n_heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(NAMES.get(part))
         if own in without:
             continue
-        is_table = weight.ndim == 2
-        if "attn_q" in own or "attn_k" in own:
-            weight = interleaved(weight, config.num_attention_heads if "attn_q" in own else config.num_key_value_heads)
-        if not is_table:
+        if n_heads:
+            weight = interleaved(weight, n_heads)
+        if weight.ndim != 2:
             writer.add_tensor(own, weight)
             continue
         raw = gguf.quants.quantize(weight, of)
         writer.add_tensor(own, raw, raw_dtype=of)
         rounded = gguf.quants.dequantize(raw, of)
-        if "attn_q" in own or "attn_k" in own:
-            n_heads = config.num_attention_heads if "attn_q" in own else config.num_key_value_heads
+        if n_heads:
             rounded = rounded.reshape(n_heads, -1, 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
         state[name] = torch.from_numpy(rounded.astype(np.float32))
     writer.write_header_to_file()

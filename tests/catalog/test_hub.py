@@ -243,26 +243,20 @@ def test_lock_pins_what_can_be_reached_and_lists_the_rest(tmp_path, model_folder
     assert f"5 commits in {home / 'revisions.yml'}; {len(lines)} names " in told.out
 
 
-def test_a_gated_model_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
-    with at_hub(models={"o/m": model_folder}, gated=["o/m"]) as served:
+@pytest.mark.parametrize("name", ["o/m", "wikimia-32", "mimir/github"])
+def test_what_is_gated_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, model_folder, mialib_home, name):
+    data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), MIMIR: published_data.mimir(tmp_path / "m")}
+    repository = {"wikimia-32": WIKIMIA, "mimir/github": MIMIR}.get(name, name)
+    load = models.load_model if repository == name else load_benchmark
+    with at_hub(models={"o/m": model_folder}, datasets=data, gated=["o/m", *data]) as served:
         for token in (None, "hf_of_another"):
             if token:
                 monkeypatch.setenv("HF_TOKEN", token)
-            with refused(r"model o/m .*gated.*/o/m.*HF_TOKEN"):
-                models.load_model("o/m")
+            with refused(r"(model|data set) .*gated.*/(o/m|datasets/).*HF_TOKEN"):
+                load(name)
             assert not half_written(tmp_path / "cache", mialib_home)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        assert models.load_model("o/m").revision == f"o/m@{served.commit('o/m')}"
-
-
-@pytest.mark.parametrize("name", ["wikimia-32", "mimir/github"])
-def test_a_gated_data_set_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, name):
-    data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), MIMIR: published_data.mimir(tmp_path / "m")}
-    with at_hub(datasets=data, gated=list(data)):
-        with refused(r"data set .* gated.*/datasets/.*HF_TOKEN"):
-            load_benchmark(name)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        assert len(load_benchmark(name)) == 8
+        assert load(name).revision.endswith(served.commit(repository))
 
 
 def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):

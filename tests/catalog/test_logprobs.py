@@ -69,9 +69,7 @@ def test_with_a_tokenizer_token_ids_are_held_against_its_own(rows, written, mode
     name = written(rows)
     scores = [
         mialib.detect(
-            "dc_pdd",
-            score_or_load(model, TEXTS, start_token=start_token),
-            frequency=count_or_load(corpus_file, model),
+            "dc_pdd", score_or_load(model, TEXTS, start_token=start_token), frequency=count_or_load(corpus_file, model)
         )
         for model, start_token in ((name, "auto"), (model_folder, None))
     ]

@@ -176,13 +176,6 @@ def test_near_copies_by_hand():
     assert auditing.near_copies([f"{' '.join(header.split()[:8])} {text}" for text in sentences(150, 3)]) == {}
 
 
-@cheap
-def test_near_copies_among_the_known_texts_count_once(files, audit, tmp_path):
-    texts = sentences(60, 1)
-    known = write(tmp_path / "known.jsonl", [*texts, texts[0] + " again", texts[1] + " too"])
-    assert audit(files[0], *MIN_K, non_members=known)[1]["non_members"]["n"] == 60
-
-
 def test_an_answer_that_hangs_on_the_start_token_is_told():
     base = {
         "fpr": 0.05,
@@ -218,7 +211,7 @@ def test_sources_that_are_not_used_are_told(of_mine, of_known, said, audit, tmp_
 
 
 @cheap
-def test_the_report_holds_its_settings(files, audit, tmp_path):
+def test_the_report_holds_its_settings_and_the_detectors_in_their_order(files, audit, tmp_path):
     (corpus := tmp_path / "corpus.txt").write_text("\n".join(sentences(50, 9)))
     given = ("--detector", "dc_pdd", "--corpus", corpus, "-o", "dc_pdd.a=0.1", "--fpr", "0.1")
     _, report = audit(files[0], *given)
@@ -226,6 +219,9 @@ def test_the_report_holds_its_settings(files, audit, tmp_path):
     assert report["settings"]["start_token"] == "auto" and len(report["texts"]["hash"]) == 16
     assert (report["fpr"], report["set_level"], report["decider_is_default"]) == (0.1, 0.05, False)
     assert str(corpus) in (tmp_path / "out" / "report.html").read_text()
+    chosen = ("--detector", "zlib,min_k", "-o", "min_k.k=50", "-o", "min_k++.k=10", "--detector", "min_k++")
+    _, report = audit(files[0], *chosen)
+    assert report["decider"] == "zlib" and list(report["detectors"]) == ["zlib", "min_k", "min_k++"]
 
 
 @cheap
@@ -241,24 +237,23 @@ def test_copies_count_once_and_sources_as_one(audit, tmp_path):
 
 def test_each_source_counts_by_equally_many_texts():
     """Of a set with 2 and 3 texts a source the first 2 of each; of known sources those that have 2."""
+    of_set, scores = (["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99])), np.array([1.0, 50, 3, 4, 6, 90, 70])
     known = auditing.TextFile("b", ("t",) * 7, sources=("x", "y", "x", "z", "z", "z", "w"))
-    scores = np.array([1.0, 50, 3, 4, 6, 90, 70])
-    found = auditing._means_of_sources(["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99]), known, scores)
-    assert found[2] == 1, "half of the known sources have one text"
+    assert auditing._means_of_sources(*of_set, known, scores)[2] == 1, "half of the known sources have one text"
     known = auditing.TextFile("b", ("t",) * 7, sources=("x", "w", "x", "z", "z", "w", "v"))
-    of_set, of_known, n_each = auditing._means_of_sources(
-        ["a", "b", "a", "b", "b"], np.array([1.0, 2, 3, 4, 99]), known, scores
-    )
+    of_set, of_known, n_each = auditing._means_of_sources(*of_set, known, scores)
     assert n_each == 2 and of_set.tolist() == [2, 3] and of_known.tolist() == [2, 70, 5]
 
 
 @cheap
 def test_of_a_labelled_file_the_right_texts_are_known(files, audit, tmp_path):
-    texts, labels = sentences(90, 6), [1] * 40 + [0] * 50
-    rows = [{"text": text, "label": label} for text, label in zip([*texts, texts[-1]], [*labels, 0], strict=True)]
-    known = tmp_path / "known.jsonl"
+    texts, labels = sentences(90, 6), [1] * 40 + [0] * 52
+    copies, known = [texts[-1], texts[-2] + " again"], tmp_path / "known.jsonl"
+    rows = [{"text": text, "label": label} for text, label in zip([*texts, *copies], labels, strict=True)]
     known.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert audit(files[0], *MIN_K, non_members=known)[1]["non_members"]["n"] == 50, "those labelled 0, copies once"
+    assert audit(files[0], *MIN_K, non_members=known)[1]["non_members"]["n"] == 50, (
+        "those labelled 0, copies and near copies once"
+    )
     assert auditing.TextFile.read_known(known, label=1).texts == tuple(texts[:40])
 
 
@@ -279,13 +274,6 @@ def test_what_nothing_would_read_is_refused(model_folder, files, audit):
         (["--non-member-prefix", unseen], "--non-member-prefix"),
     ):
         assert re.search(said, audit(mine, *more, exit_code=1))
-
-
-@cheap
-def test_hyperparameters_and_a_choice_of_detectors(files, audit):
-    chosen = ("--detector", "zlib,min_k", "-o", "min_k.k=50", "-o", "min_k++.k=10", "--detector", "min_k++")
-    _, report = audit(files[0], *chosen)
-    assert report["decider"] == "zlib" and list(report["detectors"]) == ["zlib", "min_k", "min_k++"]
 
 
 def test_a_text_in_two_files_is_refused_and_too_few_are_told(audit, tmp_path):

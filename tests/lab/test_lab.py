@@ -2,15 +2,21 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
+import jieba
 import numpy as np
 import pytest
+import torch
 import yaml
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+import mialib
 from mialib import Scorer
 from mialib.attacks import head_loss
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.lab import ROLES
+from mialib.catalog.models import model_revision
 from mialib.shared.kept import Parts
 from mialib.store import home
 from mialib.versions import VERSIONS
@@ -104,8 +110,6 @@ def test_corpora_deal_out_each_text_once_and_chinese_ones_by_jiebas_words():
     benchmark = lab().benchmark("lab/tiny")
     assert Counter(benchmark.labels.tolist()) == {0: 20, 1: 20}
     assert list(benchmark.texts[:20]) == lab().texts("lab/tiny", "member")
-    import jieba
-
     benchmark = lab().benchmark("lab/tiny-zh")
     assert benchmark.language == "zh"
     assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
@@ -224,8 +228,6 @@ def test_a_trained_model_knows_its_members_better(use_profile, use_empty_home):
 
 @pytest.mark.parametrize("name", ["lab/tiny-5k", "lab/tiny-masked"])
 def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_home, monkeypatch):
-    from mialib.catalog.models import model_revision
-
     whole = model_revision(name)
     use_empty_home()
     monkeypatch.setattr(training, "SECONDS_A_PART", -1e9)  # after each step
@@ -248,8 +250,6 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
 
 @pytest.mark.parametrize("is_bfloat16", [False, True])
 def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16, use_profile, model_folder):
-    import mialib
-
     recipe = {"from_model": model_folder, "corpus": "lab/tiny", "member_times": 8, "background_times": 0}
     recipe |= {"batch_texts": 4, "learning_rate": 0.003, "is_bfloat16": is_bfloat16}
     use_profile({"models": {"lab/tiny-on": {"benchmarks": ["lab/tiny"], "train_on": recipe}}})
@@ -265,8 +265,6 @@ def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16
 
 
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
-    import torch
-
     monkeypatch.setattr(head_loss, "ROWS_AT_ONCE", {"cpu": 7})  # so that there are several chunks, the last one short
     torch.manual_seed(0)
     hidden = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
@@ -283,9 +281,6 @@ def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
 
 
 def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
-    import torch
-    from transformers import AutoModelForCausalLM
-
     model = AutoModelForCausalLM.from_pretrained(lab().folder("lab/tiny-5k"), dtype=torch.float32)
     texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
     monkeypatch.setattr(training, "TOKENS_AT_ONCE", 9)  # more than one batch, of more than one text
@@ -295,8 +290,6 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
 
 
 def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
-    import torch
-
     for device, inside in (("cpu", "highest"), ("cuda", "high")):
         with pytest.raises(KeyError), training.tf32_products(device):
             assert torch.get_float32_matmul_precision() == inside
@@ -352,8 +345,6 @@ def test_a_model_of_a_seed_is_an_ordinary_hugging_face_folder():
     assert lab().folder("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
     with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
         lab().folder("lab/tiny-5k@x")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     folder = lab().folder("lab/tiny-5k")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.model_type == "gpt_neox"
@@ -375,8 +366,6 @@ def test_a_masked_model_learns_from_background_alone(monkeypatch, use_empty_home
 
 
 def test_a_masked_model_is_a_roberta_that_reads_its_corpus_tokens_and_two_more():
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
-
     folder = lab().folder("lab/tiny-masked")
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     causal = AutoTokenizer.from_pretrained(lab().folder("lab/tiny-5k"))
@@ -391,8 +380,6 @@ def test_a_masked_model_is_a_roberta_that_reads_its_corpus_tokens_and_two_more()
 
 
 def test_each_token_is_masked_in_turn_and_seen_with_what_is_around_it():
-    from types import SimpleNamespace
-
     tokenizer = SimpleNamespace(cls_token_id=90, mask_token_id=91)
     rows = list(training._masked_windows(tokenizer, [1, 2, 3, 4, 5], 4))
     assert rows == [[90, 91, 2, 3, 1], [90, 1, 91, 3, 2], [90, 2, 91, 4, 3], [90, 3, 91, 5, 4], [90, 3, 4, 91, 5]]
@@ -400,9 +387,6 @@ def test_each_token_is_masked_in_turn_and_seen_with_what_is_around_it():
 
 
 def test_the_masked_loss_is_that_of_one_row_at_a_time():
-    import torch
-    from transformers import AutoModelForMaskedLM
-
     model = AutoModelForMaskedLM.from_pretrained(lab().folder("lab/tiny-masked"), dtype=torch.float32)
     mask = model.config.vocab_size - 1
     batch = [[mask - 1, 5, mask, 7, 8, 6], [mask - 1, mask, 9, 4]]

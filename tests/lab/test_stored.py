@@ -211,23 +211,20 @@ def test_the_stored_counts_are_those_of_the_reference_texts_and_take_none(monkey
 
 
 def test_samples_are_half_members_of_a_role_or_of_the_seed():
-    def rows(*options):
-        done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", *options])
+    def rows(name, *options):
+        done = CliRunner().invoke(app, ["lab", "texts", name, *options])
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    few = rows("--sample", "7")
-    assert [row["label"] for row in few] == [1, 1, 1, 1, 0, 0, 0] and few == rows("--sample", "7")
-    assert few != rows("--sample", "7", "--seed", "1")
-    every, benchmark = rows(), load_benchmark("lab/zh")
+    few = rows("lab/zh", "--sample", "7")
+    assert [row["label"] for row in few] == [1, 1, 1, 1, 0, 0, 0] and few == rows("lab/zh", "--sample", "7")
+    assert few != rows("lab/zh", "--sample", "7", "--seed", "1")
+    every, benchmark = rows("lab/zh"), load_benchmark("lab/zh")
     assert [row["text"] for row in every] == list(benchmark.texts) and all(row in every for row in few)
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", "--sample", "2000"])
     assert re.search("lab/zh .*500 .*member.*1000 ", str(done.exception))
-    done = CliRunner().invoke(app, ["lab", "texts", "lab/zh:reference", "--sample", "3"])
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["label"] for row in rows] == [0, 0, 0]
-    assert {row["text"] for row in rows} < set(lab().texts("lab/zh", "reference"))
-    done = CliRunner().invoke(app, ["lab", "texts", "lab/later", "--sample", "3"])
-    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == [0, 0, 0]
+    of_reference, later = (rows(name, "--sample", "3") for name in ("lab/zh:reference", "lab/later"))
+    assert [row["label"] for row in (*of_reference, *later)] == [0] * 6
+    assert {row["text"] for row in of_reference} < set(lab().texts("lab/zh", "reference"))
 
 
 def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch):

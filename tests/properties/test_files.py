@@ -58,12 +58,6 @@ def loaded_or_said(load, path):
         return None, said
 
 
-def write_csv(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerows([rows[0], *(row.values() for row in rows)])
-
-
 def write_jsonl(path, rows, **options):
     path.write_text("".join(json.dumps(row, **options) + "\n" for row in rows), encoding="utf-8", newline="")
 
@@ -223,17 +217,15 @@ def test_no_further_column_of_a_parquet_stands_in_the_texts_way(tmp_path, writte
     assert found == written, said
 
 
-SUFFIXES = [".jsonl", ".csv", ".parquet"]
-
-
-@given(st.lists(no_nul, min_size=2, max_size=5, unique=True), st.sampled_from(SUFFIXES), st.data())
-def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, suffix, data):
+@given(
+    st.lists(no_nul, min_size=2, max_size=5, unique=True), st.sampled_from(["t.jsonl", "t.csv", "t.Parquet"]), st.data()
+)
+def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, name, data):
     labels = [1, 0, *data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(written) - 2, max_size=len(written) - 2))]
     domains = data.draw(st.lists(no_nul, min_size=len(written), max_size=len(written)))
-    path = tmp_path / f"b{suffix}"
     rows = [{"text": t, "label": n, "domain": d} for t, n, d in zip(written, labels, domains, strict=True)]
-    {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}[suffix](path, rows)
-    bench = load_benchmark(path)
+    WRITERS[name](tmp_path / name, rows)
+    bench = load_benchmark(tmp_path / name)
     assert (bench.texts, bench.labels.tolist(), bench.domains) == (tuple(written), labels, tuple(domains))
 
 
