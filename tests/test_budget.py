@@ -16,7 +16,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/attacks": 830,
     "mialib/catalog": 2445,
     "mialib/commands": 600,
-    "mialib/passes": 660,
+    "mialib/passes": 675,
     "mialib/reports": 1305,
     "mialib/shared": 765,
     "replication": 3870,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 22_035
+TEST_LINES = 22_075
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

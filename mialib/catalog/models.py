@@ -14,13 +14,13 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
-from mialib.catalog.sources import PassOptions, Source, source_of
+from mialib.catalog.sources import Dtype, PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.files import first_of
 from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
 ADAPTER_CONFIG = "adapter_config.json"
 LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPES = get_args(Dtype)
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
 # The causal mask of GPT-2 and GPT-Neo, and OPT's version number.

@@ -23,6 +23,7 @@ app.add_typer(lab_app, name="lab")
 StartToken = Annotated[
     str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
 ]
+Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
 BOOK = (  # commands that the book's package adds
     *("build", "notebook", "report", "student", "slides", "column", "plan", "lock"),
     *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
@@ -96,31 +97,17 @@ def _set_up() -> None:
     log_plainly()
 
 
-def _target(
-    texts: Path | str,
-    model: str,
-    start_token: str,
-    reference: str | None = None,
-    corpus: str | None = None,
-    non_member_prefix: str | None = None,
-    member_prefix: str | None = None,
-    shots: int = 7,
-    **others: Any,
-) -> Target:
-    """What commands score, of their options; `others` are further fields of a target."""
-    from mialib.passes.inputs import Target
+def _target(texts: Path | str, **fields: Any) -> Target:
+    """What commands score, of their options; ValueError for a wrong one."""
+    from pydantic import ValidationError
 
-    return Target(
-        model=model,
-        benchmark=str(texts),
-        reference=reference,
-        corpus=corpus,
-        non_member_prefix=non_member_prefix,
-        member_prefix=member_prefix,
-        n_shots=shots,
-        start_token=start_token,
-        **others,
-    )
+    from mialib.passes.inputs import Target
+    from mialib.shared.schema import one_line
+
+    try:
+        return Target(benchmark=str(texts), **fields)
+    except ValidationError as error:
+        raise ValueError(one_line(error)) from None
 
 
 def _check_output(output: Path, *read: str | Path | None) -> None:
@@ -160,6 +147,7 @@ def detect_command(
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
     output: Annotated[
@@ -183,8 +171,9 @@ def detect_command(
     )
     from mialib.store import atomic_path
 
-    prefixes = non_member_prefix, member_prefix, shots
-    target = _target(texts, model, start_token, reference, corpus, *prefixes, masked=masked, n_neighbors=n_neighbors)
+    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "masked": masked, "n_neighbors": n_neighbors}
+    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix, "n_shots": shots}
+    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
     _check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
@@ -242,6 +231,7 @@ def audit_command(
     shots: Shots = 7,
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
     fresh: Fresh = False,
 ) -> None:
     """Was this in the training data? A report with its own limits.
@@ -260,7 +250,9 @@ def audit_command(
     for path in (output, *(output / name for name in auditing.FILES if output.is_dir())):
         _check_output(path, *read)
     auditing.check_folder(output)
-    target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
+    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
+    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
+    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
     report = auditing.audit(
         auditing.TextFile.read(texts),
         target,
@@ -310,6 +302,7 @@ def view(
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
     ] = None,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
     fresh: Fresh = False,
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
@@ -334,15 +327,16 @@ def view(
         logging.info("%s", why)
     loaded = load_texts(texts)
     shown = loaded[: token_view.MOST_TEXTS]
-    notes = [f"Texts of {texts.name}, scored by {model}, mialib {mialib_version()}."]
+    target = _target(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
+    inputs = Inputs(target, tuple(shown), language_of(shown))
+    ran = f"{model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else model
+    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}."]
     if len(shown) < len(loaded):
         notes.append(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
         )
         logging.info("%s", notes[-1])
-    target = _target(texts, model, start_token, corpus=corpus)
-    inputs, tokenizer = Inputs(target, tuple(shown), language_of(shown)), load_tokenizer(model)
-    numbers = {f"Text {i}": i for i in range(len(shown))}
+    tokenizer, numbers = load_tokenizer(model), {f"Text {i}": i for i in range(len(shown))}
     by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
     views = {title: [of_way[title] for of_way in by_way] for title in numbers}
     with atomic_path(output) as temporary:
@@ -358,6 +352,7 @@ def score_command(
         Path | None, typer.Option(dir_okay=False, help="where to write what was scored, as JSON")
     ] = None,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
@@ -368,11 +363,12 @@ def score_command(
     if receipt:
         _check_output(receipt, benchmark, model)
     check_loadable(model)
-    inputs = load_inputs(_target(benchmark, model, start_token))
+    inputs = load_inputs(_target(benchmark, model=model, start_token=start_token, dtype=dtype))
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():
-        say(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
+        size = f"{len(stats)} texts, {stats.n_tokens.sum()} tokens"
+        say(f"{model} on {benchmark}, {name}: {size}, {stats.provenance['dtype']}")
     if receipt:
         write_json(receipt, {name: stats.provenance for name, stats in passes.items()})
 

@@ -91,8 +91,9 @@ def detect_texts(
     inputs = Inputs(target, (*texts, *known), language_of(texts))
     # The target's own passes first, so that each model is loaded once.
     inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
-    if start_token := inputs.stats.provenance.get("start_token"):
-        logger.info("each text was scored after the start token %s", start_token)
+    if inputs.source.has_weights:
+        ran = inputs.stats.provenance
+        logger.info("each text was scored in %s after start token: %s", ran["dtype"], ran["start_token"] or "none")
     scores = {
         name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
     }

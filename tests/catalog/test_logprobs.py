@@ -136,5 +136,7 @@ def test_what_the_file_lacks_is_named(rows, written, tmp_path):
         score_or_load(written([{"text": "a"}]), ["a"])
     with pytest.raises(FileNotFoundError, match=r"none\.jsonl does not exist"):
         score_or_load(f"logprobs:{tmp_path / 'none.jsonl'}", ["a"])
+    with pytest.raises(ValueError, match="weights are not here, and dtype is the type of weights"):
+        score_or_load(written(rows), TEXTS, dtype="bfloat16")
     with pytest.raises(ValueError, match="leave --start-token out"):
         score_or_load(written(rows), TEXTS, start_token=None)

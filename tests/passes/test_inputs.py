@@ -147,8 +147,8 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
     passes_made = []
 
-    def log_probs(model, texts, masked_lm, *, n_neighbors, language, start_token):
-        passes_made.append((model, masked_lm, n_neighbors, language, start_token, len(texts)))
+    def log_probs(model, texts, masked_lm, *, n_neighbors, language, start_token, dtype):
+        passes_made.append((model, masked_lm, n_neighbors, language, start_token, dtype, len(texts)))
         return np.arange(2.0 * len(texts)).reshape(-1, 2) - 40
 
     monkeypatch.setattr(passes, "neighbor_log_probs_or_load", log_probs)
@@ -156,7 +156,7 @@ def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, mask
     assert not passes_made and "neighbor" not in score_all(without)
     assert score_all(without, ["neighbor"]) == {"neighbor": None}
     found = without.retarget(masked=masked_folder, n_neighbors=2)
-    assert passes_made == [(model_folder, masked_folder, 2, "en", "auto", 16)]
+    assert passes_made == [(model_folder, masked_folder, 2, "en", "auto", "auto", 16)]
     assert score_all(found)["neighbor"].shape == (16,)
     taken = found.take([3, 0], "two")
     np.testing.assert_array_equal(taken["neighbors"], found["neighbors"][[3, 0]])
