@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -20,10 +20,10 @@ from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
-from mialib.catalog.sources import Dtype, PassOptions, Source, source_of
+from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.files import first_of
-from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
+from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, is_kept, keep, kept_parts
 from mialib.store import hash_files, hash_of, hash_texts, home, version
 from mialib.text import excerpt
 from mialib.token_stats import TokenStats, check_likely
@@ -124,18 +124,29 @@ class Weights(Source):
         return base
 
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """A pass over the texts, cached; arguments as for `Scorer` and its `score`."""
-        after, temperature = options.after, options.temperature
+        """A pass over the texts, cached; arguments as for `Scorer` and its `score`. PartsMissing names others."""
+        after, temperature, part = options.after, options.temperature, options.part
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
         key = pass_key(model, **loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
         key |= {"after": hash_texts([after])} if after else {}
         key |= {"temperature": temperature} if temperature != 1 else {}
 
-        def make(parts: Parts) -> TokenStats:
+        def make(parts: Parts, part: tuple[int, int] | None = None) -> TokenStats:
             scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
-            return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
+            return scorer.score(texts, after=after, temperature=temperature, part=part, found=parts, save=parts.add)
 
-        return keep("token_stats", make, STATS, STATS_PARTS, **key)
+        if part is None or is_kept("token_stats", STATS, **key):
+            return keep("token_stats", make, STATS, STATS_PARTS, **key)
+        keep("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
+        parts, missing = kept_parts("token_stats", STATS_PARTS, part[1], **key)
+        if missing:
+            raise PartsMissing(f"{model} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
+
+        def join() -> TokenStats:
+            stats = TokenStats.joined(parts, provenance=next(iter(parts)).stats.provenance)
+            return stats if len(stats) == len(texts) else make(parts)
+
+        return keep("token_stats", join, STATS, **key)
 
 
 def pretrained_arguments(name: str) -> dict[str, Any]:

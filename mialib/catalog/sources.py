@@ -45,6 +45,10 @@ KINDS = {  # what names look like -> a module, imported when such a name is firs
 }
 
 
+class PartsMissing(ValueError):
+    """A part of a pass is kept, and can't be joined since others are not here yet."""
+
+
 @dataclass(frozen=True)
 class PassOptions:
     """How a model reads texts: as for `Scorer` and its `score`."""
@@ -54,6 +58,7 @@ class PassOptions:
     start_token: str | None = "auto"
     after: str = ""
     temperature: float = 1.0
+    part: tuple[int, int] | None = None  # (3, 16) scores the third of sixteen; all are joined once the last is there
 
     @property
     def is_of_texts_alone(self) -> bool:

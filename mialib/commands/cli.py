@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,10 @@ StartToken = Annotated[
     str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
 ]
 Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
+Part = Annotated[
+    str | None,
+    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are kept"),
+]
 BOOK = (  # commands that the book's package adds
     *("build", "notebook", "report", "student", "slides", "column", "plan", "lock"),
     *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
@@ -110,6 +115,16 @@ def _target(texts: Path | str, **fields: Any) -> Target:
         raise ValueError(one_line(error)) from None
 
 
+def _read_part(given: str | None) -> tuple[int, int] | None:
+    """(3, 16) of "3/16"; ValueError for what is no part."""
+    if given is None:
+        return None
+    number, slash, n = given.partition("/")
+    if not (slash and number.isdecimal() and n.isdecimal() and 1 <= int(number) <= int(n)):
+        raise ValueError(f"--part {given}: the number of a part and how many there are is expected, such as 3/16")
+    return int(number), int(n)
+
+
 def _check_output(output: Path, *read: str | Path | None) -> None:
     """ValueError where a file to write has no folder, or would take the place of one that is read."""
     from mialib.catalog.logprobs import LOGPROBS
@@ -148,6 +163,7 @@ def detect_command(
     ] = None,
     start_token: StartToken = "auto",
     dtype: Dtype = "auto",
+    part: Part = None,
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
     output: Annotated[
@@ -160,6 +176,7 @@ def detect_command(
     it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
     repeats these two with each text, as `thresholds` and `set_p_values`. Texts with labels (1 = member) get an AUC.
     """
+    from mialib.catalog.sources import PartsMissing
     from mialib.reports.detection import (
         as_csv,
         as_json_lines,
@@ -182,7 +199,11 @@ def detect_command(
     else:
         check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
-    detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels)
+    try:
+        detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part))
+    except PartsMissing as missing:
+        logging.info("part %s is kept; not here yet: %s", part, missing)
+        return
     suffix = output.suffix if output else ""
     if as_json or suffix in (".json", ".jsonl"):
         lines = as_json_lines(detection)
@@ -353,10 +374,12 @@ def score_command(
     ] = None,
     start_token: StartToken = "auto",
     dtype: Dtype = "auto",
+    part: Part = None,
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
     from mialib.catalog.models import check_loadable
+    from mialib.catalog.sources import PartsMissing
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
@@ -364,6 +387,12 @@ def score_command(
         _check_output(receipt, benchmark, model)
     check_loadable(model)
     inputs = load_inputs(_target(benchmark, model=model, start_token=start_token, dtype=dtype))
+    try:
+        inputs = replace(inputs, part=_read_part(part))
+        inputs.load("stats", "lowercase")
+    except PartsMissing as missing:
+        logging.info("part %s is kept; not here yet: %s", part, missing)
+        return
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():

@@ -30,14 +30,14 @@ COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStats:
     """Token statistics of `texts` under `model`, from the cache if they are there.
 
-    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). ValueError for `after`,
-    another temperature or a dtype where the model's weights are not here. TypeError for an unknown option.
+    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). With `part`, (3, 16) say,
+    the third of sixteen parts is scored and all are joined once they are there; PartsMissing before. ValueError for
+    `after`, another temperature, a dtype or a part where the model's weights are not here. TypeError for an unknown
+    option.
     """
     given, source = PassOptions(**options), source_of(model)
-    if given.dtype != "auto" and not source.has_weights:
-        raise ValueError(
-            f"{model}: its weights are not here, and dtype is the type of weights; leave {given.dtype} out"
-        )
+    if (given.dtype != "auto" or given.part) and not source.has_weights:
+        raise ValueError(f"{model}: its weights are not here; leave --dtype and --part out")
     return source.score(model, texts, given)
 
 

@@ -27,7 +27,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.sources import Dtype, Source, source_of
+from mialib.catalog.sources import Dtype, PartsMissing, Source, source_of
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.frequency import TokenFrequency
 from mialib.model_selection import Candidates, Grid
@@ -180,6 +180,7 @@ class Inputs:
     benchmark: Benchmark | None = None  # None for texts without labels
     origin: Callable[[str], Any] | None = None  # where what is not loaded comes from; None: from the target's names
     loaded: dict[str, Any] = field(default_factory=dict)
+    part: tuple[int, int] | None = None  # of each pass: the one that is scored here, as for `score_or_load`
 
     def __getitem__(self, name: str) -> Any:
         """ "stats", or a key of NEEDS: None where the target names nothing that it could be made from."""
@@ -187,10 +188,21 @@ class Inputs:
         return self.loaded[name]
 
     def load(self, *names: str) -> None:
-        """Have these at hand, loaded in this order where they are not yet."""
-        for name in names:
-            if name not in self.loaded:
-                self.loaded[name] = self.origin(name) if self.origin else self._load(name)
+        """Have these at hand, loaded in this order where they are not yet.
+
+        PartsMissing, once this part of each pass is scored, where other parts are not here yet.
+        """
+        for _ in range(2):  # by the second time other machines may have finished theirs
+            missing: list[str] = []
+            for name in names:
+                if name in self.loaded or (missing and name not in PASSES):
+                    continue
+                try:
+                    self.loaded[name] = self.origin(name) if self.origin else self._load(name)
+                except PartsMissing as error:
+                    missing.append(f"{name} of {error}")
+        if missing:
+            raise PartsMissing("; ".join(missing))
 
     def _load(self, name: str) -> Any:
         if name == "stats":
@@ -201,7 +213,7 @@ class Inputs:
 
     def score(self, model: str, texts: Sequence[str], **given: Any) -> TokenStats:
         """A pass of a model, loaded as the target says; `after` and `temperature` as for `Scorer.score`."""
-        return score_or_load(model, texts, **self.target.loading, **given)
+        return score_or_load(model, texts, **self.target.loading, part=self.part, **given)
 
     @property
     def source(self) -> Source:

@@ -243,6 +243,22 @@ def test_the_type_of_the_weights_is_the_callers_choice(dtype, texts_file, model_
     assert f"in {dtype}" in caplog.text and not np.allclose(expected, mialib.detect("min_k", plain), rtol=1e-5)
 
 
+@pytest.mark.parametrize("command", ["detect", "score"])
+def test_a_command_goes_on_once_all_parts_are_kept(command, model_folder, benchmark_file, mialib_home, caplog):
+    caplog.set_level("INFO")
+    arguments = [command, benchmark_file, "--model", model_folder] if command == "detect" else None
+    arguments = arguments or [command, model_folder, benchmark_file]
+    whole = invoke(*arguments)
+    shutil.rmtree(mialib_home)
+    for part in ("1/3", "3/3"):
+        of_part = invoke(*arguments, "--part", part)
+        assert (of_part.exit_code, of_part.stdout) == (0, ""), of_part.exception
+    assert "3/3 is kept; not here yet: stats of" in caplog.text and "lowercase of" in caplog.text
+    assert caplog.text.count("16 texts: parts 2 of 3") == 2
+    last = invoke(*arguments, "--part", "2/3")
+    assert last.exit_code == 0 and last.stdout == whole.stdout != ""
+
+
 def test_each_pass_of_each_command_has_the_type_asked_for(model_folder, masked_folder, tmp_path, monkeypatch):
     from mialib.catalog import models
     from mialib.passes import cache
@@ -275,6 +291,7 @@ def test_each_pass_of_each_command_has_the_type_asked_for(model_folder, masked_f
         (["lab", "build", "lab/nope"], "unknown lab model 'lab/nope'"),
         (["score", "lab/en-25k", "nope"], "unknown benchmark 'nope'"),
         (["score", "lab/en-25k", "lab/en", "--dtype", "int8"], "dtype: Input should be 'auto', "),
+        (["score", "lab/en-25k", "lab/en", "--part", "4/3"], "--part 4/3: "),
         (["score", "lab/nope", "lab/en"], "unknown lab model 'lab/nope'"),
         (["plan", "nope"], "'nope'"),
         (["build", "--profile", "nope"], "nope.yml; "),

@@ -1,11 +1,14 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
 
 import mialib
 from mialib.benchmarks import Benchmark
+from mialib.catalog.sources import PartsMissing
 from mialib.detectors import DETECTORS
 from mialib.passes import inputs as passes
 from mialib.passes.inputs import (
@@ -142,6 +145,22 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
     with pytest.raises(ValueError, match=r"judged\.txt: "):
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
+
+
+def test_whoever_scores_the_last_part_of_all_passes_has_them_joined(target, monkeypatch):
+    score, is_done = passes.score_or_load, []
+    one, two = (replace(load_inputs(target), part=(number, 2)) for number in (1, 2))
+
+    def meanwhile(model, texts, part, **given):
+        if part == (1, 2) and texts[0].islower() and not is_done:
+            is_done.append(True)
+            with pytest.raises(PartsMissing, match=r"^lowercase of .*: parts 1 of 2$"):
+                two.load("stats", "lowercase")
+        return score(model, texts, part=part, **given)
+
+    monkeypatch.setattr(passes, "score_or_load", meanwhile)
+    one.load("stats", "lowercase")  # whose stats were not yet whole when it scored its part of them
+    assert is_done and len(one.stats) == len(one["lowercase"]) == 16
 
 
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
