@@ -190,10 +190,9 @@ class LoadedScorer:
 
         - `after` is read before each text and not scored itself; a pass takes longer by its tokens.
         - `temperature` t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
-        - `part`, (3, 16) say, scores the third of sixteen parts alone, bit for bit as all at once: numbers depend in
-          their last bits on what shares a batch, so the batches are those of all texts, and a part has those that begin
-          with a text that `mialib.batches.part_of_each` gives it. `provenance["numbers"]` are its texts' numbers. Where
-          memory is short batches are others, and the parts of unlike machines may leave texts out.
+        - `part`, (3, 16) say, scores the third of sixteen alone. Last bits depend on what shares a batch, so a part has
+          whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
+          numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
         - `progress` shows a bar in a terminal.
         - `save` and `found` are for long passes: `save` is given each part once it is scored, `found` gives again all
           that was saved, also by an earlier run of the same texts, which is then not scored again.

@@ -14,7 +14,7 @@ from replication.pipeline.code import FOLDERS
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
     "mialib": 3135,
     "mialib/attacks": 830,
-    "mialib/catalog": 2460,
+    "mialib/catalog": 2465,
     "mialib/commands": 625,
     "mialib/passes": 685,
     "mialib/reports": 1305,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 22_185
+TEST_LINES = 22_305
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
