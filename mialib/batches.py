@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 PADDING_SHARE = 0.25  # of a row, at most
 PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
 SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
+STRETCHES = 8  # of texts of similar length that each part of a pass has: parts take about equally long
 SECONDS_A_PART = 10.0  # of work: an interruption costs no more, except for one batch
 T = TypeVar("T")
 
@@ -39,6 +43,18 @@ def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: in
     return beginning[:n_tokens], n_all
 
 
+def longest_first(things: Sequence[Sequence[Any]]) -> list[int]:
+    """The numbers of texts, or of lists of token ids, from the longest to the shortest, equal ones in order."""
+    return sorted(range(len(things)), key=lambda i: (-len(things[i]), i))
+
+
+def part_of_each(texts: Sequence[str], n_parts: int) -> NDArray[np.int64]:
+    """Which of the parts 1 to `n_parts` each text is in, (N,): stretches of texts, longest first, are dealt out."""
+    parts, stretch = np.empty(len(texts), np.int64), max(1, len(texts) // (STRETCHES * n_parts))
+    parts[longest_first(texts)] = np.arange(len(texts)) // stretch % n_parts + 1
+    return parts
+
+
 def are_apart(n_tokens: int, other: int, borders: Sequence[int]) -> bool:
     """Whether a border lies between two numbers of tokens."""
     return any(min(n_tokens, other) <= border < max(n_tokens, other) for border in borders)
@@ -53,7 +69,7 @@ def token_batches(
     one on the other side of a border of `mialib.models.rope_borders`.
     """
     batch: list[int] = []
-    for i in sorted(range(len(token_ids)), key=lambda i: (-len(token_ids[i]), i)):
+    for i in longest_first(token_ids):
         n, longest = len(token_ids[i]), len(token_ids[batch[0]]) if batch else 0
         is_apart = n < (1 - PADDING_SHARE) * longest or are_apart(n, longest, borders)
         if batch and (is_apart or longest * (len(batch) + 1) > budget()):

@@ -141,9 +141,10 @@ def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
     with torch.inference_mode():
         whole = model(inputs, use_cache=False).logits.float()
         head = model.get_output_embeddings()
-        split = head(model.base_model(inputs, use_cache=False).last_hidden_state).float()
+        hidden = getattr(model.base_model(inputs, use_cache=False), "last_hidden_state", None)  # Llama 4's has none
+        split = None if hidden is None else head(hidden).float()
     scale = whole.abs().max().clamp(min=1)
-    same = split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
+    same = split is not None and split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
     if same and isinstance(head, torch.nn.Linear) and head.weight.device == model.device:
         return head
     if same and hasattr(model, "hf_device_map"):  # a spread model's head is moved to where it is needed, or quantized

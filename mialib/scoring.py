@@ -24,7 +24,16 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from mialib.batches import PIECE_CHARACTERS, encode, encode_beginning, in_parts, right_padded, token_batches
+from mialib.batches import (
+    PIECE_CHARACTERS,
+    encode,
+    encode_beginning,
+    in_parts,
+    longest_first,
+    part_of_each,
+    right_padded,
+    token_batches,
+)
 from mialib.models import LoadedModel, find_head, free_bytes, rope_borders
 from mialib.store import hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
@@ -172,6 +181,7 @@ class LoadedScorer:
         *,
         after: str = "",
         temperature: float = 1.0,
+        part: tuple[int, int] | None = None,
         progress: bool = True,
         found: Iterable[StatsPart] | None = None,
         save: Callable[[StatsPart], None] | None = None,
@@ -180,6 +190,9 @@ class LoadedScorer:
 
         - `after` is read before each text and not scored itself; a pass takes longer by its tokens.
         - `temperature` t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
+        - `part`, (3, 16) say, scores the third of sixteen alone. Last bits depend on what shares a batch, so a part has
+          whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
+          numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
         - `progress` shows a bar in a terminal.
         - `save` and `found` are for long passes: `save` is given each part once it is scored, `found` gives again all
           that was saved, also by an earlier run of the same texts, which is then not scored again.
@@ -196,16 +209,18 @@ class LoadedScorer:
             found = list(found or ())
         elif found is None or iter(found) is found:
             raise TypeError("`found` has to give again what `save` is given: a list that it appends to, or the like")
-        is_scored = np.zeros(len(texts), bool)
+        number, n_parts = part or (1, 1)
+        is_own, is_scored = part_of_each(texts, n_parts) == number, np.zeros(len(texts), bool)
         for numbers, _ in found:
             if len(wrong := numbers[(numbers < 0) | (numbers >= len(texts))]):
                 raise ValueError(f"`found` has a text {wrong[0]}, and there are {len(texts)}: is it of other texts?")
             is_scored[numbers] = True
         held: list[StatsPart] = []  # parts that are not saved
         # disable=None shows a bar in a terminal only. A page or a log would keep each refresh as a line of its own.
-        bar = tqdm(total=len(texts), unit="text", desc=printable(self.loaded.name), disable=None if progress else True)
+        name, n_own = printable(self.loaded.name), int(is_own.sum())
+        bar = tqdm(total=n_own, unit="text", desc=name, disable=None if progress else True)
         with self._turn, bar:
-            for some in in_parts(self._batches(texts, after, temperature, is_scored, bar)):
+            for some in in_parts(self._batches(texts, after, temperature, is_own, is_scored, bar)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True
                 keep = held.append if save is None or is_scored.all() else save  # the last part need not be saved
@@ -213,25 +228,34 @@ class LoadedScorer:
         provenance = self.provenance(texts)
         provenance |= {"after": hash_texts([after])} if after else {}
         provenance |= {"temperature": temperature} if temperature != 1 else {}
+        provenance |= {"numbers": np.flatnonzero(is_scored).tolist()} if part else {}
         stats = TokenStats.joined(found, held, provenance=provenance)
-        if len(stats) != len(texts):
-            raise RuntimeError(f"{len(texts)} texts were scored, and parts with {len(stats)} of them are there")
+        if len(stats) != is_scored.sum():
+            raise RuntimeError(f"{is_scored.sum()} texts were scored, and parts with {len(stats)} of them are there")
         self.warn_of_cut(stats.n_cut)
         return stats
 
     def _batches(
-        self, texts: Sequence[str], after: str, temperature: float, is_scored: NDArray[np.bool_], bar: tqdm
+        self,
+        texts: Sequence[str],
+        after: str,
+        temperature: float,
+        is_own: NDArray[np.bool_],
+        is_scored: NDArray[np.bool_],
+        bar: tqdm,
     ) -> Iterator[StatsPart]:
-        """The statistics of each batch in turn; a batch whose texts all are `is_scored`, (N,), is skipped."""
+        """The statistics of each batch in turn that begins with one's own text and has one that is not yet scored."""
         before = self.token_ids([after])[0] if after else []
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(
                 f"{len(before)} tokens before each text leave it less than half of {self.loaded.name}'s context of "
                 f"{self.loaded.max_tokens}; give fewer: {excerpt(after)}"
             )
-        for numbers, token_ids, n_cut in self._encode_ahead(texts, before):
+        for numbers, token_ids, n_cut in self._encode_ahead(texts, before, is_own):
             for batch in self.batches(token_ids):
                 of_batch = np.array([numbers[at] for at in batch])
+                if not is_own[of_batch[0]]:
+                    continue
                 if not is_scored[of_batch].all():
                     rows = self.score_batch([token_ids[at] for at in batch], [len(before)] * len(batch), temperature)
                     for i, row in zip(of_batch, rows, strict=True):
@@ -268,17 +292,21 @@ class LoadedScorer:
         return encode(self.loaded.tokenizer, texts)
 
     def _encode_ahead(
-        self, texts: Sequence[str], before: Sequence[int]
+        self, texts: Sequence[str], before: Sequence[int], is_own: NDArray[np.bool_]
     ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
-        """Numbers, token ids and lost tokens of blocks of texts, longest first; the next one is tokenized meanwhile."""
+        """Numbers, token ids and lost tokens of blocks of texts, longest first; the next one is tokenized meanwhile.
+
+        Blocks without a text of one's own are left out.
+        """
         blocks: list[list[int]] = [[]]
         n_characters = 0  # of the block that is being filled
-        for i in sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i)):
+        for i in longest_first(texts):
             n_characters += len(texts[i])
             if n_characters > CHARACTERS_AT_ONCE or len(blocks[-1]) == TEXTS_AT_ONCE:
                 blocks.append([])
                 n_characters = len(texts[i])
             blocks[-1].append(i)
+        blocks = [block for block in blocks if is_own[block].any()] or [[]]
         with ThreadPoolExecutor(1) as pool:
             ahead = pool.submit(self.encode, texts, blocks[0], before)
             for numbers, following in zip(blocks, [*blocks[1:], []], strict=True):

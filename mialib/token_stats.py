@@ -215,7 +215,7 @@ class StatsPart(NamedTuple):
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         stats = TokenStats.load(path)
-        return cls(np.array(stats.provenance["numbers"], np.int64), stats)
+        return cls(np.array(stats.provenance.pop("numbers"), np.int64), stats)
 
 
 def check_likely(stats: TokenStats, name: str) -> None:

@@ -106,22 +106,24 @@ def smallest_that_matters(claim: Claim, leads: Sequence[Lead]) -> float:
     return claim.matters or min([SMALLEST, *(lead.lead / 2 for lead in leads if lead.lead > 0)])
 
 
-def verdicts_of(
-    claim: Claim, comparisons: Sequence[Comparison], leads: Sequence[Sequence[Lead]] = (), matters: float | None = None
-) -> list[str]:
-    """What each of a claim's comparisons says by itself.
+def verdict_of(claim: Claim, difference: Interval, leads: Sequence[Lead], matters: float | None = None) -> str:
+    """What one of a claim's comparisons says by itself.
 
     A lead that no printed column's sample could have shown is beyond the paper's sample, whatever we find. `matters`
     in place of the smallest difference that matters takes the printed leads out, as former rules did.
     """
-    found = []
-    for c, printed in zip(comparisons, leads or [()] * len(comparisons), strict=True):
-        if matters is None and printed and not any(lead.could_be_shown for lead in printed):
-            found.append(UNSHOWN)
-        else:
-            smallest = smallest_that_matters(claim, printed) if matters is None else matters
-            found.append(verdict(c.difference, claim.margin, smallest))
-    return found
+    if matters is not None:
+        return verdict(difference, claim.margin, matters)
+    if leads and not any(lead.could_be_shown for lead in leads):
+        return UNSHOWN
+    return verdict(difference, claim.margin, smallest_that_matters(claim, leads))
+
+
+def verdicts_of(
+    claim: Claim, comparisons: Sequence[Comparison], leads: Sequence[Sequence[Lead]], matters: float | None = None
+) -> list[str]:
+    """`verdict_of` each of a claim's comparisons."""
+    return [verdict_of(claim, c.difference, of, matters) for c, of in zip(comparisons, leads, strict=True)]
 
 
 def together(claim: Claim, verdicts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
@@ -173,14 +173,18 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
             return [{"text": json.loads(line), "label": int(piece.role == "member")} for line in lines if line.strip()]
     from datasets import load_dataset
 
-    where: dict[str, Any] = {"path": str(folder)} if folder else {"path": hub_id, "revision": revision}
-    data = load_dataset(
-        **where, name=piece.config and part.fill(piece.config), split=piece.split and part.fill(piece.split)
-    )
-    commit = Path(data.cache_files[0]["filename"]).parent.name
-    if not folder and commit != revision:  # offline, `datasets` takes whatever it prepared last
-        raise Unavailable(
-            f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted (data/revisions.yml, or the one "
-            "that was first used here); fetch it while the hub can be reached"
-        )
-    return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in data.to_list()]
+    of_piece = {"name": piece.config and part.fill(piece.config), "split": piece.split and part.fill(piece.split)}
+    if folder:
+        # What `datasets` prepares of a folder it takes for any other of that name, and for what changes in it.
+        with TemporaryDirectory() as prepared:
+            rows = load_dataset(str(folder), **of_piece, cache_dir=prepared).to_list()
+    else:
+        data = load_dataset(hub_id, revision=revision, **of_piece)
+        commit = Path(data.cache_files[0]["filename"]).parent.name
+        if commit != revision:  # offline, `datasets` takes whatever it prepared last
+            raise Unavailable(
+                f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted (data/revisions.yml, or the "
+                "one that was first used here); fetch it while the hub can be reached"
+            )
+        rows = data.to_list()
+    return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in rows]

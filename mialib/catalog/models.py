@@ -11,19 +11,19 @@ import os
 import re
 import sys
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
-from mialib.catalog.sources import PassOptions, Source, source_of
+from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.files import first_of
-from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, keep
+from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, is_kept, keep, kept_parts
 from mialib.store import hash_files, hash_of, hash_texts, home, version
 from mialib.text import excerpt
 from mialib.token_stats import TokenStats, check_likely
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
 ADAPTER_CONFIG = "adapter_config.json"
 LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPES = get_args(Dtype)
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
 # The causal mask of GPT-2 and GPT-Neo, and OPT's version number.
@@ -124,18 +124,29 @@ class Weights(Source):
         return base
 
     def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """A pass over the texts, cached; arguments as for `Scorer` and its `score`."""
-        after, temperature = options.after, options.temperature
+        """A pass over the texts, cached; arguments as for `Scorer` and its `score`. PartsMissing names others."""
+        after, temperature, part = options.after, options.temperature, options.part
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
         key = pass_key(model, **loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
         key |= {"after": hash_texts([after])} if after else {}
         key |= {"temperature": temperature} if temperature != 1 else {}
 
-        def make(parts: Parts) -> TokenStats:
+        def make(parts: Parts, part: tuple[int, int] | None = None) -> TokenStats:
             scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
-            return scorer.score(texts, after=after, temperature=temperature, found=parts, save=parts.add)
+            return scorer.score(texts, after=after, temperature=temperature, part=part, found=parts, save=parts.add)
 
-        return keep("token_stats", make, STATS, STATS_PARTS, **key)
+        if part is None or is_kept("token_stats", STATS, **key):
+            return keep("token_stats", make, STATS, STATS_PARTS, **key)
+        keep("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
+        parts, missing = kept_parts("token_stats", STATS_PARTS, part[1], **key)
+        if missing:
+            raise PartsMissing(f"{model} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
+
+        def join() -> TokenStats:
+            stats = TokenStats.joined(parts, provenance=next(iter(parts)).stats.provenance)
+            return stats if len(stats) == len(texts) else make(parts)
+
+        return keep("token_stats", join, STATS, **key)
 
 
 def pretrained_arguments(name: str) -> dict[str, Any]:
@@ -306,17 +317,21 @@ def check_sound(loaded: LoadedModel) -> None:
             f"{loaded.n_embedded}; it is another model's tokenizer"
         )
     n = min(8, loaded.n_embedded, loaded.max_tokens)
-    ids = torch.arange(n, device=loaded.model.device).repeat(2, 1)
-    ids[1, -1] = 0
+    first = (loaded.n_embedded - n) // 2  # no padding token, which XLM looks for and hides the others
+    ids = torch.arange(first, first + n, device=loaded.model.device).repeat(2, 1)
+    ids[1, -1] = first
     with torch.inference_mode():
-        logits = loaded.model(ids, use_cache=False).logits.float()
+        logits = loaded.model(ids, use_cache=False).logits.float()  # (2, n, V)
+        shorter = loaded.model(ids[:1, : max(1, n - 1)], use_cache=False).logits.float()  # (1, n - 1, V)
     if not logits.isfinite().all():
         return  # the first text that is scored says where
     scale = logits.abs().max()
     if not (logits.amax(-1) - logits.amin(-1) > SAME_LOGITS * scale).any():
         raise ValueError(f"model {loaded.name} gives each token the same probability; are its weights all alike?")
     tolerance = CAUSAL_TOLERANCE if loaded.model.dtype.itemsize >= 4 else NARROW_TOLERANCE
-    if n > 1 and (logits[0, :-1] - logits[1, :-1]).abs().max() > tolerance * scale:
+    is_changed = n > 1 and (logits[0, :-1] - logits[1, :-1]).abs().max() > tolerance * scale
+    # Another shape may round otherwise. ProphetNet's logits depend on how many tokens follow, not on which.
+    if is_changed or (n > 1 and (logits[0, :-1] - shorter[0]).abs().max() > NARROW_TOLERANCE * scale):
         raise ValueError(
             f"model {loaded.name} ({loaded.model.config.model_type}) is not causal: a token changes what is predicted "
             "before it, so its log-probs are not those of a next token"

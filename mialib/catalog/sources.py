@@ -23,7 +23,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mialib.frequency import TokenFrequency
     from mialib.token_stats import TokenStats
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]  # of a model's weights
 KINDS = {  # what names look like -> a module, imported when such a name is first met, and its class
     "lab/*": "mialib.catalog.lab:Lab",
     "logprobs:*": "mialib.catalog.logprobs:Logprobs",
@@ -44,15 +45,20 @@ KINDS = {  # what names look like -> a module, imported when such a name is firs
 }
 
 
+class PartsMissing(ValueError):
+    """A part of a pass is kept, and can't be joined since others are not here yet."""
+
+
 @dataclass(frozen=True)
 class PassOptions:
     """How a model reads texts: as for `Scorer` and its `score`."""
 
     device: str = "auto"
-    dtype: str = "auto"
+    dtype: Dtype = "auto"
     start_token: str | None = "auto"
     after: str = ""
     temperature: float = 1.0
+    part: tuple[int, int] | None = None  # (3, 16) scores the third of sixteen; all are joined once the last is there
 
     @property
     def is_of_texts_alone(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,11 @@ lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is k
 app.add_typer(lab_app, name="lab")
 StartToken = Annotated[
     str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+]
+Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
+Part = Annotated[
+    str | None,
+    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are kept"),
 ]
 BOOK = (  # commands that the book's package adds
     *("build", "notebook", "report", "student", "slides", "column", "plan", "lock"),
@@ -96,31 +102,27 @@ def _set_up() -> None:
     log_plainly()
 
 
-def _target(
-    texts: Path | str,
-    model: str,
-    start_token: str,
-    reference: str | None = None,
-    corpus: str | None = None,
-    non_member_prefix: str | None = None,
-    member_prefix: str | None = None,
-    shots: int = 7,
-    **others: Any,
-) -> Target:
-    """What commands score, of their options; `others` are further fields of a target."""
-    from mialib.passes.inputs import Target
+def _target(texts: Path | str, **fields: Any) -> Target:
+    """What commands score, of their options; ValueError for a wrong one."""
+    from pydantic import ValidationError
 
-    return Target(
-        model=model,
-        benchmark=str(texts),
-        reference=reference,
-        corpus=corpus,
-        non_member_prefix=non_member_prefix,
-        member_prefix=member_prefix,
-        n_shots=shots,
-        start_token=start_token,
-        **others,
-    )
+    from mialib.passes.inputs import Target
+    from mialib.shared.schema import one_line
+
+    try:
+        return Target(benchmark=str(texts), **fields)
+    except ValidationError as error:
+        raise ValueError(one_line(error)) from None
+
+
+def _read_part(given: str | None) -> tuple[int, int] | None:
+    """(3, 16) of "3/16"; ValueError for what is no part."""
+    if given is None:
+        return None
+    number, slash, n = given.partition("/")
+    if not (slash and number.isdecimal() and n.isdecimal() and 1 <= int(number) <= int(n)):
+        raise ValueError(f"--part {given}: the number of a part and how many there are is expected, such as 3/16")
+    return int(number), int(n)
 
 
 def _check_output(output: Path, *read: str | Path | None) -> None:
@@ -160,6 +162,8 @@ def detect_command(
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
+    part: Part = None,
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
     output: Annotated[
@@ -172,6 +176,7 @@ def detect_command(
     it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
     repeats these two with each text, as `thresholds` and `set_p_values`. Texts with labels (1 = member) get an AUC.
     """
+    from mialib.catalog.sources import PartsMissing
     from mialib.reports.detection import (
         as_csv,
         as_json_lines,
@@ -183,8 +188,9 @@ def detect_command(
     )
     from mialib.store import atomic_path
 
-    prefixes = non_member_prefix, member_prefix, shots
-    target = _target(texts, model, start_token, reference, corpus, *prefixes, masked=masked, n_neighbors=n_neighbors)
+    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "masked": masked, "n_neighbors": n_neighbors}
+    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix, "n_shots": shots}
+    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
     _check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
@@ -193,7 +199,11 @@ def detect_command(
     else:
         check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
-    detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels)
+    try:
+        detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part))
+    except PartsMissing as missing:
+        logging.info("part %s is kept; not here yet: %s", part, missing)
+        return
     suffix = output.suffix if output else ""
     if as_json or suffix in (".json", ".jsonl"):
         lines = as_json_lines(detection)
@@ -242,6 +252,7 @@ def audit_command(
     shots: Shots = 7,
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
     fresh: Fresh = False,
 ) -> None:
     """Was this in the training data? A report with its own limits.
@@ -260,7 +271,9 @@ def audit_command(
     for path in (output, *(output / name for name in auditing.FILES if output.is_dir())):
         _check_output(path, *read)
     auditing.check_folder(output)
-    target = _target(texts, model, start_token, reference, corpus, non_member_prefix, member_prefix, shots)
+    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
+    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
+    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
     report = auditing.audit(
         auditing.TextFile.read(texts),
         target,
@@ -310,6 +323,7 @@ def view(
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
     ] = None,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
     fresh: Fresh = False,
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
@@ -334,15 +348,16 @@ def view(
         logging.info("%s", why)
     loaded = load_texts(texts)
     shown = loaded[: token_view.MOST_TEXTS]
-    notes = [f"Texts of {texts.name}, scored by {model}, mialib {mialib_version()}."]
+    target = _target(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
+    inputs = Inputs(target, tuple(shown), language_of(shown))
+    ran = f"{model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else model
+    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}."]
     if len(shown) < len(loaded):
         notes.append(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
         )
         logging.info("%s", notes[-1])
-    target = _target(texts, model, start_token, corpus=corpus)
-    inputs, tokenizer = Inputs(target, tuple(shown), language_of(shown)), load_tokenizer(model)
-    numbers = {f"Text {i}": i for i in range(len(shown))}
+    tokenizer, numbers = load_tokenizer(model), {f"Text {i}": i for i in range(len(shown))}
     by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
     views = {title: [of_way[title] for of_way in by_way] for title in numbers}
     with atomic_path(output) as temporary:
@@ -358,21 +373,31 @@ def score_command(
         Path | None, typer.Option(dir_okay=False, help="where to write what was scored, as JSON")
     ] = None,
     start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
+    part: Part = None,
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
     from mialib.catalog.models import check_loadable
+    from mialib.catalog.sources import PartsMissing
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
     if receipt:
         _check_output(receipt, benchmark, model)
     check_loadable(model)
-    inputs = load_inputs(_target(benchmark, model, start_token))
+    inputs = load_inputs(_target(benchmark, model=model, start_token=start_token, dtype=dtype))
+    try:
+        inputs = replace(inputs, part=_read_part(part))
+        inputs.load("stats", "lowercase")
+    except PartsMissing as missing:
+        logging.info("part %s is kept; not here yet: %s", part, missing)
+        return
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}
     for name, stats in passes.items():
-        say(f"{model} on {benchmark}, {name}: {len(stats)} texts, {stats.n_tokens.sum()} tokens")
+        size = f"{len(stats)} texts, {stats.n_tokens.sum()} tokens"
+        say(f"{model} on {benchmark}, {name}: {size}, {stats.provenance['dtype']}")
     if receipt:
         write_json(receipt, {name: stats.provenance for name, stats in passes.items()})
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.batches import are_apart, encode
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import check_revision, load_config, load_scorer, load_tokenizer, model_revision, pass_key
-from mialib.catalog.sources import PassOptions, source_of
+from mialib.catalog.sources import Dtype, PassOptions, source_of
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep
@@ -30,10 +30,15 @@ COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
 def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStats:
     """Token statistics of `texts` under `model`, from the cache if they are there.
 
-    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). ValueError for `after` or
-    another temperature where the model's weights are not here. TypeError for an unknown option.
+    Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). With `part`, (3, 16) say,
+    the third of sixteen parts is scored and all are joined once they are there; PartsMissing before. ValueError for
+    `after`, another temperature, a dtype or a part where the model's weights are not here. TypeError for an unknown
+    option.
     """
-    return source_of(model).score(model, texts, PassOptions(**options))
+    given, source = PassOptions(**options), source_of(model)
+    if (given.dtype != "auto" or given.part) and not source.has_weights:
+        raise ValueError(f"{model}: its weights are not here; leave --dtype and --part out")
+    return source.score(model, texts, given)
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
@@ -81,25 +86,28 @@ def neighbor_log_probs_or_load(
     seed: int = 0,
     language: str = "en",
     start_token: str | None = "auto",
+    dtype: Dtype = "auto",
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats a token.
 
-    Only these means are cached, not the neighbors' token statistics, except those that an API was paid for.
+    Only these means are cached, not the neighbors' token statistics, except those that an API was paid for. `dtype` is
+    of `model`; the masked one is run in float32.
     """
     from mialib.attacks.neighbors import neighbor_log_probs
 
     given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    loading: dict[str, Any] = {"start_token": start_token, "dtype": dtype}
     if not source_of(model).has_weights:
         made = neighbors_or_load(texts, masked_lm, **given)
-        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], start_token=start_token)
+        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], **loading)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    key = pass_key(model, start_token=start_token) | given | versions_of("neighbors", "scoring")
+    key = pass_key(model, **loading) | given | versions_of("neighbors", "scoring")
     key |= {"masked_lm": model_revision(masked_lm), "texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
-        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, start_token=start_token)
-        scorer = load_scorer(model, start_token=start_token, revision=key["model"])
+        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, **loading)
+        scorer = load_scorer(model, **loading, revision=key["model"])
         return {"log_prob": neighbor_log_probs(scorer, own, made, found=parts, save=parts.add)}
 
     return keep("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]

@@ -27,7 +27,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.sources import Source, source_of
+from mialib.catalog.sources import Dtype, PartsMissing, Source, source_of
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.frequency import TokenFrequency
 from mialib.model_selection import Candidates, Grid
@@ -57,6 +57,7 @@ class Target(Strict):
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
     published: str | None = None  # the published table's column to compare with
     start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
+    dtype: Dtype = "auto"  # of the weights of `model` and `reference`, as for `mialib.Scorer`
 
     @field_validator("start_token")
     @classmethod
@@ -75,6 +76,11 @@ class Target(Strict):
         if self.part and not self.n_words:
             raise ValueError(f"{self.part} of documents: `n_words` says how long a snippet is")
         return self
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How models are loaded, as for `score_or_load`."""
+        return {"start_token": self.start_token, "dtype": self.dtype}
 
     @property
     def column(self) -> str:
@@ -118,10 +124,8 @@ def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
 
 def _neighbors(inputs: Inputs, masked: str) -> FloatArray:
     target = inputs.target
-    n, language, start_token = target.n_neighbors, inputs.language, target.start_token
-    return neighbor_log_probs_or_load(
-        target.model, inputs.texts, masked, n_neighbors=n, language=language, start_token=start_token
-    )
+    given: dict[str, Any] = {"n_neighbors": target.n_neighbors, "language": inputs.language} | target.loading
+    return neighbor_log_probs_or_load(target.model, inputs.texts, masked, **given)
 
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
@@ -176,6 +180,7 @@ class Inputs:
     benchmark: Benchmark | None = None  # None for texts without labels
     origin: Callable[[str], Any] | None = None  # where what is not loaded comes from; None: from the target's names
     loaded: dict[str, Any] = field(default_factory=dict)
+    part: tuple[int, int] | None = None  # of each pass: the one that is scored here, as for `score_or_load`
 
     def __getitem__(self, name: str) -> Any:
         """ "stats", or a key of NEEDS: None where the target names nothing that it could be made from."""
@@ -183,10 +188,21 @@ class Inputs:
         return self.loaded[name]
 
     def load(self, *names: str) -> None:
-        """Have these at hand, loaded in this order where they are not yet."""
-        for name in names:
-            if name not in self.loaded:
-                self.loaded[name] = self.origin(name) if self.origin else self._load(name)
+        """Have these at hand, loaded in this order where they are not yet.
+
+        PartsMissing, once this part of each pass is scored, where other parts are not here yet.
+        """
+        for _ in range(2):  # by the second time other machines may have finished theirs
+            missing: list[str] = []
+            for name in names:
+                if name in self.loaded or (missing and name not in PASSES):
+                    continue
+                try:
+                    self.loaded[name] = self.origin(name) if self.origin else self._load(name)
+                except PartsMissing as error:
+                    missing.append(f"{name} of {error}")
+        if missing:
+            raise PartsMissing("; ".join(missing))
 
     def _load(self, name: str) -> Any:
         if name == "stats":
@@ -196,8 +212,8 @@ class Inputs:
         return None if need.made_from and not source else need.load(self, source)
 
     def score(self, model: str, texts: Sequence[str], **given: Any) -> TokenStats:
-        """A pass of a model, with the target's start token; `after` and `temperature` as for `Scorer.score`."""
-        return score_or_load(model, texts, start_token=self.target.start_token, **given)
+        """A pass of a model, loaded as the target says; `after` and `temperature` as for `Scorer.score`."""
+        return score_or_load(model, texts, **self.target.loading, part=self.part, **given)
 
     @property
     def source(self) -> Source:
@@ -296,7 +312,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
         return replace(inputs, benchmark=cut), len(cut)
 
     def cut_pass(model: str, whole: TokenStats, texts: Sequence[str] = cut.texts) -> tuple[TokenStats, int]:
-        return score_cut_texts(model, whole, texts, start_token=target.start_token)
+        return score_cut_texts(model, whole, texts, **target.loading)
 
     made, (stats, n_reused) = inputs_of(target, cut), cut_pass(target.model, inputs.stats)
 

@@ -56,7 +56,7 @@ DOES_NOT_PROVE = (
 )
 FILES = ("report.html", "report.json", "scores.csv")  # that a report is written to
 OF_SCORES = "hash of scores.csv"  # in report.json: tells an audit's files from others of these names
-SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots")  # of a target, in the report
+SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots", "dtype")  # in the report
 
 
 @dataclass(frozen=True)

@@ -69,13 +69,13 @@ def detect_texts(
     fpr: float | None = None,
     options: Mapping[str, Mapping[str, float]] | None = None,
     labels: NDArray[np.int8] | None = None,
+    part: tuple[int, int] | None = None,
 ) -> Detection:
-    """Score texts by the detectors that are asked for, or by all that can run, and decide by the known non-members of a
-    file where one is given.
+    """Score texts by the detectors asked for, or by all that can run, and decide by known non-members, if given.
 
-    `fpr` is the share of them that may be called members, `FPR` where it is None. Before anything is scored: ValueError
-    for a detector that is unknown or lacks something and for known non-members that can decide nothing, OSError for a
-    model that can't be had.
+    `fpr` is the share of them that may be called members, `FPR` where it is None; `part` as for `score_or_load`.
+    ValueError, before scoring, for a detector that is unknown or lacks something and for known non-members that can
+    decide nothing, OSError for a model that can't be had.
     """
     names = pick_detectors(asked, target)
     if fpr is not None and calibrate is None:
@@ -88,11 +88,12 @@ def detect_texts(
     others = {"reference": target.reference, "neighbors": target.masked}
     for name in (target.model, *(model for need, model in others.items() if model and need in needed)):
         check_loadable(name)
-    inputs = Inputs(target, (*texts, *known), language_of(texts))
+    inputs = Inputs(target, (*texts, *known), language_of(texts), part=part)
     # The target's own passes first, so that each model is loaded once.
     inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
-    if start_token := inputs.stats.provenance.get("start_token"):
-        logger.info("each text was scored after the start token %s", start_token)
+    if inputs.source.has_weights:
+        ran = inputs.stats.provenance
+        logger.info("each text was scored in %s after start token: %s", ran["dtype"], ran["start_token"] or "none")
     scores = {
         name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
     }

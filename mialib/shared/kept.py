@@ -171,6 +171,20 @@ def kept_path(kind: str, form: Format, **determined_by: Any) -> Path:
     return home() / "cache" / kind / f"{hash_of(determined_by)}{form.suffix}"
 
 
+def is_kept(kind: str, form: Format, **determined_by: Any) -> bool:
+    """Whether `keep` would read it from its file."""
+    path = kept_path(kind, form, **determined_by)
+    return (ANEW is None or path in ANEW) and _is_whole(path)
+
+
+def kept_parts(kind: str, form: Format, n: int, **determined_by: Any) -> tuple[Parts, list[int]]:
+    """What `keep` wrote of the parts 1 to `n` of something, each with its `part` in the key, and which are missing."""
+    paths = [kept_path(kind, form, **determined_by, part=(i, n)) for i in range(1, n + 1)]
+    parts = Parts(None, form)
+    parts.paths = [path for path in paths if _is_whole(path)]
+    return parts, [i for i, path in enumerate(paths, start=1) if path not in parts.paths]
+
+
 def _checksum_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 

@@ -134,5 +134,8 @@ def test_what_the_file_lacks_is_named(rows, written, tmp_path):
         score_or_load(written([{"text": "a"}]), ["a"])
     with pytest.raises(FileNotFoundError, match=r"none\.jsonl does not exist"):
         score_or_load(f"logprobs:{tmp_path / 'none.jsonl'}", ["a"])
+    for option in ({"dtype": "bfloat16"}, {"part": (1, 2)}):
+        with pytest.raises(ValueError, match="weights are not here; leave --dtype and --part out"):
+            score_or_load(written(rows), TEXTS, **option)
     with pytest.raises(ValueError, match="leave --start-token out"):
         score_or_load(written(rows), TEXTS, start_token=None)

@@ -128,6 +128,8 @@ def test_a_copy_in_the_hubs_layout_is_read_without_the_hub(copies):
     published_data.arxiv_mia(copies / ARXIV)
     published_data.mimir(copies / MIMIR)
     assert load_benchmark("wikimia-64").texts[0].startswith("The river 64")
+    published_data.wikimia(copies / WIKIMIA, "stone")
+    assert load_benchmark("wikimia-64").texts[0].startswith("The stone"), "as it is now, not as it was first prepared"
     assert load_benchmark("arxiv_mia").validation == (0, 1, 2, 3)
     mimir = load_benchmark("mimir/github")
     assert mimir.labels.tolist() == [1] * 4 + [0] * 4 and mimir.texts[0].endswith("of github_ngram_7_0.2")

@@ -73,7 +73,8 @@ MIN_K = ("--detector", "min_k")
 
 @cheap
 def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, audit, tmp_path):
-    said, report = audit(files[0], "--members", write(tmp_path / "seen.jsonl", sentences(30, 2)))
+    seen = write(tmp_path / "seen.jsonl", sentences(30, 2))
+    said, report = audit(files[0], "--members", seen, "--dtype", "bfloat16")
     assert report["verdict"]["concludes"] and report["decider"] == "min_k++"
     assert said.splitlines()[:-1] == report["verdict"]["said"]
     assert re.match(r"No evidence .*\(p = 0\.\d+, Min-K%\+\+ Prob, 30 texts; 0\.05 ", said)
@@ -81,7 +82,8 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, a
     assert np.all(np.diff([row["power"] for row in report["power"]]) >= 0)
     assert report["start_token"]["start_token"] == "none" and 0 < report["start_token"]["p"] <= 1
     assert set(report["detectors"]["min_k"]) >= {"threshold", "fpr_interval", "n_called", "set_p", "auc", "tpr"}
-    assert report["provenance"][0]["model"] == model_folder
+    assert report["provenance"][0]["model"] == model_folder and report["settings"]["dtype"] == "bfloat16"
+    assert {ran["dtype"] for ran in report["provenance"] if "model" in ran} == {"bfloat16"}
     [head, *rows] = csv.reader((tmp_path / "out" / "scores.csv").open())
     assert len(rows) == 30 and head[:5] == ["number", "text", "copy_of", "min_k++ score", "min_k++ p"]
     assert rows[3][0] == "3" and float(rows[3][3]) == report["scores"][3]["min_k++"]["score"]

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import mialib
 from mialib.calibration import set_p_value
 from mialib.commands import main, sentence_of
+from mialib.detectors import DETECTORS
 from mialib.shared.files import load_texts
 from mialib.store import ROOT
 from replication.commands import app
@@ -232,12 +233,65 @@ def test_the_start_token_is_the_callers_choice(texts_file, model_folder, option,
     np.testing.assert_allclose([row["lowercase"] for row in rows], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_type_of_the_weights_is_the_callers_choice(dtype, texts_file, model_folder, caplog):
+    caplog.set_level("INFO")
+    rows = rows_of("detect", texts_file, "--model", model_folder, "--dtype", dtype)
+    stats, plain = (mialib.Scorer(model_folder, dtype=of).score(load_texts(texts_file)) for of in (dtype, "float32"))
+    found, expected = [row["min_k"] for row in rows], mialib.detect("min_k", stats)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert f"in {dtype}" in caplog.text and not np.allclose(expected, mialib.detect("min_k", plain), rtol=1e-5)
+
+
+@pytest.mark.parametrize("command", ["detect", "score"])
+def test_a_command_goes_on_once_all_parts_are_kept(command, model_folder, benchmark_file, mialib_home, caplog):
+    caplog.set_level("INFO")
+    arguments = [command, benchmark_file, "--model", model_folder] if command == "detect" else None
+    arguments = arguments or [command, model_folder, benchmark_file]
+    whole = invoke(*arguments)
+    shutil.rmtree(mialib_home)
+    for part in ("1/3", "3/3"):
+        of_part = invoke(*arguments, "--part", part)
+        assert (of_part.exit_code, of_part.stdout) == (0, ""), of_part.exception
+    assert "3/3 is kept; not here yet: stats of" in caplog.text and "lowercase of" in caplog.text
+    assert caplog.text.count("16 texts: parts 2 of 3") == 2
+    last = invoke(*arguments, "--part", "2/3")
+    assert last.exit_code == 0 and last.stdout == whole.stdout != ""
+
+
+def test_each_pass_of_each_command_has_the_type_asked_for(model_folder, masked_folder, tmp_path, monkeypatch):
+    from mialib.catalog import models
+    from mialib.passes import cache
+
+    asked, pass_key, page, texts = Counter(), models.pass_key, tmp_path / "page.html", tmp_path / "three.jsonl"
+    for module in (models, cache):
+        monkeypatch.setattr(
+            module, "pass_key", lambda of, **how: asked.update([(of, how["dtype"])]) or pass_key(of, **how)
+        )
+    common = ["--model", model_folder, "--dtype", "bfloat16"]
+    tempered = next(name for name, of in DETECTORS.items() if "tempered" in of.needs)
+    rows = [{"text": f"The {noun} stands near", "label": i % 2} for i, noun in enumerate(["river", "stone", "letter"])]
+    texts.write_text("".join(map("{}\n".format, map(json.dumps, rows))))
+    for command in (
+        ["detect", texts, "--masked", masked_folder, "--n-neighbors", 2, "--detector", f"neighbor,{tempered}", *common],
+        ["view", texts, "--output", page, *common],
+        ["score", model_folder, texts, *common[2:]],
+    ):
+        asked.clear()
+        result = invoke(*command)
+        assert result.exit_code == 0, result.exception
+        assert asked and asked.keys() <= {(model_folder, "bfloat16"), (masked_folder, "float32")}, command
+    assert "in bfloat16" in page.read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["detect", "missing.jsonl", "--model", "lab/en-25k"], "missing.jsonl does not exist"),
         (["lab", "build", "lab/nope"], "unknown lab model 'lab/nope'"),
         (["score", "lab/en-25k", "nope"], "unknown benchmark 'nope'"),
+        (["score", "lab/en-25k", "lab/en", "--dtype", "int8"], "dtype: Input should be 'auto', "),
+        (["score", "lab/en-25k", "lab/en", "--part", "4/3"], "--part 4/3: "),
         (["score", "lab/nope", "lab/en"], "unknown lab model 'lab/nope'"),
         (["plan", "nope"], "'nope'"),
         (["build", "--profile", "nope"], "nope.yml; "),

@@ -147,6 +147,39 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
     assert len(texts) - n_parts <= sum(forwards) < len(texts) - n_parts + max(forwards)
 
 
+@pytest.mark.parametrize(("n_texts", "n_parts"), [(8, 2), (9, 3), (1000, 16), (5, 8)])
+def test_parts_have_equally_many_texts_and_equally_long_ones_but_for_a_stretch(n_texts, n_parts):
+    texts = ["a" * (i * 7919 % 997) for i in range(n_texts)]
+    parts, stretch = batches.part_of_each(texts, n_parts), max(1, n_texts // (8 * n_parts))
+    assert np.ptp(np.bincount(parts, minlength=n_parts + 1)[1:]) <= stretch and parts.min() == 1
+    sizes = [sum(len(text) for text, part in zip(texts, parts, strict=True) if part == of) for of in set(parts)]
+    assert max(sizes) - min(sizes) <= 2 * stretch * 997
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 50])
+def test_parts_of_a_pass_are_of_its_batches_and_hold_its_bits(n_parts, model_folder, tmp_path, monkeypatch):
+    batch_budget(monkeypatch, 64)
+    monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 10)
+    texts, scorer, run = [text for text in TEXTS for _ in range(3)], mialib.Scorer(model_folder), []
+    forward = scorer._forward
+    monkeypatch.setattr(scorer, "_forward", lambda ids, *of: run.append(ids) or forward(ids, *of))
+    whole, of_whole = score(scorer, texts), run.copy()
+    run.clear()
+    for number in range(1, n_parts + 1):
+        scorer.score(texts, part=(number, n_parts), progress=False).save(tmp_path / f"{number}.parquet")
+    assert sorted(run) == sorted(of_whole), "the batches of the whole, each once"
+    parts = [StatsPart.load(tmp_path / f"{number}.parquet") for number in range(1, n_parts + 1)]
+    assert sorted(np.concatenate([part.numbers for part in parts])) == list(range(len(texts)))
+    assert n_parts == 50 or min(len(part.numbers) for part in parts) >= len(texts) / n_parts / 2
+    joined = TokenStats.joined(parts, provenance=parts[0].stats.provenance)
+    for column in (*COLUMNS, "n_cut", "offsets"):
+        np.testing.assert_array_equal(getattr(joined, column), getattr(whole, column))
+    assert joined.provenance == whole.provenance
+    run.clear()
+    scorer.score(texts, part=(1, n_parts), progress=False, found=parts[:1])
+    assert not run, "a part goes on from what is there of it"
+
+
 def test_what_is_saved_is_not_held_and_has_to_be_there_at_the_end(model_folder, monkeypatch):
     saved, scorer = [], mialib.Scorer(model_folder)
     scorer.score(TEXTS, progress=False, found=saved, save=saved.append)

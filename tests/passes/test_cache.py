@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import mialib
+from mialib.batches import part_of_each
 from mialib.catalog import models
+from mialib.catalog.sources import PartsMissing
 from mialib.passes import cache
 from mialib.scoring import LoadedScorer
+from mialib.token_stats import COLUMNS
 from mialib.versions import VERSIONS
 
 
@@ -51,6 +54,50 @@ def test_the_key_of_a_pass_holds_device_and_versions(model_folder, monkeypatch):
     monkeypatch.setattr(models, "pick_device", lambda device: SimpleNamespace(type="another"))
     keys.append(models.pass_key(model_folder, dtype="float32"))
     assert [a != b for a, b in pairwise(keys)] == [True, True]
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """The part, or None, of each scoring from here on."""
+    parts, score = [], LoadedScorer.score
+
+    def watched(self, texts, part=None, **how):
+        parts.append(part)
+        return score(self, texts, part=part, **how)
+
+    monkeypatch.setattr(LoadedScorer, "score", watched)
+    return parts
+
+
+def test_parts_are_joined_without_scoring_once_all_are_there(inputs, model_folder, scored):
+    texts = [*inputs.texts, "The mill"]
+    whole = mialib.Scorer(model_folder).score(texts)
+    for number, missing in ((3, "1, 2 of 3"), (1, "2 of 3")):
+        with pytest.raises(PartsMissing, match=f"9 texts: parts {missing}"):
+            cache.score_or_load(model_folder, texts, part=(number, 3))
+    with pytest.raises(PartsMissing, match="9 texts: parts 1, 3 of 3"):  # of other texts
+        cache.score_or_load(model_folder, [*inputs.texts, "The mil"], part=(2, 3))
+    for part in ((2, 3), None, (5, 7)):
+        found = cache.score_or_load(model_folder, texts, part=part)
+        for column in COLUMNS:
+            np.testing.assert_array_equal(getattr(found, column), getattr(whole, column))
+        assert found.provenance == whole.provenance
+    assert scored == [None, (3, 3), (1, 3), (2, 3), (2, 3)]
+
+
+def test_texts_between_the_parts_of_unlike_machines_are_scored_when_these_are_joined(
+    inputs, model_folder, scored, monkeypatch
+):
+    whole = mialib.Scorer(model_folder).score(inputs.texts)
+    owner = int(part_of_each(inputs.texts, 2)[whole.n_tokens.argmax()])  # of the one batch of a machine with memory
+    models.unload()  # whose batches are decided
+    with pytest.raises(PartsMissing, match=f"parts {owner} of 2"):
+        cache.score_or_load(model_folder, inputs.texts, part=(3 - owner, 2))
+    models.unload()
+    monkeypatch.setattr("mialib.scoring.TOKENS_PER_BATCH", {"cpu": 1})
+    joined = cache.score_or_load(model_folder, inputs.texts, part=(owner, 2))
+    assert scored == [None, (3 - owner, 2), (owner, 2), None]
+    np.testing.assert_allclose(joined.log_prob, whole.log_prob, atol=1e-5)
 
 
 def test_cut_texts_score_as_they_would_alone(inputs, model_folder):

@@ -1,11 +1,14 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import made_inputs, random_rows
 
 import mialib
 from mialib.benchmarks import Benchmark
+from mialib.catalog.sources import PartsMissing
 from mialib.detectors import DETECTORS
 from mialib.passes import inputs as passes
 from mialib.passes.inputs import (
@@ -144,11 +147,27 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
 
 
+def test_whoever_scores_the_last_part_of_all_passes_has_them_joined(target, monkeypatch):
+    score, is_done = passes.score_or_load, []
+    one, two = (replace(load_inputs(target), part=(number, 2)) for number in (1, 2))
+
+    def meanwhile(model, texts, part, **given):
+        if part == (1, 2) and texts[0].islower() and not is_done:
+            is_done.append(True)
+            with pytest.raises(PartsMissing, match=r"^lowercase of .*: parts 1 of 2$"):
+                two.load("stats", "lowercase")
+        return score(model, texts, part=part, **given)
+
+    monkeypatch.setattr(passes, "score_or_load", meanwhile)
+    one.load("stats", "lowercase")  # whose stats were not yet whole when it scored its part of them
+    assert is_done and len(one.stats) == len(one["lowercase"]) == 16
+
+
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
     passes_made = []
 
-    def log_probs(model, texts, masked_lm, *, n_neighbors, language, start_token):
-        passes_made.append((model, masked_lm, n_neighbors, language, start_token, len(texts)))
+    def log_probs(model, texts, masked_lm, *, n_neighbors, language, start_token, dtype):
+        passes_made.append((model, masked_lm, n_neighbors, language, start_token, dtype, len(texts)))
         return np.arange(2.0 * len(texts)).reshape(-1, 2) - 40
 
     monkeypatch.setattr(passes, "neighbor_log_probs_or_load", log_probs)
@@ -156,7 +175,7 @@ def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, mask
     assert not passes_made and "neighbor" not in score_all(without)
     assert score_all(without, ["neighbor"]) == {"neighbor": None}
     found = without.retarget(masked=masked_folder, n_neighbors=2)
-    assert passes_made == [(model_folder, masked_folder, 2, "en", "auto", 16)]
+    assert passes_made == [(model_folder, masked_folder, 2, "en", "auto", "auto", 16)]
     assert score_all(found)["neighbor"].shape == (16,)
     taken = found.take([3, 0], "two")
     np.testing.assert_array_equal(taken["neighbors"], found["neighbors"][[3, 0]])

@@ -22,11 +22,12 @@ from mialib.store import ROOT, atomic_path
 from replication import real_model
 from replication.claim_tests import Claim, load_claims
 from replication.claims import VERDICT
+from replication.judging import leads_of, smallest_that_matters, verdict_of
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import figures_of
 from replication.profile import Profile
 from replication.published import PAPERS, load_published
-from replication.results import DASH, SMALLEST, VERDICTS, Result, load_results, verdict
+from replication.results import DASH, VERDICTS, Result, load_results
 from replication.tables import markdown_table
 
 LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
@@ -259,13 +260,14 @@ def report(profile: Profile, build: Path) -> str:
 def _rows(judged: Judged) -> list[tuple[str, ...]]:
     """A row for each comparison of a test with its own verdict; what they share, the claim's among it, in the first."""
     claim, rows = judged.claim, []
-    smallest = claim.margin or claim.matters or SMALLEST
     shared = [f"{claim.claim} **{judged.verdict}**", claim.published, judged.setting]
-    for result, side in zip(judged.differences, claim.at(judged.setting).against, strict=True):
-        effect, name = getattr(side, "effect", None), getattr(side, "detector", side)
-        deviation = DASH if effect is None else f"{result.ours - effect:+.3f}"
-        own = verdict(result.interval, claim.margin, claim.matters or SMALLEST)
-        rows.append((*shared, f"against {name}: {result.interval}", f"±{smallest:g}", deviation, own))
+    here = claim.at(judged.setting)
+    for result, side, leads in zip(judged.differences, here.against, leads_of(here), strict=True):
+        least = min((lead.lead for lead in leads if lead.lead > 0), default=None)
+        deviation = DASH if least is None else f"{result.ours - least:+.3f}"
+        tolerance, name = claim.margin or smallest_that_matters(claim, leads), getattr(side, "detector", side)
+        own = verdict_of(claim, result.interval, leads)
+        rows.append((*shared, f"against {name}: {result.interval}", f"±{tolerance:g}", deviation, own))
         shared = ["", "", ""]
     return rows
 
