@@ -37,7 +37,6 @@ from replication.claim_tests import (
 )
 from replication.printed_leads import METHODS, Lead, printed_leads, size_of
 from replication.recorded import (
-    RECORDED,
     UNTOUCHED,
     other_versions,
     read_recorded,
@@ -81,10 +80,10 @@ class Judgement:
     @property
     def scale(self) -> str:
         """What kind of model was judged: of the lab, of the ladder, a real one, or one of your own."""
-        model = self.place.model
-        if model.startswith(RECORDED):
+        model, source = self.place.model, source_of(self.place.model)
+        if not source.has_texts:
             return "real model" if "from_model" in recorded_provenance(model)["recipe"] else "ladder"
-        return "lab" if model.startswith("lab/") else "own model"
+        return "own model" if source.training_seed(model) is None else "lab"
 
 
 def leads_of(claim: Claim) -> tuple[tuple[Lead, ...], ...]:

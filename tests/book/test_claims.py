@@ -80,7 +80,7 @@ def test_the_table_of_claims_says_what_each_side_is(tmp_path):
     differences = row["difference of AUC (or TPR) [95% interval]"]
     for words in ("chosen on a fifth", "head", "64 words", "k = 10", "m/small", "against chance"):
         assert words in differences
-    assert row["verdict"] == "inconclusive (1 seed)"
+    assert row["verdict"] == "inconclusive (1 seed; own model)"
     assert row["where"] == "here: m on b" and differences.startswith("PPL:\n• ")
 
 

@@ -32,7 +32,7 @@ LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "min_k_unlearning", "recorded_ladder"}
 OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
-OF_NO_MODEL = {"blind_benchmarks", "coverage"}
+OF_NO_MODEL = {"blind_benchmarks", "coverage", "real_docstrings"}
 
 
 def run(path, output, parameters):
