@@ -80,9 +80,7 @@ def test_the_list_says_page_status_verdicts_and_command(build):
 def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
     text = report.report(LAB, build)
     [row] = [line for line in text.splitlines() if "against min_k: -0.020 [-0.030, -0.010]" in line]
-    assert row.endswith("| ±0.0015 | -0.023 | not supported |"), (
-        "-0.020 - 0.003, the smallest printed lead"
-    )
+    assert row.endswith("| ±0.0015 | -0.023 | not supported |"), "-0.020 - 0.003, the smallest printed lead"
     assert "**not supported**" in row, "the claim's own verdict"
     assert "| dc_pdd_tables_2_3 | PPL, a\\|b, auc | 0.65 | 0.600 [0.500, 0.700] | -0.050 | inside |" in text
 
