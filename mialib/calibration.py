@@ -7,7 +7,7 @@ rank among theirs, and all ranks are equally likely. Nothing is assumed of the s
 import math
 import warnings
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -37,22 +37,20 @@ def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     return (1 + n_as_high) / (len(known) + 1)
 
 
-def adjusted_p_values(p: ArrayLike, copies: Mapping[int, int] | None = None) -> FloatArray:
-    """The smallest target FDR at which each of N texts is flagged, (N,), by Benjamini and Hochberg (1995).
+def flagged_up_to(p: ArrayLike, fdr: float) -> float:
+    """The p-value up to which N texts are flagged at a target FDR, a fraction; 0 where none is.
 
-    `p` (N,) are the texts' `p_values`. Flag those whose adjusted value is at most the target FDR, a fraction. Then the
-    share of non-members among the flagged (0 where none is flagged) is at most that FDR, averaged over draws of texts
-    and known non-members. The p-values depend on each other, because all compare with one set of known non-members,
-    but that dependence is positive, and with it the bound holds (PRDS; Bates et al. 2023, for scores without ties;
-    ties make p-values larger). It takes for granted that texts are drawn independently, so copies count once: `copies`
-    maps the number of a later text to that of the earlier text that it repeats and whose value it gets.
+    Benjamini and Hochberg (1995), on the texts' `p_values` (N,). Averaged over draws of texts and known non-members,
+    the share of non-members among the flagged (0 where none is flagged) is at most the target FDR. The p-values depend
+    on each other, since all compare with one set of known non-members, but the dependence is positive (PRDS), and with
+    it the bound holds: Bates et al. 2023, for scores without ties; ties make p-values larger. It takes texts for drawn
+    independently, so leave copies out. ValueError for an FDR outside (0, 1).
     """
-    p, copies = check_scores(p, "p-values", at_least=1), copies or {}
-    once, adjusted = [i for i in range(len(p)) if i not in copies], np.empty(len(p))
-    adjusted[once] = scipy.stats.false_discovery_control(p[once]).round(12)  # so that 0.1 is not 0.10000000000000002
-    for later in sorted(copies):
-        adjusted[later] = adjusted[copies[later]]
-    return adjusted
+    p = check_scores(p, "p-values", at_least=1)
+    if not 0 < fdr < 1:
+        raise ValueError(f"a target FDR lies between 0 and 1, both excluded, got {fdr}")
+    adjusted = scipy.stats.false_discovery_control(p).round(12)  # so that 0.1 is not 0.10000000000000002
+    return float(p[adjusted <= fdr].max(initial=0))
 
 
 def share_of_members(p: ArrayLike, n_known: int, level: float = 0.95) -> Interval:

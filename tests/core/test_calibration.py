@@ -223,7 +223,7 @@ def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
 def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
     """In 1000 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
     p, is_member = simulated_audits(share, 200, n_known, 1000, np.random.default_rng(5), digits)
-    is_flagged = np.array([d.adjusted_p_values(of) for of in p]) <= 0.1
+    is_flagged = np.array([of <= d.flagged_up_to(of, 0.1) for of in p])
     false_share = is_flagged[:, ~is_member].sum(axis=1) / np.maximum(1, is_flagged.sum(axis=1))
     error = false_share.std(ddof=1) / np.sqrt(len(p))
     power = f"{is_flagged[:, is_member].mean():.1%}" if share else "none to find"
@@ -241,26 +241,20 @@ def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(
         assert is_flagged[:, is_member].mean() > 0.4 and np.mean([of.low for of in shares]) > 0.2
 
 
-def test_adjusted_p_values_and_the_share_of_members_by_hand():
+def test_flagged_texts_and_the_share_of_members_by_hand():
     """Of 4 texts, the i-th smallest p times 4 / i, and no larger than a later one: 0.04, 0.06, 0.06, 0.8."""
-    assert d.adjusted_p_values([0.8, 0.01, 0.045, 0.03]).tolist() == [0.8, 0.04, 0.06, 0.06]
-    assert d.adjusted_p_values([0.8, 0.01, 0.9, 0.045, 0.03, 0.2], {2: 1, 5: 2}).tolist() == [
-        0.8,
-        0.04,
-        0.04,
-        0.06,
-        0.06,
-        0.04,
-    ]
-    assert d.adjusted_p_values([0.1, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]).min() > d.adjusted_p_values([0.1])[0] == 0.1
+    p = [0.8, 0.01, 0.045, 0.03]
+    assert [d.flagged_up_to(p, fdr) for fdr in (0.039, 0.04, 0.059, 0.06, 0.8)] == [0, 0.01, 0.01, 0.045, 0.8]
+    assert d.flagged_up_to([0.1, 0.1, 0.3], 0.15) == 0.1 and d.flagged_up_to([0.1], 0.1) == 0.1
     # 20 of 100 have p > 1/2, as on average half of the non-members would: 2 * 0.2 of them are non-members.
     p = np.repeat([0.01, 0.9], [80, 20])
     found, q, b = d.share_of_members(p, 99), d.clopper_pearson(20, 100, 0.975), beta(50, 50)
     assert found.estimate == pytest.approx(0.6) and found.level == 0.95
     assert (found.low, found.high) == pytest.approx((1 - q.high / b.ppf(0.0125), 1 - q.low / b.ppf(0.9875)))
     assert d.share_of_members(1 - p / 2, 99).estimate == 0, "a share is not negative"
-    for function in (d.adjusted_p_values, lambda p: d.share_of_members(p, 9)):
+    for function in (lambda p: d.flagged_up_to(p, 0.1), lambda p: d.share_of_members(p, 9)):
         with pytest.raises(ValueError, match="p-values: "):
             function([])
-    with pytest.raises(ValueError, match="at least one"):
-        d.share_of_members([0.5], 0)
+    for wrong in (lambda: d.share_of_members([0.5], 0), lambda: d.flagged_up_to(p, 0), lambda: d.flagged_up_to(p, 1)):
+        with pytest.raises(ValueError, match=r"at least one|between 0 and 1"):
+            wrong()
