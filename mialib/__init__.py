@@ -30,7 +30,7 @@ NAMES_OF = {
     "catalog.models": ["Scorer"],
     "detectors": ["DETECTORS", "detect", "surp_grid"],
     "frequency": ["TokenFrequency", "count_tokens"],
-    "metrics": ["auc", "auc_interval", "compare_auc", "roc", "tpr_at_fpr", "tpr_at_fpr_interval"],
+    "metrics": ["auc", "auc_interval", "compare_auc", "epsilon_bound", "roc", "tpr_at_fpr", "tpr_at_fpr_interval"],
     "token_stats": ["TokenStats"],
 }
 HOME_OF = {name: home for home, names in NAMES_OF.items() for name in names}

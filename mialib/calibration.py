@@ -1,4 +1,4 @@
-"""From the scores of known non-members to a decision, about one text or about a set of texts. Higher = member.
+"""From the scores of known non-members to a decision, about one text, many, or a set of texts. Higher = member.
 
 All of it assumes that a text which is no member is *exchangeable* with the known non-members: its score may have any
 rank among theirs, and all ranks are equally likely. Nothing is assumed of the scores' distribution.
@@ -21,6 +21,7 @@ from mialib.plain import plain_array
 
 KNOWN = "the scores of known non-members"
 DIVISIONS, MOST_COUNTED = 19_999, 1000  # how many divisions are drawn; the most texts whose divisions are all counted
+LAMBDA = 0.5  # Storey's: p-values above it are taken for those of non-members
 FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
 
 
@@ -34,6 +35,45 @@ def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     scores, known = check_scores(scores, "scores"), np.sort(check_scores(non_member_scores, KNOWN, at_least=1))
     n_as_high = len(known) - np.searchsorted(known, scores, side="left")
     return (1 + n_as_high) / (len(known) + 1)
+
+
+def flagged_up_to(p: ArrayLike, fdr: float) -> float:
+    """The p-value up to which N texts are flagged at a target FDR, a fraction; 0 where none is.
+
+    Benjamini and Hochberg (1995), on the texts' `p_values` (N,). Averaged over draws of texts and known non-members,
+    the share of non-members among the flagged (0 where none is flagged) is at most the target FDR. The p-values depend
+    on each other, since all compare with one set of known non-members, but the dependence is positive (PRDS), and with
+    it the bound holds: Bates et al. 2023, for scores without ties; ties make p-values larger. It takes texts for drawn
+    independently, so leave copies out. ValueError for an FDR outside (0, 1).
+    """
+    p = check_scores(p, "p-values", at_least=1)
+    if not 0 < fdr < 1:
+        raise ValueError(f"a target FDR lies between 0 and 1, both excluded, got {fdr}")
+    adjusted = scipy.stats.false_discovery_control(p).round(12)  # so that 0.1 is not 0.10000000000000002
+    return float(p[adjusted <= fdr].max(initial=0))
+
+
+def share_of_members(p: ArrayLike, n_known: int, level: float = 0.95) -> Interval:
+    """The share of members among N texts, as far as it shows, from `p_values` (N,) against n known non-members.
+
+    It is 1 - pi0 of Storey (2002) at lambda = 1/2: pi0 = q / b, where q is the share of the texts with p > lambda and b
+    the same share of all non-members, (n + 1 - k) / (n + 1) on average with k = floor(lambda (n + 1)). Members with
+    p > lambda are counted as non-members, so the true share is larger where there are some, and the upper end of the
+    interval does not bound it. The lower end does, with confidence (1 + level) / 2.
+
+    The interval divides the ends of two others, each of level (1 + level) / 2: Clopper and Pearson's for q, and that of
+    b, which is Beta(n + 1 - k, k) over draws of known non-members. Leave copies out. ValueError for no known ones.
+    """
+    p = check_scores(p, "p-values", at_least=1)
+    if n_known < 1:
+        raise ValueError(f"{KNOWN}: at least one is needed, got {n_known}")
+    check_level(level)
+    k = math.floor(LAMBDA * (n_known + 1))
+    q = clopper_pearson(int((p > LAMBDA).sum()), len(p), (1 + level) / 2)
+    low, high = scipy.stats.beta.interval((1 + level) / 2, n_known + 1 - k, k)
+    of_non_members = np.array([q.estimate * (n_known + 1) / (n_known + 1 - k), q.high / low, q.low / high])
+    estimate, at_least, at_most = np.maximum(0, 1 - of_non_members).tolist()
+    return Interval(estimate, at_least, at_most, level)
 
 
 @dataclass(frozen=True)

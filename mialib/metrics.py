@@ -333,6 +333,33 @@ def compare_tpr_at_fpr_over_seeds(
     return _over_runs(apart[..., 0], of_texts, labels, runs, bool(np.isin(tprs, (0, 1)).all()), 0.95)
 
 
+def epsilon_bound(labels: ArrayLike, scores: ArrayLike, n_guesses: int, level: float = 0.95) -> float:
+    """A lower bound on the epsilon (nats, delta = 0) of one training, with confidence `level`; 0 where nothing shows.
+
+    A fair coin must have decided for each of the N texts, independently, whether it is a member, and scores must not
+    depend on the coin but through the trained model. The n_guesses / 2 texts with the highest scores are guessed to be
+    members, as many with the lowest not, and for the others no guess is made. If the training is epsilon-private, the
+    number v of right guesses among r is stochastically at most Binomial(r, e^epsilon / (1 + e^epsilon)) (Steinke, Nasr
+    and Jagielski 2023, Privacy auditing with one (1) training run, delta = 0). The bound is the largest epsilon with
+
+        P[Binomial(r, e^epsilon / (1 + e^epsilon)) >= v] <= 1 - level,
+
+    that is the logit of Clopper and Pearson's one-sided lower limit for v of r. Choose r before looking at labels. Ties
+    are broken at random, always alike. ValueError for an r that is odd, below 2 or above N.
+    """
+    labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
+    split_scores(labels, scores)
+    check_level(level)
+    r, n = n_guesses, len(labels)
+    if r % 2 or not 2 <= r <= n:
+        raise ValueError(f"the number of guesses is even and at most the number of texts, {n}; got {r}")
+    mixed = np.random.default_rng(0).permutation(n)
+    order = mixed[np.argsort(scores[mixed], kind="stable")]
+    n_right = int((labels[order[: r // 2]] == 0).sum() + (labels[order[-(r // 2) :]] == 1).sum())
+    share = float(scipy.stats.beta.ppf(1 - level, n_right, r - n_right + 1)) if n_right else 0.0
+    return max(0.0, float(scipy.special.logit(share)))
+
+
 @lru_cache(maxsize=4096)
 def clopper_pearson(n_found: int, n: int, level: float = 0.95) -> Interval:
     """A share, n_found of n independent trials, with its exact interval (Clopper and Pearson 1934)."""

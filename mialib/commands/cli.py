@@ -57,6 +57,10 @@ Detectors = Annotated[
     list[str] | None,
     typer.Option(help="detectors to run, also with commas between them; all: later ones too; default: the papers'"),
 ]
+Fdr = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="flag texts; on average at most this share of the flagged are not members: 0.1"),
+]
 Hyperparameters = Annotated[list[str] | None, typer.Option("-o", help="a hyperparameter, such as min_k.k=10")]
 MODEL_HELP = (
     "a Hugging Face name, a folder, a .gguf file, an adapter's folder or adapter:NAME, smollm2-135m, a lab model such "
@@ -161,6 +165,7 @@ def detect_command(
     fpr: Annotated[
         float | None, typer.Option(min=0, max=1, help="share of them that may be called members; default 0.05")
     ] = None,
+    fdr: Fdr = None,
     start_token: StartToken = "auto",
     dtype: Dtype = "auto",
     part: Part = None,
@@ -174,7 +179,8 @@ def detect_command(
 
     With --calibrate, each score gets a p-value (the share of known non-members that score as high) and a star where
     it is at most --fpr. Below the table: the interval of the true FPR, and one p-value for all texts as a set. --json
-    repeats these two with each text, as `thresholds` and `set_p_values`. Texts with labels (1 = member) get an AUC.
+    repeats these two with each text, as `thresholds` and `set_p_values`. With --fdr in place of --fpr a star marks a
+    flagged text, and an estimate of the share of members is printed. Texts with labels (1 = member) get an AUC.
     """
     from mialib.catalog.sources import PartsMissing
     from mialib.reports.detection import (
@@ -200,7 +206,7 @@ def detect_command(
         check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
     try:
-        detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part))
+        detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part), fdr)
     except PartsMissing as missing:
         logging.info("part %s is kept; not here yet: %s", part, missing)
         return
@@ -251,6 +257,7 @@ def audit_command(
     member_prefix: MemberPrefix = None,
     shots: Shots = 7,
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
+    fdr: Fdr = None,
     start_token: StartToken = "auto",
     dtype: Dtype = "auto",
     fresh: Fresh = False,
@@ -282,6 +289,7 @@ def audit_command(
         split_names(detector or []),
         fpr,
         parse_options(option or []),
+        fdr,
     )
     paths = auditing.write(report, output)
     for line in (*report["verdict"]["said"], f"{', '.join(path.name for path in paths)} in {output}"):

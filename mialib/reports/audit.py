@@ -32,7 +32,17 @@ from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
 from mialib.passes.leaks import LEVEL, explain_below, measure_leaks
-from mialib.reports.detection import ALL, check_fpr, check_options, check_target, load_known, pick_detectors
+from mialib.reports.detection import (
+    ALL,
+    check_options,
+    check_rate,
+    check_target,
+    explain_flagged,
+    explain_many,
+    flag,
+    load_known,
+    pick_detectors,
+)
 from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
 from mialib.shared.near_duplicates import ngrams
 from mialib.store import atomic_path, hash_files, hash_texts, mialib_version, write_json
@@ -105,17 +115,21 @@ def audit(
     detectors: Sequence[str] = (),
     fpr: float = 0.05,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    fdr: float | None = None,
 ) -> dict[str, Any]:
     """The report. The first of `detectors` decides, by default Min-K%++ or what the model allows; others are shown.
 
+    `fpr` and `fdr` as for `detect_texts`, and both may be given.
     Where the two files are told apart without the model nothing is scored: the report ends with the blind baselines.
-    ValueError where a text stands in two of the files or nearly so, for too few known non-members for the FPR, for a
+    ValueError where a text stands in two of the files or nearly so, for too few known non-members for a rate, for a
     detector that is asked for by its name and not applicable, and for one that scores all texts alike and would decide.
     """
     language, options = language_of(texts.texts), options or {}
     files, copies = _without_copies([texts, non_members, *([members] if members else [])], language)
     non_members, members = files[1], files[2] if members else None
-    check_fpr(fpr, len(non_members.texts), non_members.name)
+    check_rate(fpr, len(non_members.texts), non_members.name)
+    if fdr is not None:
+        check_rate(fdr, len(non_members.texts), non_members.name, "--fdr")
     names, named = _names_to_run(detectors, target)
     check_options(options, names)
     check_target(target, [text for file in files for text in file.texts])
@@ -150,14 +164,14 @@ def audit(
         "decider": decider,
         "decider_is_default": not named,
         "detectors": {
-            name: _decided(parts[name][:n_shown], p[name], fpr, of_set[name]["p"], copies) for name in scores
+            name: _decided(parts[name][:n_shown], p[name], fpr, of_set[name]["p"], copies, fdr) for name in scores
         },
         "set": of_set[decider],
         "start_token": other_start,
         "power": _power(of_set[decider]["n"], of_set[decider]["n_known"]),
         "provenance": [*inputs.passes(), *other_passes, *report["provenance"]],
-        "scores": _rows(texts, copies, scores, p, fpr),
     }
+    report["scores"] = _rows(texts, copies, scores, p, fpr, report["detectors"])
     return report | {"verdict": _conclusion(report)}
 
 
@@ -348,7 +362,12 @@ def _means_of_sources(
 
 
 def _decided(
-    parts: Sequence[FloatArray], p: FloatArray, fpr: float, p_of_set: float, copies: Mapping[int, Any]
+    parts: Sequence[FloatArray],
+    p: FloatArray,
+    fpr: float,
+    p_of_set: float,
+    copies: Mapping[int, Any],
+    fdr: float | None = None,
 ) -> dict[str, Any]:
     """What one detector says: texts called, copies once, the threshold and its true FPR's interval, and what known
     members show.
@@ -366,6 +385,7 @@ def _decided(
         "n_called": int((p[once] <= fpr).sum()),
         "set_p": p_of_set,
     }
+    found |= {"flagged": flag(p[once], len(known), fdr)} if fdr else {}
     for of_members in members:
         labels, scores = np.repeat([1, 0], [len(of_members), len(known)]), np.concatenate([of_members, known])
         found |= {"auc": _interval(auc_interval(labels, scores))}
@@ -380,11 +400,14 @@ def _rows(
     scores: Mapping[str, FloatArray],
     p: Mapping[str, FloatArray],
     fpr: float,
+    decided: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """What each detector says of each of the texts; `scores` begin with theirs."""
 
     def said(name: str, i: int) -> dict[str, Any]:
-        return {"score": float(scores[name][i]), "p": float(p[name][i]), "is_called": bool(p[name][i] <= fpr)}
+        found = {"score": float(scores[name][i]), "p": float(p[name][i]), "is_called": bool(p[name][i] <= fpr)}
+        flagged = decided[name].get("flagged")
+        return found | ({"is_flagged": bool(p[name][i] <= flagged["up_to_p"])} if flagged else {})
 
     return [
         {"text": excerpt(text, 80), "copy_of": copies.get(i)} | {name: said(name, i) for name in scores}
@@ -498,6 +521,8 @@ def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
         f"average at most {100 * mean:.1f}% of unused texts like the known non-members are, {mean * n:.1f} of {n}; "
         f"with these known non-members the share lies between {100 * low:.1f}% and {100 * high:.1f}% (95% interval)."
     )
+    flagged = of_decider.get("flagged")
+    said += [more] if (more := explain_flagged(flagged) if flagged else explain_many(mean, n)) else []
     if (members := report.get("members")) and not _is_alike(members["blind"]):
         told = "; ".join(members["blind"]["told_apart_by"])
         said.append(
@@ -557,8 +582,7 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
 def _write_scores(report: Mapping[str, Any], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         rows, names = csv.writer(file), list(report["detectors"])
-        rows.writerow(
-            ["number", "text", "copy_of", *(f"{name} {what}" for name in names for what in ("score", "p", "is_called"))]
-        )
+        of_names = [f"{name} {what}" for name in names for what in report["scores"][0][name]]
+        rows.writerow(["number", "text", "copy_of", *of_names])
         for number, row in enumerate(report["scores"]):
             rows.writerow([number, row["text"], row["copy_of"], *(v for name in names for v in row[name].values())])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.calibration import Decision, decide, n_needed, p_values, set_p_value
+from mialib.calibration import Decision, decide, flagged_up_to, n_needed, p_values, set_p_value, share_of_members
 from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
 from mialib.catalog.models import check_loadable
 from mialib.catalog.sources import source_of
@@ -48,6 +49,7 @@ class Detection:
     decisions: dict[str, Decision]
     set_p: dict[str, float]
     labels: NDArray[np.int8] | None = None  # (N,), 1 = member
+    flagged: dict[str, dict[str, Any]] = field(default_factory=dict)  # of `flag`, where there is a target FDR
 
     @cached_property
     def auc(self) -> dict[str, Interval]:
@@ -60,6 +62,10 @@ class Detection:
         """Whether a detector calls text `i` a member."""
         return bool(self.p[name][i] <= self.decisions[name].wanted_fpr)
 
+    def is_flagged(self, name: str, i: int) -> bool:
+        """Whether a detector flags text `i` at the target FDR."""
+        return bool(self.p[name][i] <= self.flagged[name]["up_to_p"])
+
 
 def detect_texts(
     texts: Sequence[str],
@@ -70,19 +76,24 @@ def detect_texts(
     options: Mapping[str, Mapping[str, float]] | None = None,
     labels: NDArray[np.int8] | None = None,
     part: tuple[int, int] | None = None,
+    fdr: float | None = None,
 ) -> Detection:
     """Score texts by the detectors asked for, or by all that can run, and decide by known non-members, if given.
 
-    `fpr` is the share of them that may be called members, `FPR` where it is None; `part` as for `score_or_load`.
+    `fpr` is the share of them that may be called members, `FPR` where it is None; `part` as for `score_or_load`; `fdr`
+    is the share of non-members that there may be among the flagged texts on average, None to flag none.
     ValueError, before scoring, for a detector that is unknown or lacks something and for known non-members that can
     decide nothing, OSError for a model that can't be had.
     """
     names = pick_detectors(asked, target)
-    if fpr is not None and calibrate is None:
-        raise ValueError("--fpr needs --calibrate, a file of known non-members")
+    rates = {option: rate for option, rate in (("--fpr", fpr), ("--fdr", fdr)) if rate is not None}
+    if rates and calibrate is None:
+        raise ValueError(f"{next(iter(rates))} needs --calibrate, a file of known non-members")
+    if len(rates) > 1:
+        raise ValueError("--fpr and --fdr are two rules for a star; give one")
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
-    known = _load_known(calibrate, texts, fpr) if calibrate else []
+    known = _load_known(calibrate, texts, {"--fpr": fpr} | rates) if calibrate else []
     check_target(target, (*texts, *known))
     needed = {need for name in names for need in DETECTORS[name].needs}
     others = {"reference": target.reference, "neighbors": target.masked}
@@ -111,12 +122,14 @@ def detect_texts(
         )
     of_texts = {name: values[: len(texts)] for name, values in scores.items()}
     of_known = {name: values[len(texts) :] for name, values in scores.items() if known}
+    p = {name: p_values(of_texts[name], values) for name, values in of_known.items()}
     detection = Detection(
         of_texts,
-        p={name: p_values(of_texts[name], values) for name, values in of_known.items()},
+        p=p,
         decisions={name: decide(values, fpr) for name, values in of_known.items()},
         set_p={name: set_p_value(of_texts[name][once], values) for name, values in of_known.items()},
         labels=labels,
+        flagged={name: flag(of[once], len(known), fdr) for name, of in p.items() if fdr},
     )
     if detection.auc and n_copies:
         said = "%d of the %d texts are copies of others: intervals of AUCs take all for independent and are too narrow"
@@ -194,26 +207,68 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 
 
-def _load_known(path: Path, texts: Sequence[str], fpr: float) -> list[str]:
+def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
+    """Which of N texts a target FDR flags, by their p-values (N,), without copies, and how many.
+
+    `most_false` is how many of these are not members, at most and on average; `share_of_members` is that of all texts.
+    """
+    up_to, share = flagged_up_to(p, fdr), share_of_members(p, n_known)
+    n = {"n": len(p), "n_known": n_known, "n_flagged": (n_flagged := int((p <= up_to).sum()))}
+    shares = {"estimate": share.estimate, "low": share.low, "high": share.high}
+    return n | {"fdr": fdr, "up_to_p": up_to, "most_false": fdr * n_flagged, "share_of_members": shares}
+
+
+def explain_flagged(found: Mapping[str, Any]) -> str:
+    """What `flag` gives, in sentences."""
+    n, n_flagged, fdr, n_known = (found[key] for key in ("n", "n_flagged", "fdr", "n_known"))
+    estimate, low, high = (f"{100 * share:.1f}%" for share in found["share_of_members"].values())
+    said = (
+        f"{n_flagged} of {n} texts are flagged at an FDR of {100 * fdr:g}%. On average over such audits at most "
+        f"{100 * fdr:g}% of the flagged are not members, {found['most_false']:.1f} of {n_flagged}."
+    )
+    if not n_flagged:
+        fewest = math.ceil(n / (fdr * (n_known + 1)) - 1e-9)
+        said = (
+            f"None of {n} texts is flagged at an FDR of {100 * fdr:g}%. With {n_known} known non-members no fewer than "
+            f"{fewest} can be."
+        )
+    return (
+        f"{said} Of all {n}, an estimated {estimate} are members [95% interval {low} to {high}]; members that score "
+        "like non-members are not counted. Both take the texts for independent of each other."
+    )
+
+
+def explain_many(mean_fpr: float, n_texts: int) -> str:
+    """A warning where one text or more would be called though none is a member; else empty."""
+    if (n_false := mean_fpr * n_texts) < 1:
+        return ""
+    return (
+        f"If none of the {n_texts} texts is a member, up to {n_false:.1f} are still called on average. "
+        "`--fdr 0.1` flags texts so that on average at most 10% of the flagged are not members."
+    )
+
+
+def _load_known(path: Path, texts: Sequence[str], rates: Mapping[str, float]) -> list[str]:
     known, judged = list(load_known(path)), set(map(bare, texts))
     if same := [text for text in known if bare(text) in judged]:
         raise ValueError(
             f"{path}: {len(same)} of its texts are among those to score, the first {excerpt(same[0])}; give others"
         )
-    check_fpr(fpr, len(known), str(path))
+    for option, rate in rates.items():
+        check_rate(rate, len(known), str(path), option)
     return known
 
 
-def check_fpr(fpr: float, n_known: int, file: str) -> None:
-    """ValueError for an FPR that calls everything or nothing a member, with so many known non-members."""
-    if not 0 < fpr < 1:
+def check_rate(rate: float, n_known: int, file: str, option: str = "--fpr") -> None:
+    """ValueError for an FPR or FDR that calls everything or nothing a member, with so many known non-members."""
+    if not 0 < rate < 1:
         raise ValueError(
-            f"--fpr {fpr:g} would call {'everything' if fpr else 'nothing'} a member; give a share between 0 and 1"
+            f"{option} {rate:g} would call {'everything' if rate else 'nothing'} a member; give a share between 0 and 1"
         )
-    if n_known < (needed := n_needed(fpr)):
+    if n_known < (needed := n_needed(rate)):
         raise ValueError(
             f"{file} holds {n_known} texts; the smallest p-value is then {1 / (n_known + 1):.3g}, and "
-            f"nothing could be called a member at --fpr {fpr:g}, which needs {needed} known non-members"
+            f"nothing could be called a member at {option} {rate:g}, which needs {needed} known non-members"
         )
 
 
@@ -260,12 +315,18 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
             for name, d in detection.decisions.items()
         },
         "set_p_values": detection.set_p,
-    }
-    for i in range(len(next(iter(detection.scores.values())))):
+    } | ({"flagged_set": detection.flagged} if detection.flagged else {})
+    n_texts = len(next(iter(detection.scores.values())))
+    mean_fpr = max((of.mean_fpr for of in detection.decisions.values()), default=0.0)
+    if not detection.flagged and (said := explain_many(mean_fpr, n_texts)):
+        logger.warning(said)
+    for i in range(n_texts):
         row: dict[str, Any] = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
         if detection.p:
             row["p_values"] = {name: float(values[i]) for name, values in detection.p.items()}
             row["called"] = [name for name in detection.p if detection.is_called(name, i)]
+            if detection.flagged:
+                row["flagged"] = [name for name in detection.p if detection.is_flagged(name, i)]
             row |= of_all
         if detection.labels is not None and detection.auc:
             row |= {"label": int(detection.labels[i]), "auc": {n: list(astuple(a)) for n, a in detection.auc.items()}}
@@ -273,11 +334,12 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
 
 
 def as_csv(detection: Detection) -> Iterator[str]:
-    """A line a text: its number, the scores, and where known non-members are given the p-values."""
-    names = [*detection.scores, *(f"{name}_p" for name in detection.p)]
-    yield ",".join(["text", *names])
-    for i, row in enumerate(zip(*detection.scores.values(), *detection.p.values(), strict=True)):
-        yield ",".join([str(i), *map(repr, map(float, row))])
+    """A line a text: its number, the scores, and with known non-members the p-values; 1 where a target FDR flags it."""
+    columns = detection.scores | {f"{name}_p": of for name, of in detection.p.items()}
+    yield ",".join(["text", *columns, *(f"{name}_flagged" for name in detection.flagged)])
+    for i, row in enumerate(zip(*columns.values(), strict=True)):
+        is_flagged = (str(int(detection.is_flagged(name, i))) for name in detection.flagged)
+        yield ",".join([str(i), *map(repr, map(float, row)), *is_flagged])
 
 
 def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None = None) -> Iterator[str]:
@@ -309,25 +371,34 @@ def _cell(detection: Detection, name: str, i: int, digits: int = 4) -> str:
     score = f"{detection.scores[name][i]:.{digits}f}"
     if not detection.p:
         return score
-    return f"{score} (p {detection.p[name][i]:.3f}){'*' if detection.is_called(name, i) else ' '}"
+    is_starred = detection.is_flagged if detection.flagged else detection.is_called
+    return f"{score} (p {detection.p[name][i]:.3f}){'*' if is_starred(name, i) else ' '}"
 
 
 def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
     decisions = list(detection.decisions.values())
     low, high = min(d.fpr.low for d in decisions), max(d.fpr.high for d in decisions)
     of_set = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
+    choose = "Choose one detector beforehand: of several that are looked at, one calls more."
+    if detection.flagged:
+        yield f"* flagged, by comparison with the texts of {known_from}. {choose}"
+        yield from (f"{name}: {explain_flagged(found)}" for name, found in detection.flagged.items())
+    else:
+        yield (
+            f"* at most {100 * decisions[0].wanted_fpr:g}% of non-members like those of {known_from} would score as "
+            f"high. {choose}"
+        )
+        yield (
+            f"That holds on average; with these {decisions[0].n_known} known non-members the true share lies between "
+            f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval)."
+        )
+    holds = "The bound" if detection.flagged else "It"
     yield (
-        f"* at most {100 * decisions[0].wanted_fpr:g}% of non-members like those of {known_from} would score as high. "
-        "Choose one detector beforehand: of several that are looked at, one calls more."
+        f"{holds} holds if the texts differ from the known non-members in nothing but membership; `mialib audit` looks "
+        "for differences that show without the model, and scores nothing where it surely finds one."
     )
-    yield (
-        f"That holds on average; with these {decisions[0].n_known} known non-members the true share lies between "
-        f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval)."
-    )
-    yield (
-        "It holds if the texts differ from the known non-members in nothing but membership; `mialib audit` looks for "
-        "differences that show without the model, and scores nothing where it surely finds one."
-    )
+    if not detection.flagged and (said := explain_many(decisions[0].mean_fpr, n_texts)):
+        yield said
     all_texts = f"All {n_texts} texts" if n_texts > 1 else "The text"
     yield (
         f"{all_texts} as one set: p = {of_set}. It holds where they come one by one, as the known non-members do. "

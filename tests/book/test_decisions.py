@@ -130,3 +130,11 @@ def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band()
     binomial = np.abs(shares - 0.1) <= 1.96 * math.sqrt(0.1 * 0.9 / 100)
     assert binomial.mean() < 0.85
     assert d.expected_share(4, 49, 100) == Interval(0.1, low[at], high[at])
+
+
+def test_the_table_of_epsilon_has_as_many_guesses_as_there_are_texts():
+    labels, scores = np.repeat([0, 1], 20), np.arange(40.0)
+    table = PAGE["epsilon_table"]({"PPL": scores, "Zlib": -scores}, labels, (20, 40, 50))
+    q = 0.05 ** (1 / 20)
+    assert table.columns.tolist() == ["20 guesses", "40 guesses"]
+    assert table.loc["PPL", "20 guesses"] == f"{np.log(q / (1 - q)):.2f}" and table.loc["Zlib", "40 guesses"] == "0.00"

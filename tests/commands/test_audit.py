@@ -227,6 +227,29 @@ def test_the_report_holds_its_settings_and_the_detectors_in_their_order(files, a
 
 
 @cheap
+def test_a_target_fdr_flags_a_set_of_texts_in_the_report(files, audit, tmp_path, monkeypatch):
+    """Of 20 texts and a copy the first six score above all 60 known non-members: p = 1/61, times 20/6 is 0.055."""
+    texts = sentences(20, 0)
+    mine = write(tmp_path / "mine.jsonl", [*texts, texts[0] + " and more"])
+    scores = np.concatenate([np.full(6, 3.0), np.full(15, -3.0), np.linspace(-1, 1, 60)])
+    monkeypatch.setattr(auditing, "score_all", lambda *_, **__: {"min_k": scores})
+    said, report = audit(mine, *MIN_K)
+    assert "If none of the 20 texts" not in said, "3 of 61 of 20 are less than one"
+    assert "flagged" not in report["detectors"]["min_k"] and "is_flagged" not in report["scores"][0]["min_k"]
+    said, report = audit(mine, *MIN_K, "--fdr", "0.06")
+    assert "6 of 20 texts are flagged at an FDR of 6%." in said and "0.4 of 6." in said
+    assert report["detectors"]["min_k"]["flagged"]["n_flagged"] == 6
+    assert [row["min_k"]["is_flagged"] for row in report["scores"]] == [True] * 6 + [False] * 15
+    [head, first, *_] = csv.reader((tmp_path / "out" / "scores.csv").open())
+    assert head[3:] == [f"min_k {what}" for what in ("score", "p", "is_called", "is_flagged")]
+    assert first[6] == "True"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('class="called"') == 6 and "<th>texts flagged<th>share of members" in page
+    assert "--fdr 0.01" in audit(mine, *MIN_K, "--fdr", "0.01", exit_code=1)
+    assert "If none of the 20 texts is a member, up to 2.0 are still called" in audit(mine, *MIN_K, "--fpr", "0.1")[0]
+
+
+@cheap
 def test_copies_count_once_and_sources_as_one(audit, tmp_path):
     own = sentences(12, 5)
     texts = [*own, own[0], own[1], own[2] + " and more"]

@@ -91,6 +91,47 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
     assert set(row["set_p_values"]) == {"min_k", "zlib"}
 
 
+def test_a_target_fdr_flags_texts_and_many_stars_come_with_a_warning(
+    model_folder, non_members_file, tmp_path, caplog, monkeypatch
+):
+    """Of 40 texts 30 score above all 99 known non-members, two of them copies: p = 0.01; the others below them all."""
+    texts = [f"The river {i} runs behind the mill" for i in [*range(28), 0, 1, *range(28, 38)]]
+    (path := tmp_path / "many.txt").write_text("".join(f"{text}\n" for text in texts))
+    non_members_file.write_text("".join(f"The stone number {i} stands near the river\n" for i in range(99)))
+    scores = np.concatenate([np.full(30, 2.0), np.full(10, -2.0), np.linspace(-1, 1, 99)])
+    monkeypatch.setattr("mialib.reports.detection.score_all", lambda *_, **__: {"min_k": scores})
+    command = ["detect", path, "--model", model_folder, "--detector", "min_k", "--calibrate", non_members_file]
+    found = invoke(*command).stdout
+    assert "If none of the 40 texts is a member, up to 2.0 are still called" in found and "--fdr 0.1" in found
+    assert "still called" not in caplog.text and rows_of(*command)[0].keys().isdisjoint({"flagged", "flagged_set"})
+    assert "up to 2.0 are still called" in caplog.text
+    command += ["--fdr", "0.05"]
+    found = invoke(*command).stdout
+    assert "min_k: 28 of 38 texts are flagged at an FDR of 5%. On average" in found and "5% of the flagged" in found
+    assert "1.4 of 28." in found and sum("*" in line for line in found.splitlines()[1:41]) == 30
+    assert "an estimated 47.4% are members" in found and "still called" not in found  # 1 - 2 * 10 / 38
+    rows, of_set = rows_of(*command), rows_of(*command)[0]["flagged_set"]["min_k"]
+    assert [row["flagged"] for row in rows] == [["min_k"]] * 30 + [[]] * 10
+    assert (of_set["n_flagged"], of_set["up_to_p"]) == (28, 0.01) and of_set["most_false"] == pytest.approx(1.4)
+    assert 0 <= of_set["share_of_members"]["low"] < of_set["share_of_members"]["estimate"] == pytest.approx(9 / 19)
+    invoke(*command, "--output", tmp_path / "scores.csv")
+    assert (tmp_path / "scores.csv").read_text().startswith("text,min_k,min_k_p,min_k_flagged\n0,2.0,0.01,1\n")
+    scores[:30], scores[0] = -2, 2
+    none = "None of 38 texts is flagged at an FDR of 5%. With 99 known non-members no fewer than 8 can be."
+    assert none in invoke(*command).stdout
+
+
+def test_a_target_fdr_that_can_flag_nothing_is_refused(model_folder, texts_file, non_members_file):
+    command = ["detect", texts_file, "--model", model_folder, "--detector", "min_k", "--calibrate", non_members_file]
+    for more, said in (
+        (["--fdr", 0.04], "--fdr 0.04, which needs 24"),
+        (["--fdr", 0], "--fdr 0 would call nothing"),
+        (["--fdr", 0.1, "--fpr", 0.1], "two rules"),
+    ):
+        assert said in str(invoke(*command, *more).exception)
+    assert "--fdr needs --calibrate" in str(invoke(*command[:-2], "--fdr", 0.1).exception)
+
+
 def test_copies_count_once_and_are_told(model_folder, texts_file, non_members_file, benchmark_file, tmp_path, caplog):
     caplog.set_level("INFO")
     command = ["--model", model_folder, "--detector", "min_k"]

@@ -207,3 +207,54 @@ def test_the_opposite_claim_and_groups(recwarn):
         assert d.group_means([1, 5, 3, 2, 4], ["b", "a", "b", "c", "c"]).tolist() == [2, 5, 3]
     with pytest.raises(ValueError, match=r"2 scores .* 1 "):
         d.group_means([1, 2], ["a"])
+
+
+def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
+    """p-values of texts of which a share are members, (audits, texts), and which are; members score 2 sigma higher."""
+    is_member = np.arange(n_texts) < round(share * n_texts)
+    scores, known = rng.normal(size=(n_audits, n_texts)) + 2 * is_member, rng.normal(size=(n_audits, n_known))
+    if digits is not None:
+        scores, known = scores.round(digits), known.round(digits)
+    return np.array([d.p_values(*of) for of in zip(scores, known, strict=True)]), is_member
+
+
+@pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize(("n_known", "digits"), [(100, None), (1999, None), (1999, 1)])
+def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
+    """In 1000 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
+    p, is_member = simulated_audits(share, 200, n_known, 1000, np.random.default_rng(5), digits)
+    is_flagged = np.array([of <= d.flagged_up_to(of, 0.1) for of in p])
+    false_share = is_flagged[:, ~is_member].sum(axis=1) / np.maximum(1, is_flagged.sum(axis=1))
+    error = false_share.std(ddof=1) / np.sqrt(len(p))
+    power = f"{is_flagged[:, is_member].mean():.1%}" if share else "none to find"
+    shares = [d.share_of_members(of, n_known) for of in p]
+    estimate = np.mean([of.estimate for of in shares])
+    print(
+        f"members {share:.0%}, {n_known} known, {'tied' if digits else 'no ties'}: FDR {false_share.mean():.4f} "
+        f"+- {error:.4f} (at most 0.1), members flagged {power}, their share {estimate:.3f}"
+    )
+    assert false_share.mean() <= 0.1 + 1.96 * error
+    assert np.mean([of.low <= share for of in shares]) >= 0.975 and all(
+        of.low <= of.estimate <= of.high for of in shares
+    )
+    if share == 0.5 and n_known == 1999:
+        assert is_flagged[:, is_member].mean() > 0.4 and np.mean([of.low for of in shares]) > 0.2
+
+
+def test_flagged_texts_and_the_share_of_members_by_hand():
+    """Of 4 texts, the i-th smallest p times 4 / i, and no larger than a later one: 0.04, 0.06, 0.06, 0.8."""
+    p = [0.8, 0.01, 0.045, 0.03]
+    assert [d.flagged_up_to(p, fdr) for fdr in (0.039, 0.04, 0.059, 0.06, 0.8)] == [0, 0.01, 0.01, 0.045, 0.8]
+    assert d.flagged_up_to([0.1, 0.1, 0.3], 0.15) == 0.1 and d.flagged_up_to([0.1], 0.1) == 0.1
+    # 20 of 100 have p > 1/2, as on average half of the non-members would: 2 * 0.2 of them are non-members.
+    p = np.repeat([0.01, 0.9], [80, 20])
+    found, q, b = d.share_of_members(p, 99), d.clopper_pearson(20, 100, 0.975), beta(50, 50)
+    assert found.estimate == pytest.approx(0.6) and found.level == 0.95
+    assert (found.low, found.high) == pytest.approx((1 - q.high / b.ppf(0.0125), 1 - q.low / b.ppf(0.9875)))
+    assert d.share_of_members(1 - p / 2, 99).estimate == 0, "a share is not negative"
+    for function in (lambda p: d.flagged_up_to(p, 0.1), lambda p: d.share_of_members(p, 9)):
+        with pytest.raises(ValueError, match="p-values: "):
+            function([])
+    for wrong in (lambda: d.share_of_members([0.5], 0), lambda: d.flagged_up_to(p, 0), lambda: d.flagged_up_to(p, 1)):
+        with pytest.raises(ValueError, match=r"at least one|between 0 and 1"):
+            wrong()

@@ -423,6 +423,7 @@ METRICS = {
     "aucs": lambda labels, scores: aucs(labels, [scores]),
     "auc_interval": auc_interval,
     "compare_auc": lambda labels, scores: compare_auc(labels, [3, 2, 1, 0][: len(labels)], scores),
+    "epsilon_bound": lambda labels, scores: metrics.epsilon_bound(labels, scores, 2),
     "roc": roc,
     "tpr_at_fpr": tpr_at_fpr,
     "tpr_at_fpr_interval": tpr_at_fpr_interval,
@@ -554,7 +555,55 @@ def test_a_level_of_confidence_is_a_share(level):
         lambda: metrics.compare_auc(labels, scores, others, level=level),
         lambda: metrics.tpr_at_fpr_interval(labels, scores, 0.5, level),
         lambda: metrics.clopper_pearson(1, 4, level),
+        lambda: metrics.epsilon_bound(labels, scores, 2, level),
+        lambda: calibration.share_of_members(scores, 2, level),
         lambda: calibration.decide(scores, 0.5, is_confident=True, level=level),
     ):
         with pytest.raises(ValueError, match="between 0 and 1"):
             call()
+
+
+def test_a_bound_of_epsilon_by_hand():
+    """All of r guesses are right: the largest q with q^r <= 0.05. Of four, three: q^4 + 4 q^3 (1 - q) <= 0.05."""
+    labels, scores = np.repeat([0, 1], 20), np.arange(40.0)
+    q = 0.05 ** (1 / 30)
+    assert metrics.epsilon_bound(labels, scores, 30) == pytest.approx(np.log(q / (1 - q)))
+    assert metrics.epsilon_bound(labels, scores, 40, 0.9) == pytest.approx(
+        np.log(0.1 ** (1 / 40) / (1 - 0.1 ** (1 / 40)))
+    )
+    three = np.array([0, 0, 1, 0, 1, 1, 0, 1])  # of the lowest two both are right, of the highest two one
+    level = 1 - (0.6**4 + 4 * 0.6**3 * 0.4)
+    assert metrics.epsilon_bound(three, np.arange(8.0), 4, level) == pytest.approx(np.log(0.6 / 0.4))
+    assert metrics.epsilon_bound(three, np.arange(8.0), 4) == metrics.epsilon_bound(1 - labels, scores, 4) == 0
+    for n_guesses in (0, 3, 42):
+        with pytest.raises(ValueError, match=f"even .* 40; got {n_guesses}"):
+            metrics.epsilon_bound(labels, scores, n_guesses)
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(0, 0), (0.5, 0.1), (1, 0.5), (3, 2)])
+def test_a_bound_of_epsilon_is_above_the_truth_in_one_repeat_of_twenty_at_most(epsilon, least):
+    """Randomized response: each text's coin is told with probability e^epsilon / (1 + e^epsilon), else its opposite.
+
+    The number of right guesses is then binomial, so the share of repeats is known exactly; 1000 are simulated, too.
+    """
+    rng, found, truth = np.random.default_rng(7), [], 1 / (1 + np.exp(-epsilon))
+    all_right, guesses = np.repeat([0, 1], 200), np.r_[0:100, 300:400]
+    wrong = [np.isin(np.arange(400), guesses[n_right:]) for n_right in range(201)]
+    bounds = [metrics.epsilon_bound(all_right ^ of, np.arange(400), 200) for of in wrong]
+    exact = binom.pmf(np.flatnonzero(np.array(bounds) > epsilon), 200, truth).sum()
+    for _ in range(1000):
+        labels = rng.integers(0, 2, 400)
+        told = np.where(rng.random(400) < truth, labels, 1 - labels)
+        found.append(metrics.epsilon_bound(labels, told, 200))
+    above = np.mean(np.array(found) > epsilon)
+    print(f"epsilon {epsilon}: bound {np.median(found):.2f} (median), above it in {above:.1%} (exactly {exact:.2%})")
+    assert 0.03 < exact <= 0.05 and above <= exact + 2 * np.sqrt(exact / 1000) and np.median(found) >= least
+
+
+def test_shuffled_labels_and_scores_that_tie_show_no_epsilon():
+    labels, rng = np.repeat([0, 1], 200), np.random.default_rng(8)
+    found = [metrics.epsilon_bound(rng.permutation(labels), np.arange(400.0), 200) for _ in range(5000)]
+    assert 0.03 < np.mean(np.array(found) > 0) <= 0.05, "exactly 3.86% of shuffles: hypergeometric"
+    assert (
+        metrics.epsilon_bound(labels, np.zeros(400), 200) == metrics.epsilon_bound(1 - labels, np.zeros(400), 200) == 0
+    )
