@@ -266,16 +266,15 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
 
 
 def _beside_printed(difference: Interval, size: str, leads: Sequence[Lead]) -> str:
-    """How a lead of ours compares with the printed ones, and what the paper's number of texts and ours can show."""
+    """How a lead of ours compares with the printed ones, and what the paper's sample and ours can show."""
     if not leads:
         return ""
     printed, n_shown = [lead.lead for lead in leads], sum(lead.could_be_shown for lead in leads)
     across = f"{min(printed):+.3f} to {max(printed):+.3f}" if len(leads) > 1 else f"{printed[0]:+.3f}"
     least = min(abs(lead) for lead in printed if lead)
     found = power_at(difference, least)
-    return (
-        f" ({size}, {across}: {n_shown} of {len(leads)} shown by so many texts; ours find {least:.3f} in {found:.0%})"
-    )
+    shown = f"the paper's sample could show {n_shown} of {len(leads)}"
+    return f" ({size}: {across}; {shown}; our power for {least:.3f}: {found:.0%})"
 
 
 def _said(judgement: Judgement) -> str:

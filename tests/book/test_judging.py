@@ -205,7 +205,7 @@ def test_a_verdict_says_how_the_lead_compares_with_the_printed_one(tmp_path, mon
     judgement = judge(claim, "here", PLACE, LABELS, seeds)
     assert (judgement.sizes, judgement.verdict, judgement.flat_verdict) == ((size,), says, "supported")
     [cell] = claims.claims_table([judgement]).data[claims.DIFFERENCE]
-    assert f"against chance ({size}, {lead:+.3f}: " in cell
+    assert f"against chance ({size}: {lead:+.3f}; " in cell
 
 
 def test_half_of_the_smallest_printed_lead_matters_where_that_is_less(tmp_path):
