@@ -32,7 +32,15 @@ METHODS = {  # a detector as each paper spells it
         "min_k++": "Min-K%++ Prob",
         "dc_pdd": "DC-PDD",
     },
-    "surp": {"ppl": "PPL", "ref": "Ref", "lowercase": "Lower", "zlib": "Zlib", "min_k": "MinK", "surp": "SURP"},
+    "surp": {
+        "ppl": "PPL",
+        "ref": "Ref",
+        "lowercase": "Lower",
+        "zlib": "Zlib",
+        "neighbor": "Neighbor",
+        "min_k": "MinK",
+        "surp": "SURP",
+    },
     "probe": {
         "ppl": "Loss Attack",
         "neighbor": "Neighbor Attack",
@@ -91,7 +99,7 @@ def printed_leads(
 ) -> tuple[Lead, ...]:
     """The lead of one row of a paper's table over another, or over chance (None), in each of its columns.
 
-    `columns` are benchmarks and models, or what they begin with. A row comes with what stands in place of the column's
+    `columns` are benchmarks and models, or what they begin with. A row comes with what replaces the column's
     benchmark or model there ("" for nothing): ("SURP", "Dolma-Book-head"). A column that lacks one is left out.
     ValueError where no column is left.
     """

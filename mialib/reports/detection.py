@@ -83,7 +83,7 @@ def detect_texts(
     `fpr` is the share of them that may be called members, `FPR` where it is None; `part` as for `score_or_load`; `fdr`
     is the share of non-members that there may be among the flagged texts on average, None to flag none.
     ValueError, before scoring, for a detector that is unknown or lacks something and for known non-members that can
-    decide nothing, OSError for a model that can't be had.
+    decide nothing, OSError for a model that can't be loaded.
     """
     names = pick_detectors(asked, target)
     rates = {option: rate for option, rate in (("--fpr", fpr), ("--fdr", fdr)) if rate is not None}

@@ -25,20 +25,14 @@ from mialib.passes.inputs import Inputs, score_all
 from mialib.store import hash_texts, mialib_version
 from replication import results
 from replication.builders.unseen import unseen_texts
+from replication.printed_leads import METHODS
 from replication.published import printed
 from replication.results import Result, label_of
 
 PAPER = "probe"
 # The paper's baselines, as it prints them.
-BASELINES = {
-    "ppl": "Loss Attack",
-    "neighbor": "Neighbor Attack",
-    "min_k": "Min-K% Prob",
-    "zlib": "Zlib Compression",
-    "lowercase": "Lowercased Text",
-    "ref": "Smaller Model",
-}
-REAL, SYNTHETIC = "Probe w. Real Data", "Probe w. Synthetic Data"
+BASELINES = {detector: row for detector, row in METHODS[PAPER].items() if detector != "probe"}
+REAL, SYNTHETIC = METHODS[PAPER]["probe"], "Probe w. Synthetic Data"
 
 
 @dataclass(frozen=True)
