@@ -19,7 +19,7 @@ OF_MEMORY = (  # what libraries say of it
     "failed to map segment",
     "std::bad_alloc",
     "allocate memory",
-    "malloc of size",
+    "alloc of size",  # malloc and realloc of Arrow
     "could not create a primitive",
     "can't start new thread",
     "launch worker thread",

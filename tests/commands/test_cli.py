@@ -437,6 +437,7 @@ def run_main(*arguments, **environ):
         (MemoryError("text 3 is too long"), ["text 3 is too long"]),
         (ImportError("libx.so: failed to map segment from shared object"), ["too little memory (failed to map"]),
         (RuntimeError("std::bad_alloc"), ["too little memory"]),
+        (OSError("realloc of size 640 failed"), ["too little memory (alloc of size"]),
     ],
 )
 def test_an_error_is_one_sentence_that_names_the_file_and_what_to_do(error, words):
