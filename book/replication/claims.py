@@ -58,9 +58,9 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     lines: dict[str, list[str]] = {}
     for j in judge_on(as_list(models), ids):
         if not j.claim.former_of:
-            metric = METRIC_LABELS[j.claim.metric]
-            found = f"**{j.verdict}** in {j.setting} (difference of {metric} {three_digits(_worst(j.claim, j.comparisons))})"
-            lines.setdefault(f"*{j.claim.claim}* Here, with {SCALES[j.scale]}:", []).append(found)
+            difference = f"{METRIC_LABELS[j.claim.metric]} difference {three_digits(_worst(j.claim, j.comparisons))}"
+            found = lines.setdefault(f"*{j.claim.claim}* Here ({SCALES[j.scale]}):", [])
+            found.append(f"**{j.verdict}** in {j.setting}, {difference}")
     return Markdown("\n".join(f"- {claim} {'; '.join(found)}." for claim, found in lines.items()))
 
 
