@@ -36,6 +36,13 @@ class LoadedModel:
     vocab_size: int  #: rows of the output head
 
     @property
+    def device(self) -> torch.device:
+        """Where the model takes its input. Weights that lie on the disk are nowhere."""
+        import torch
+
+        return next((of.device for of in self.model.parameters() if not of.is_meta), torch.device("cpu"))
+
+    @property
     def n_embedded(self) -> int:
         """Rows of the input embeddings: the token ids that the model can read are smaller."""
         return cast("torch.Tensor", self.model.get_input_embeddings().weight).shape[0]
@@ -137,7 +144,7 @@ def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
     import torch
 
     model = loaded.model
-    inputs = torch.arange(min(8, loaded.vocab_size), device=model.device)[None]
+    inputs = torch.arange(min(8, loaded.vocab_size), device=loaded.device)[None]
     with torch.inference_mode():
         whole = model(inputs, use_cache=False).logits.float()
         head = model.get_output_embeddings()
@@ -145,7 +152,7 @@ def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
         split = None if hidden is None else head(hidden).float()
     scale = whole.abs().max().clamp(min=1)
     same = split is not None and split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
-    if same and isinstance(head, torch.nn.Linear) and head.weight.device == model.device:
+    if same and isinstance(head, torch.nn.Linear) and head.weight.device == loaded.device:
         return head
     if same and hasattr(model, "hf_device_map"):  # a spread model's head is moved to where it is needed, or quantized
         return None

@@ -148,7 +148,7 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
 
     `every_layer` keeps the hidden states of all layers.
     """
-    config, device = loaded.model.config, loaded.model.device
+    config, device = loaded.model.config, loaded.device
     width = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * width
     kept = config.num_hidden_layers * width if every_layer else 0
@@ -162,7 +162,7 @@ class LoadedScorer:
 
     def __init__(self, model: LoadedModel) -> None:
         self.loaded = model
-        self.device = model.model.device
+        self.device = model.device
         self.tokens_per_batch = fitting_tokens(model)
         self._head = find_head(model)
         self._borders = [n + 1 for n in rope_borders(model.model.config)]  # the last token is predicted and never read

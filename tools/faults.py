@@ -841,7 +841,7 @@ def hostile_ways() -> dict[str, tuple[str, Callable]]:
         "fewer log-probs than tokens": ("change", of_logprobs(lambda of: of["token_logprobs"].pop())),
         "a token too few": (
             "change",
-            of_logprobs(lambda of: [of[name].pop() for name in ("tokens", "token_logprobs")]),
+            of_logprobs(lambda of: [of[name].pop() for name in 2 * ["tokens", "token_logprobs"]]),
         ),
         "NaN": ("change", set_log_prob(2, float("nan"))),
         "infinite": ("change", set_log_prob(2, float("-inf"))),
@@ -881,6 +881,7 @@ def hostile(world: World) -> Iterator[Row]:
             row, home = Row(f"endpoint: {title}"), world.new()
             server.before, server.change = kept
             setattr(server, name, way)
+            server.of_probe = server.before
             arguments = ("detect", world.few, "--model", "api:tiny", "--json")
             ended = run(*arguments, home=home, patches=(("impatient",),), **of_api(server))
             problems = list(judged(ended, healthy.out if title in harmless else "no answer", home=home))

@@ -50,6 +50,20 @@ def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
     return Markdown("No claim of `data/claims.yml` is tested on these models; the book's own page has the lab's.")
 
 
+def answer(models: Any, ids: Sequence[str]) -> Markdown:
+    """A page's answer, a line a claim: the claim, and its verdict with the difference in each setting of the models.
+
+    Of several comparisons the one that speaks most against the claim. Empty where no claim is tested on the models.
+    """
+    lines: dict[str, list[str]] = {}
+    for j in judge_on(as_list(models), ids):
+        if not j.claim.former_of:
+            difference = f"{METRIC_LABELS[j.claim.metric]} difference {three_digits(_worst(j.claim, j.comparisons))}"
+            found = lines.setdefault(f"*{j.claim.claim}* Here ({SCALES[j.scale]}):", [])
+            found.append(f"**{j.verdict}** in {j.setting}, {difference}")
+    return Markdown("\n".join(f"- {claim} {'; '.join(found)}." for claim, found in lines.items()))
+
+
 def claims_table(judgements: Sequence[Judgement]) -> Styler:
     """One row a claim and setting: published, where and what is tested, ours over the training seeds, verdict."""
     rows, printed = [], ""

@@ -148,12 +148,17 @@ def column_command(
 @app.command()
 def plan(
     only: Annotated[list[str] | None, typer.Argument(help="models, benchmarks or pages; default: all")] = None,
+    texts: Annotated[Path | None, typer.Option(help="say what scoring a file of texts takes instead")] = None,
+    model: Annotated[str, typer.Option(help="the model to score them with")] = "smollm2-135m",
 ) -> None:
-    """Say what the papers' tables of the profile take before anything is fetched or run."""
-    from replication.pipeline.plan import describe_plan, plan_columns, plan_downloads
+    """Say what the papers' tables of the profile take before anything is fetched or run; or a file of texts."""
+    from mialib.shared.files import load_texts
+    from replication.pipeline.plan import describe_plan, describe_texts, plan_columns, plan_downloads
     from replication.profile import load_profile
 
     check_stdout_is_open()
+    if texts:
+        return say(describe_texts(model, load_texts(texts), str(texts)))
     profile = load_profile()
     columns, downloads = plan_columns(profile, only or []), plan_downloads(profile, only or [])
     say(describe_plan(columns, downloads) if downloads else f"profile {profile.name} takes nothing from elsewhere")

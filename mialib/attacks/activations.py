@@ -136,7 +136,7 @@ def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) 
     import torch
 
     token_ids, n_cut = encode_prompts(loaded, texts)
-    device = loaded.model.device
+    device = loaded.device
     budget = fitting_tokens(loaded, every_layer=True)
     done, is_done = list(parts or ()), np.zeros(len(texts), bool)
     for part in done:

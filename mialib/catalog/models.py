@@ -318,7 +318,7 @@ def check_sound(loaded: LoadedModel) -> None:
         )
     n = min(8, loaded.n_embedded, loaded.max_tokens)
     first = (loaded.n_embedded - n) // 2  # no padding token, which XLM looks for and hides the others
-    ids = torch.arange(first, first + n, device=loaded.model.device).repeat(2, 1)
+    ids = torch.arange(first, first + n, device=loaded.device).repeat(2, 1)
     ids[1, -1] = first
     with torch.inference_mode():
         logits = loaded.model(ids, use_cache=False).logits.float()  # (2, n, V)

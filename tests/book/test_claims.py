@@ -14,6 +14,7 @@ from replication.judging import judge
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
     ids = [claim.id for claim in load_claims().claims]
     assert "No claim" in claims.verdicts("another/model", ids).data
+    assert claims.answer("another/model", ids).data == ""
     assert "No claim" in claims.verdicts(["lab/en-900k"], []).data
 
 

@@ -9,8 +9,17 @@ from hub_clients import pointed_at
 from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
+import mialib
 from mialib.store import DATA
-from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads, weights_gb
+from replication.pipeline.plan import (
+    describe_plan,
+    describe_texts,
+    gpu_hours,
+    memory_gb,
+    plan_columns,
+    plan_downloads,
+    weights_gb,
+)
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
 
@@ -169,3 +178,15 @@ def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
     # 9,870 texts of 512 words, 1.5 tokens a word, once: DC-PDD reads no lower case.
     assert (column.requests, column.tokens, column.gpu_hours) == (9870, 7_580_160, None)
     assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe_plan([column], [])
+
+
+def test_what_texts_of_ones_own_take_is_measured_on_a_sample(model_folder, tmp_path):
+    texts = ["One line.", *(f"The river rises at mill {i}. " * (i % 5 + 1) for i in range(99))]
+    said = describe_texts(model_folder, texts, "mine.txt")
+    n_tokens = len(mialib.Scorer(model_folder).score(texts, progress=False).log_prob)
+    assert f"mine.txt: 100 texts, {n_tokens:,} tokens of {model_folder}" in said and "64 texts of all lengths" in said
+    assert all(
+        words in said for words in ("tokens a second", "1: 10 seconds, 4: 10 seconds", "--part 1/4", "GB a pass")
+    )
+    with pytest.raises(ValueError, match=r"mine\.txt has no texts"):
+        describe_texts(model_folder, [], "mine.txt")

@@ -104,3 +104,17 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
         assert pages[listing].count("<li ") == 3
         assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
         assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
+
+
+def test_what_an_answers_cell_prints_comes_above_the_first_cell_and_its_code_stays():
+    def cell(code, output, *classes):
+        parts = [nodes.container("", nodes.paragraph(text=code), classes=["cell_input"])]
+        parts += [nodes.container("", nodes.paragraph(text=output), classes=["cell_output"])] * bool(output)
+        return nodes.container("", *parts, classes=["cell", *classes])
+
+    page = new_document("page")
+    later = nodes.section("", nodes.title(text="Later"), cell("c", "answer", "tag_answer"), cell("d", "other"))
+    page += nodes.section("", nodes.title(text="Question"), nodes.paragraph(text="Words"), cell("p", ""), later)
+    theme.show_answers_first(None, page)
+    assert page.astext().split() == ["Question", "Words", "answer", "p", "Later", "c", "d", "other"]
+    theme.show_answers_first(None, new_document("page without a section"))

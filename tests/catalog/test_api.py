@@ -108,10 +108,9 @@ def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_t
     assert set(names) | {"min_k++", "surp", "neighbor"} == of_papers, "a new detector: does an API give its columns?"
 
 
-@pytest.mark.parametrize("least_tokens", [0, 1])
 @pytest.mark.parametrize("adds_start_token", [False, True])
-def test_without_a_tokenizer_no_first_token(server, model_folder, reference_folder, least_tokens, adds_start_token):
-    server.least_tokens, server.adds_start_token = least_tokens, adds_start_token
+def test_without_a_tokenizer_no_first_token(server, model_folder, reference_folder, adds_start_token):
+    server.adds_start_token = adds_start_token
     start, lowered = "auto" if adds_start_token else None, [text.lower() for text in TEXTS]
     ours, locally = score_or_load("api:tiny", TEXTS), local(model_folder, TEXTS, start)
     given, given_locally = (
@@ -131,11 +130,43 @@ def test_the_start_token_is_the_callers_choice(server, with_tokenizer, model_fol
     assert ours.token_ids.tolist() == locally.token_ids.tolist()
 
 
-def test_a_server_that_writes_at_least_one_token_is_found_out_once(server, with_tokenizer, model_folder):
-    server.least_tokens = 1
+@pytest.mark.parametrize("adds_start_token", [False, True])
+def test_a_server_that_takes_no_ids_is_sent_text_that_it_cuts_alike(
+    server, with_tokenizer, model_folder, adds_start_token, caplog
+):
+    caplog.set_level(logging.INFO)
+    server.takes_ids, server.adds_start_token = False, adds_start_token
     ours = score_or_load("api:tiny", TEXTS)
     np.testing.assert_allclose(ours.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
-    assert [body["max_tokens"] for body in server.asked] == [0] + [1] * len(TEXTS)
+    way = "text" if adds_start_token else "start token and text"
+    assert ours.provenance["sent_as"] == way and f"takes {way} (as token ids: " in caplog.text
+    assert all(isinstance(prompt, str) for prompt in server.prompts()) and len(server.prompts()) == len(TEXTS)
+    assert len(server.probes) == 2 + adds_start_token, "a 500 is not asked for again while another way is left"
+
+
+def test_white_space_that_ends_a_text_is_no_token_that_was_written_after_it(server, model_folder):
+    texts = [f"{SENTENCES[0]} "]
+    ours = score_or_load("api:tiny", texts)
+    np.testing.assert_allclose(ours.log_prob, local(model_folder, texts, start_token=None).log_prob, atol=1e-4)
+    server.change = lambda reply: reply.pop("usage")
+    with pytest.raises(ValueError, match=r"text 0 .*strip the white space"):
+        score_or_load("api:tiny", ["a  "])
+
+
+@pytest.mark.parametrize(
+    ("has_top", "said"), [(True, "off by one row: where '.*', is likeliest"), (False, "other tokens")]
+)
+def test_log_probs_of_other_tokens_are_refused_before_any_text_is_sent(server, has_top, said):
+    def answer(handler, body):
+        of = (reply := server.complete(body))["choices"][0]["logprobs"]
+        of["token_logprobs"][1:] = [-9.0] * (len(of["tokens"]) - 1)
+        of["top_logprobs"] = [{token: -0.1} for token in [*of["tokens"][1:], " of"]] if has_top else None
+        return handler.send(200, json.dumps(reply))
+
+    server.of_probe = answer
+    with pytest.raises(ValueError, match=said) as caught:
+        score_or_load("api:tiny", TEXTS)
+    assert server.url in str(caught.value) and not server.asked
 
 
 def test_neighbors_are_scored_by_the_api(server, with_tokenizer, model_folder, masked_folder):
@@ -265,7 +296,7 @@ def test_equal_texts_are_asked_for_once(server):
 @pytest.mark.parametrize("differs", ["model", "endpoint", "text", "start token", "tokenizer"])
 def test_what_misses_the_cache(server, with_tokenizer, impatient, monkeypatch, differs):
     score_or_load("api:tiny", TEXTS, start_token=None)
-    server.before = lambda handler, body: handler.refuse(401, "asked")
+    server.before = server.of_probe = lambda handler, body: handler.refuse(401, "asked")
     if differs == "endpoint":
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/")
         assert len(score_or_load("api:tiny", TEXTS, start_token=None)) == len(TEXTS), "the same but for a slash"
@@ -343,13 +374,8 @@ def test_replies_of_another_tokenizer_are_not_taken(server, model_folder, monkey
 def test_requests_run_side_by_side(server, impatient):
     together = threading.Barrier(api.AT_ONCE)
 
-    def before(handler, body):
-        if len(server.asked) > 1:  # the first goes alone, to find out what the server takes
-            together.wait(timeout=5)
-        return False
-
-    server.before = before
-    texts = [f"The river number {i}" for i in range(1 + 2 * api.AT_ONCE)]
+    server.before = lambda handler, body: together.wait(timeout=5) < 0
+    texts = [f"The river number {i}" for i in range(2 * api.AT_ONCE)]
     ours = score_or_load("api:tiny", texts)
     assert [len(row.log_prob) for row in ours] == [len(server.tokenizer(text)["input_ids"]) - 1 for text in texts]
 
@@ -380,9 +406,8 @@ def test_requests_a_minute_are_limited(server, monkeypatch):
 def costs(caplog):
     """Requests, tokens and dollars of each line that tells of costs."""
     lines = [record.getMessage() for record in caplog.records if record.name == api.__name__]
-    return [
-        re.search(r"(\d+) requests, (?:about )?(\d+) tokens(?:.* about \$([\d.]+))?", line).groups() for line in lines
-    ]
+    found = [re.search(r"(\d+) requests, (?:about )?(\d+) tokens(?:.* about \$([\d.]+))?", line) for line in lines]
+    return [of.groups() for of in found if of]
 
 
 def test_costs_are_of_what_is_missing(server, model_folder, monkeypatch, caplog, impatient):
@@ -432,7 +457,10 @@ def choices(*indices):
     ("change", "wrong"),
     [
         (of_logprobs(lambda of: of["token_logprobs"].pop()), r"\d+ tokens and \d+ log-probs"),
-        (of_logprobs(lambda of: [of[k].pop() for k in ("tokens", "token_logprobs")]), r"\d+ were sent|tokens spell"),
+        (
+            of_logprobs(lambda of: [of[k].pop() for k in 2 * ["tokens", "token_logprobs"]]),
+            r"\d+ were sent|tokens spell",
+        ),
         (set_log_prob(3, None), "token 3 .*None"),
         (set_log_prob(3, float("nan")), "token 3 .*nan"),
         (set_log_prob(1, "-1.5"), r"token_logprobs\.1"),
@@ -510,12 +538,12 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
         (lambda handler: handler.refuse(401, f"wrong key {KEY}"), Unavailable, "401: .*OPENAI_API_KEY"),
         (lambda handler: handler.refuse(404, f"no model; {KEY}"), Unavailable, "404: .*OPENAI_BASE_URL"),
         (lambda handler: handler.refuse(403, f"not yours {KEY}"), Unavailable, r"403: not yours \*\*\*"),
-        (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text 0 .*400: too long \*\*\*"),
+        (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text \d .*400: too long \*\*\*"),
         (lambda handler: handler.refuse(500, f"broken {KEY}"), Unavailable, r"500: broken \*\*\*"),
         (lambda handler: handler.refuse(429, f"no credit {KEY}"), Unavailable, r"429: no credit \*\*\*"),
         (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), Unavailable, r"502: <p> \*\*\*"),
-        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, "text 0 .*JSON"),
-        (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, "text 0 .*JSON"),
+        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"text \d .*JSON"),
+        (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, r"text \d .*JSON"),
         (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, Unavailable, "disconnected"),
         (lambda handler: handler.wfile.write(f"{KEY}\r\n\r\n".encode()), Unavailable, "line.*\\*\\*\\*"),
         (
@@ -750,10 +778,10 @@ def test_what_stops_a_run_as_it_begins_to_ask_is_not_waited_for(when, monkeypatc
 def test_a_signal_ends_a_run_that_waits_for_replies(server, tmp_path, number):
     (tmp_path / "texts.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:3]))
     may_answer = threading.Event()
-    server.before = lambda handler, body: len(server.asked) > 1 and not may_answer.wait(60)
+    server.before = lambda handler, body: body != server.asked[0] and not may_answer.wait(60)
     command = [sys.executable, "-c", MIALIB, "detect", str(tmp_path / "texts.txt"), "--model", "api:tiny"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while len(server.asked) < 3 and process.poll() is None:  # the first alone, the others side by side
+        while not (len(server.asked) == 3 and replies_files()) and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(number)
         began = time.monotonic()
@@ -786,7 +814,7 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
     refused = run_mialib("detect", str(texts), "--model", "api:tiny", "--detector", "surp")
     assert refused.returncode == 1 and not server.asked
     assert refused.stderr.count("\n") == 1 and "surp" in refused.stderr and "entropy" in refused.stderr
-    server.before = lambda handler, body: handler.refuse(401, KEY)
+    server.of_probe = lambda handler, body: handler.refuse(401, KEY)
     wrong = run_mialib("detect", str(texts), "--model", "api:tiny-2")
     assert wrong.returncode == 1 and "check OPENAI_API_KEY" in wrong.stderr.splitlines()[-1]
     outputs = [run.stdout + run.stderr for run in (done, scored, refused, wrong)]
@@ -802,7 +830,7 @@ def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer
         run_notebook("min_k_sweep", profile, output=tmp_path / "out.ipynb", failed=failed, folder=folder)
 
     run("api:tiny")
-    server.before = lambda handler, body: handler.refuse(400, KEY)
+    server.of_probe = lambda handler, body: handler.refuse(400, KEY)
     with pytest.raises(ValueError, match="400"):
         run("api:tiny-2")
     assert_key_is_nowhere((tmp_path / "out.ipynb").read_text(), (tmp_path / "failed.ipynb").read_text())

@@ -201,7 +201,7 @@ def _keep_durations(profile: str, taken: dict[str, float]) -> None:
 
 
 def in_words(seconds: float) -> str:
-    """ "40 seconds", "7 minutes"."""
+    """ "40 seconds", "7 minutes", "5 hours"."""
     if seconds < 90:
         return f"{max(10, round(seconds, -1)):.0f} seconds"
-    return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

@@ -8,31 +8,39 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import constants, get_token
 
 from mialib.attacks.probe import LEARNING_RATES
+from mialib.batches import encode
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.gguf import Fetched
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
-from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
+from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, Scorer, is_allowed_remote_code
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import source_of
 from mialib.models import free_bytes, pick_device
+from mialib.text import check_texts
+from mialib.token_stats import COLUMNS
+from replication.pipeline.command import in_words
 from replication.profile import Profile
 from replication.remote.api import price_a_million
 from replication.studies.paper_tables import Column, choose_columns
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
 SUSTAINED_TERAFLOPS = 100  # of a large GPU at half precision on short texts
+SAMPLE_TEXTS = 64
 TRAINING_PASSES = 6  # forward passes that two epochs cost, each backward pass as much as two forward
 
 
@@ -298,3 +306,41 @@ def _this_machine(download_gb: float) -> str:
     if device.type == "cpu":
         said += " Without a GPU, models above half a billion parameters are left out."
     return said
+
+
+# --- texts of one's own ---
+
+
+def describe_texts(model: str, texts: Sequence[str], of: str) -> str:
+    """What passes over texts take on this machine: tokens, hours in how many parts, memory, disk.
+
+    The speed is measured on `SAMPLE_TEXTS` of the texts, from the shortest to the longest. ValueError for no texts.
+    """
+    check_texts(texts, of)
+    if not texts:
+        raise ValueError(f"{of} has no texts to plan for")
+    began = time.perf_counter()
+    scorer = Scorer(model)
+    scorer.score([min(texts, key=len)], progress=False)  # the first pass warms up
+    loading = time.perf_counter() - began
+    n_tokens = np.array([len(ids) for ids in encode(scorer.loaded.tokenizer, texts)])
+    chosen = np.argsort(n_tokens, kind="stable")[np.unique(np.linspace(0, len(texts) - 1, SAMPLE_TEXTS).astype(int))]
+    began = time.perf_counter()
+    sample = scorer.score([texts[i] for i in chosen], progress=False)
+    tokens_a_second = len(sample.log_prob) / (time.perf_counter() - began)
+    n_bytes = sum(getattr(sample, name).nbytes for name in COLUMNS) / len(sample.log_prob)
+    total, device = int(n_tokens.sum()), scorer.device
+    seconds, peak = total / tokens_a_second, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+    in_parts = ", ".join(f"{n}: {in_words(loading + seconds / n)}" for n in (1, 4, 16))
+    return "\n".join(
+        (
+            f"{of}: {len(texts):,} texts, {total:,} tokens of {model}, {n_tokens.max():,} in the longest.",
+            f"On {device.type}, {len(sample)} texts of all lengths: {tokens_a_second:,.0f} tokens a second.",
+            f"A pass, by the number of parts that run side by side, loading included: {in_parts}.",
+            f"`mialib detect {of} --model {model}` makes one pass over the texts and, for `lowercase`, one more; for",
+            "`ref` one by the reference model. A part of its own machine: `--part 1/4`.",
+            f"Memory: {peak / 1e9:.1f} GB at most so far. Disk: {total * n_bytes / 1e6:,.0f} MB a pass.",
+        )
+    )

@@ -61,6 +61,7 @@ DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", configure)
+    app.connect("doctree-read", show_answers_first)
     app.connect("env-updated", pages_with_terms)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish)
@@ -96,6 +97,22 @@ def repository() -> str:
 def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Pages to write though they did not change: those with index entries, which search forgets of all others."""
     return sorted(page for page, entries in env.domains["index"].data["entries"].items() if entries)
+
+
+def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
+    """Show what cells with the tag `answer` print above a page's first cell, though they run later.
+
+    Their code stays where it is.
+    """
+    first = next(iter(doctree.findall(nodes.section)), None)
+    cells = [node for node in doctree.findall(nodes.container) if "tag_answer" in node["classes"]]
+    outputs = [of for cell in cells for of in cell.children if "cell_output" in of.get("classes", ())]
+    if first is None or not outputs:
+        return
+    for output in outputs:
+        output.parent.remove(output)
+    at = next(i for i, node in enumerate(first.children) if "cell" in node.get("classes", ()))
+    first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
 
 # --- a page's head ---

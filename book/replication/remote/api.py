@@ -1,10 +1,15 @@
 """Models behind an API: token log-probs from any OpenAI-compatible completions endpoint.
 
-A model `api:NAME` is asked to repeat a prompt (`echo`) with the log-prob of each of its tokens. Address and key come
-from the environment, OPENAI_BASE_URL and OPENAI_API_KEY; the key is written nowhere.
+A model `api:NAME` is asked to repeat a prompt (`echo`) with the log-prob of each of its tokens, and to write one more,
+since some servers take 0 for "without limit". Address and key come from the environment, OPENAI_BASE_URL and
+OPENAI_API_KEY; the key is written nowhere.
 
-    tokenizer known    ids of the start token and the text are sent: the numbers are those of `mialib.Scorer`
+    tokenizer known    start token and text are sent, as token ids or, where the server takes none, as text that it cuts
+                       into the same tokens: the numbers are those of `mialib.Scorer`
     not known          the text is sent, and its first token is not scored, since no token comes before it
+
+Before the texts a probe finds out how the server takes a prompt, and whether each log-prob is of its own token: words
+that nobody expects must be far likelier the second time.
 
 What an API lacks (entropy, variance) is NaN (-1 for token ids) and named in `TokenStats.lacks`. Each reply is stored as
 soon as it arrives, so an interrupted run continues where it stopped. After a failure, requests under way are waited
@@ -60,6 +65,9 @@ OPENAI_URL = "https://api.openai.com/v1"
 AT_ONCE = 8  # requests under way
 CONNECT_SECONDS = 10
 BYTES_A_TOKEN = 4  # a guess, for English
+WORDS = "violin gravel Tuesday saucer eleven harbour purple wizard lemon cactus jury velvet oxygen pigeon ladder marble"
+PROBE = f"{WORDS}\n{WORDS}"
+LEAST_GAIN = 1.0  # nats a token, by which the probe's words are likelier the second time
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
@@ -105,8 +113,24 @@ class ApiModel:
         """The text that tokens spell."""
         return str(self.tokenizer.decode(token_ids)) if self.tokenizer else ""
 
+    @property
+    def ways(self) -> list[str]:
+        """How a text may be sent, the surest first; each reply shows whether the server read the same tokens."""
+        if self.tokenizer is None:
+            return ["text"]
+        return ["token ids", *["start token and text"] * (self.start_token_id is not None), "text"]
+
+    def sent(self, way: str, prompt: str | list[int], text: str) -> str | list[int]:
+        """What is sent of a text and its prompt."""
+        if way == "token ids":
+            return prompt
+        return f"{self.spelling(list(prompt[:1]))}{text}" if way == "start token and text" else text
+
     def prompts(self, texts: Sequence[str]) -> list[str] | list[list[int]]:
-        """What is sent for each text; ValueError, naming the text, for one that leaves no token to score."""
+        """What a reply to each text must spell: the text, or the ids of its tokens with the start token's first.
+
+        ValueError, naming the text, for one that leaves no token to score.
+        """
         if self.tokenizer is None:
             return list(texts)
         start = [] if self.start_token_id is None else [self.start_token_id]
@@ -163,6 +187,7 @@ class TokenLogProbs(BaseModel):
 
     tokens: list[str]
     token_logprobs: list[float | None]
+    top_logprobs: Any = None  # some servers' likeliest tokens, each in its own form
 
 
 class Choice(BaseModel):
@@ -172,15 +197,22 @@ class Choice(BaseModel):
     logprobs: TokenLogProbs
 
 
+class Usage(BaseModel):
+    """What a request took, in tokens."""
+
+    prompt_tokens: int | None = None
+
+
 class Reply(BaseModel):
     """A completions endpoint's reply."""
 
     model: str = "unnamed"
     choices: list[Choice] = Field(min_length=1)
+    usage: Usage | None = None
 
 
 class RefusedError(ValueError):
-    """The endpoint will not answer this prompt as it was sent (400, 422)."""
+    """The endpoint will not answer this prompt as it was sent (400, 422; of the probe, 500)."""
 
 
 def _url() -> str:
@@ -206,8 +238,8 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
     ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
-    and for a reply that is none; ValueError for log-probs far below guessing; Unavailable where the endpoint refuses
-    the key, knows no such model or fails for good.
+    and for a reply that is none; ValueError for log-probs far below guessing, or of other tokens than they stand at;
+    Unavailable where the endpoint refuses the key, knows no such model or fails for good.
     """
     check_texts(texts, "texts to score")
     prompts, names = model.prompts(texts), [hash_texts([text]) for text in texts]
@@ -237,6 +269,7 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
         "tokenizer": model.determined_by["tokenizer"],
         "device": "API",
         "start_token_id": model.start_token_id,
+        "sent_as": ", ".join(sorted({kept[name].get("sent_as", "not known") for name in names})),
         "versions": versions_of("api"),
     }
     try:
@@ -357,43 +390,85 @@ async def _ask_all(
     """
     from tqdm import tqdm
 
-    asked, left, failures, wait = hash_of(model.determined_by), deque(missing), [], _pacer()
+    asked, left, failures = hash_of(model.determined_by), deque(missing), []
 
-    async def ask(name: str, max_tokens: int, is_first: bool = False) -> None:
+    async def ask_for_one(name: str, way: str) -> None:
         i = missing[name]
         try:
-            reply = await _ask(client, wait, model, prompts[i], max_tokens, is_first)
-            log_prob = prompt_log_probs(reply, model, prompts[i], max_tokens)
+            reply = await _ask(client, wait, model, model.sent(way, prompts[i], texts[i]))
+            log_prob = prompt_log_probs(reply, model, prompts[i])
         except ValueError as error:
             raise type(error)(f"text {i} ({excerpt(texts[i])}): {_without_secrets(str(error))}") from None
         if not log_prob:
             raise _nothing_to_score(i, 1, texts[i])
-        row = {"asked": asked, "text": name, "model": printable(_without_secrets(reply.model)), "log_prob": log_prob}
+        row = {"asked": asked, "text": name, "sent_as": way, "log_prob": log_prob}
+        row["model"] = printable(_without_secrets(reply.model))
         append_line(replies, row)
         kept[name] = row
         bar.update()
 
-    async def ask_for_what_is_left(max_tokens: int) -> None:
+    async def ask_for_what_is_left(way: str) -> None:
         try:
             while left:
-                await ask(left.popleft(), max_tokens)
+                await ask_for_one(left.popleft(), way)
         except Exception as failure:
             left.clear()
             failures.append(failure)
 
-    headers = {"Authorization": f"Bearer {api_key()}"}
+    headers, wait = {"Authorization": f"Bearer {api_key()}"}, _pacer()
     timeout = httpx.Timeout(retries.REPLY_SECONDS, connect=CONNECT_SECONDS)
     with tqdm(total=len(missing), unit="text", desc=printable(model.name), disable=None) as bar:
         async with httpx.AsyncClient(headers=headers, timeout=timeout) as client:
-            first, max_tokens = left.popleft(), 0
-            try:
-                await ask(first, max_tokens, is_first=True)
-            except RefusedError:
-                max_tokens = 1  # which some servers write at least; a prompt that is bad in itself is refused again
-                await ask(first, max_tokens)
-            await asyncio.gather(*(ask_for_what_is_left(max_tokens) for _ in range(AT_ONCE)))
+            way = await _find_way(client, wait, model)
+            await asyncio.gather(*(ask_for_what_is_left(way) for _ in range(AT_ONCE)))
     if failures:
         raise failures[0]
+
+
+async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None]], model: ApiModel) -> str:
+    """Send the probe in each way until the endpoint reads its tokens; ValueError where it does in none.
+
+    ValueError also for log-probs that are not of the tokens at which they stand.
+    """
+    [prompt], refusals = model.prompts([PROBE]), []
+    for way in model.ways:
+        try:
+            sent, may_refuse = model.sent(way, prompt, PROBE), way != model.ways[-1]
+            reply = await _ask(client, wait, model, sent, is_first=True, may_refuse=may_refuse)
+            log_probs = prompt_log_probs(reply, model, prompt)
+        except ValueError as error:
+            refusals.append(f"as {way}: {_without_secrets(str(error))}")
+            if way == "token ids" and not isinstance(error, RefusedError):
+                break  # it reads other tokens than were sent
+            continue
+        half = len(log_probs) // 2
+        gain = sum(log_probs[-half:]) / half - sum(log_probs[:half]) / half
+        if not gain >= LEAST_GAIN:
+            raise ValueError(_misplaced(model, next(c.logprobs for c in reply.choices if c.index == 0), gain))
+        instead = f" ({'; '.join(refusals)})" if refusals else ""
+        logger.info("%s takes %s%s; words that stand twice gain %.1f nats a token", model.endpoint, way, instead, gain)
+        return way
+    raise ValueError(f"{model.endpoint} does not answer a probe of {len(PROBE.split())} words, {'; '.join(refusals)}")
+
+
+def _misplaced(model: ApiModel, of_probe: TokenLogProbs, gain: float) -> str:
+    """What is wrong with log-probs by which words that stand twice are not far likelier the second time."""
+    said = (
+        f"{model.endpoint}: {len(WORDS.split())} words that stand twice gain {gain:.2f} nats a token the second time; "
+        f"from a model that has learned to read, {LEAST_GAIN:g} and more are expected"
+    )
+    n = len(of_probe.tokens) // 2
+    tokens = [token.strip() for token in of_probe.tokens][-n:]
+    top = [max(of, key=of.get).strip() if isinstance(of, dict) and of else "" for of in of_probe.top_logprobs or []][
+        -n:
+    ]
+    n_of_next = sum(likeliest == following for likeliest, following in zip(top, tokens[1:], strict=False))
+    if n_of_next < n / 2:
+        return f"{said}. Its log-probs are of other tokens, or the model has learned nothing"
+    return (
+        f"{said}. It is off by one row: where {tokens[0]!r} stands, the next token, {top[0]!r}, is likeliest. The "
+        "server is at fault: take another version, or another server, and report it there"
+    )
 
 
 def _pacer() -> Callable[[], Awaitable[None]]:
@@ -415,17 +490,18 @@ async def _ask(
     wait: Callable[[], Awaitable[None]],
     model: ApiModel,
     prompt: str | list[int],
-    max_tokens: int,
-    is_first: bool,
+    is_first: bool = False,
+    may_refuse: bool = False,
 ) -> Reply:
     """One request, tried again where that may help. Errors are sentences without secrets.
 
-    Where no one answers the first one the address is wrong; later on a server may be starting anew.
+    Where no one answers the first one the address is wrong; later on a server may be starting anew. Where it
+    `may_refuse`, a 500 is final: so some servers refuse token ids.
     """
     base = httpx.URL(_url())
     url = base.copy_with(path=f"{base.path.rstrip('/')}/completions")
     asked = {"model": model.name.removeprefix("api:"), "prompt": prompt, "echo": True, "logprobs": 1}
-    asked |= {"max_tokens": max_tokens, "temperature": 0}
+    asked |= {"max_tokens": 1, "temperature": 0}
 
     async def once() -> bytes:
         await wait()
@@ -440,10 +516,11 @@ async def _ask(
         return retries.whole(stream, body).raise_for_status().content
 
     try:
-        return Reply.model_validate_json(await retries.retrying(AsyncRetrying, _said)(once))
+        final = {500} if may_refuse else set()
+        return Reply.model_validate_json(await retries.retrying(AsyncRetrying, _said, final)(once))
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
-        if status in (400, 422):
+        if status in {400, 422} | final:
             raise RefusedError(f"{_said(error)}; if it is too long for the model, cut it or leave it out") from None
         advice = ADVICE.get(307 if error.response.is_redirect else status)
         raise Unavailable("; ".join(filter(None, (_said(error), advice)))) from None
@@ -501,7 +578,7 @@ def _ways_to_write(character: str) -> str:
 # --- reading a reply --------------------------------------------------------------------------------------------------
 
 
-def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max_tokens: int) -> list[float]:
+def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> list[float]:
     """Log p of each of the prompt's tokens but the first, nats, out of a reply that may end in a surplus token.
 
     The first has nothing before it. Where the text was sent, a start token of the server's own may be the first.
@@ -516,11 +593,14 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int], max
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
     if isinstance(prompt, str):
         advice = "set MIALIB_API_TOKENIZER, so that token ids are sent"
-        ends = range(max(0, len(tokens) - max_tokens), len(tokens) + 1)
+        ends = range(max(0, len(tokens) - 1), len(tokens) + 1)
         fitting = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
+        if len(fitting) > 1 and prompt[-1:].isspace():  # was it the text's last token, or written after it?
+            fitting = [end for end in fitting if reply.usage and end == reply.usage.prompt_tokens]
+            advice = "strip the white space at the text's end"
     else:
         advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
-        if not len(prompt) <= len(tokens) <= len(prompt) + max_tokens:
+        if not len(prompt) <= len(tokens) <= len(prompt) + 1:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
         sent = slice(int(model.start_token_id is not None), len(prompt))
         fitting = [len(prompt)] if spell(tokens[sent], model.spelling(prompt[sent])) else []

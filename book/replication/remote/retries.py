@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -53,14 +53,14 @@ def whole(stream: httpx.Response, body: bytes) -> httpx.Response:
     return httpx.Response(stream.status_code, headers=headers, content=body, request=stream.request)
 
 
-def retrying(kind: type[Any] = Retrying, say: Callable[[BaseException], str] = str) -> Any:
+def retrying(kind: type[Any] = Retrying, say: Callable[[BaseException], str] = str, final: Container[int] = ()) -> Any:
     """What calls a function that asks by httpx, and raises its last error; each retry is logged as `say` puts it.
 
     A refused or dropped connection, httpx's own time-outs, a 429, a 5xx and a reply that the function raises ValueError
-    for are tried again, not before Retry-After says. A name that leads nowhere is not.
+    for are tried again, not before Retry-After says. A name that leads nowhere and a status that is `final` are not.
     """
     return kind(
-        retry=retry_if_exception(_may_help),
+        retry=retry_if_exception(lambda error: _may_help(error, final)),
         wait=lambda state: max(WAIT(state), retry_after(state.outcome.exception())),
         stop=stop_after_attempt(MAX_ATTEMPTS) | stop_after_delay(MAX_SECONDS),
         before_sleep=lambda state: logger.warning(
@@ -81,9 +81,10 @@ def retry_after(error: BaseException | None) -> float:
         return 0.0
 
 
-def _may_help(error: BaseException) -> bool:
+def _may_help(error: BaseException, final: Container[int]) -> bool:
     if isinstance(error, httpx.HTTPStatusError):
-        passes = error.response.status_code == 429 or error.response.status_code >= 500
+        status = error.response.status_code
+        passes = (status == 429 or status >= 500) and status not in final
         return passes and retry_after(error) <= MAX_RETRY_AFTER_SECONDS
     if isinstance(error, httpx.TransportError):
         return not isinstance(error, httpx.UnsupportedProtocol) and not _is_unknown_host(error)
