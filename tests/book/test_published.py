@@ -205,7 +205,7 @@ def test_disagreements_are_of_one_length_and_the_largest_comes_first(page):
     sizes = [abs(d.difference) for d in found]
     assert sizes == sorted(sizes, reverse=True) and sizes.count(0) == 8 and len(found) == 16
     said = page["said"]
-    assert all(part in said for part in ("16", "8 are", "3 differ", "2 Small Ref, 1 Lowercase", "+0.064"))
+    assert all(part in said for part in ("16", "8 agree", "3 differ", "2 Small Ref, 1 Lowercase", "+0.064"))
 
 
 def test_each_stated_gain_is_held_against_its_papers_table(page):

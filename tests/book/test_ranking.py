@@ -218,7 +218,7 @@ def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
     }
     names, differences = order(average([block(scores)]))
     assert set(names[:2]) == {"ppl", "zlib"} and names[2] == "min_k"
-    assert PAGE["lead_of"]([block(scores)])["not told from the best"] == DETECTORS[names[1]].label
+    assert PAGE["lead_of"]([block(scores)])["not distinguished from the best"] == DETECTORS[names[1]].label
     places, bars = PAGE["line_of_aucs"]([block(scores)])
     assert list(places) == names and bars == [tuple(names[:2])]
     single = difference(average([block(scores)]), *names[:2])
