@@ -206,7 +206,7 @@ def share_above_zero(scores: ArrayLike, level: float = 0.95) -> Interval:
     and Pearson's and takes the texts for independent. ValueError where no text counts.
     """
     scores = check_scores(scores, "the scores of a set")
-    if not (n := np.count_nonzero(scores)):
+    if not (n := int(np.count_nonzero(scores))):
         raise ValueError("the scores of a set: none differs from 0; CoDeC needs texts of at least 12 tokens")
     return clopper_pearson(int((scores > 0).sum()), n, level)
 
