@@ -4,6 +4,7 @@ Nothing here is shared with mialib: where the two agree, neither has the other's
 """
 
 import math
+import statistics
 import zlib
 
 import numpy as np
@@ -206,6 +207,20 @@ def wbc(log_prob, of_reference):
         ]
         shares.append(mean(wins))
     return mean(shares)
+
+
+def aeca(token_ids, log_prob, counts, weight):
+    """As its authors' script: the spread of p(x) times its information, each less the next, and that of log p."""
+    information = [-math.log((counts[token] + 1) / (sum(counts) + len(counts))) for token in token_ids]
+    weighed = [math.exp(lp) * of for lp, of in zip(log_prob, information, strict=True)]
+    steps = [one - following for one, following in zip(weighed, [*weighed[1:], 0], strict=True)]
+    return statistics.pstdev(steps) - weight * statistics.pstdev(log_prob)
+
+
+def codec(log_prob, after):
+    """Of the tokens between the tenth and the last, how much likelier they are alone."""
+    kept = range(10, min(len(log_prob), len(after)) - 1)
+    return mean(log_prob[i] - after[i] for i in kept) if kept else 0.0
 
 
 def ez_mia(log_prob, top, of_reference):

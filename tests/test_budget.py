@@ -12,11 +12,11 @@ from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3202,
+    "mialib": 3241,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
     "mialib/commands": 632,
-    "mialib/passes": 685,
+    "mialib/passes": 708,
     "mialib/reports": 1400,
     "mialib/shared": 780,
     "replication": 3870,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 22_180
+TEST_LINES = 22_253
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -1,24 +1,26 @@
 """Hold the detectors since the papers against their authors' code, on the same numbers of the same texts.
 
-    python tools/agreement.py CLONES [--model lab/en-400k] [--reference lab/en-25k] [--benchmark lab/en] [--texts 200]
+    python tools/agreement.py CLONES [DETECTOR ...] [--model lab/en-400k] [--reference lab/en-25k] [--texts 200]
 
 CLONES is a folder of clones of the repositories below, each in a folder `owner+name`. A function is taken out of its
 file and run by itself, since the files load models when they are imported. What was found goes to
-`data/recorded/agreement.json`, which the page "Since the papers" reads.
+`data/recorded/agreement.json`, which the page "Since the papers" reads; detectors that are not named keep their record.
 """
 
 import argparse
 import ast
+import json
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
+from transformers import BatchEncoding
 
 from mialib import DETECTORS, detect
 from mialib.catalog.models import load_scorer
-from mialib.passes.inputs import Target, load_inputs
+from mialib.passes.inputs import Target, inputs_of, load_inputs, other_texts
 from mialib.store import DATA, write_json
 
 RESULT = DATA / "recorded" / "agreement.json"
@@ -37,7 +39,10 @@ CODE = {  # detector: repository and file
     "camia_above": ("changhongyan123/context_aware_mia", "util_features.py"),
     "camia_slope": ("changhongyan123/context_aware_mia", "util_features.py"),
     "camia_lz": ("changhongyan123/context_aware_mia", "util_features.py"),
+    "aeca": ("kecy03/AECA", "AECA.py"),
+    "codec": ("NVIDIA-NeMo/Evaluator", "packages/nemo-evaluator/examples/notebooks/contamination_detection_demo.ipynb"),
 }
+COMMITS = {"codec": "460dcad6f41c8448ec4c8ef30a117d3c1e916449"}  # of files that the newest commit no longer has
 AT_ONE, AT_HALF = 26, 16  # places of the powers 1 and 1/2 among ACMIA's 0, 2^-2.5, 2^-2.4, ..., 2^2.5
 
 
@@ -51,8 +56,11 @@ def clone_of(clones: Path, repository: str) -> list[str]:
 def functions_of(clones: Path, name: str, **given: object) -> dict[str, object]:
     """The functions of a detector's file, methods too, in a scope that has numpy, torch and what is `given`."""
     repository, path = CODE[name]
-    git = clone_of(clones, repository)
-    source = subprocess.run([*git, "show", f"HEAD:{path}"], check=True, capture_output=True, text=True).stdout
+    show = [*clone_of(clones, repository), "show", f"{COMMITS.get(name, 'HEAD')}:{path}"]
+    source = subprocess.run(show, check=True, capture_output=True, text=True).stdout
+    if path.endswith(".ipynb"):
+        cells = json.loads(source)["cells"]
+        source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     defined = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     scope = {"np": np, "torch": torch, "F": torch.nn.functional, **given}
     for node in defined:
@@ -64,12 +72,12 @@ def functions_of(clones: Path, name: str, **given: object) -> dict[str, object]:
 
 
 def theirs(clones: Path, inputs, whole) -> dict[str, list[float]]:
-    """Each detector's scores by its authors' code; higher is a member."""
+    """The scores of the detectors without a function of their own by their authors' code; higher is a member."""
     import zlib
 
     stats, reference, tempered = inputs.stats, inputs["reference"], inputs["tempered"]
-    of = {name: functions_of(clones, name, zlib=zlib) for name in CODE if not name.startswith("acmia")}
-    found = {name: [] for name in CODE}
+    found = {name: [] for name in CODE if name not in MADE_BY}
+    of = {name: functions_of(clones, name, zlib=zlib) for name in found if not name.startswith("acmia")}
     for i, row in enumerate(stats):
         lp, ids = row.log_prob.astype(np.float64), torch.tensor(row.token_ids)
         z = (lp - row.top_log_prob) / np.sqrt(np.maximum(row.log_prob_var, 1e-8))
@@ -94,7 +102,7 @@ def theirs(clones: Path, inputs, whole) -> dict[str, list[float]]:
         found["camia_slope"].append(camia["get_slope"]([lp], 0, 200)[0])
         found["camia_lz"].append(-camia["get_lz_complexity"]([lp], 3)[0])
         add_acmia(found, clones, whole, row)
-    return found | of_recall(clones, inputs, whole)
+    return found
 
 
 def add_acmia(found, clones: Path, whole, row) -> None:
@@ -145,24 +153,64 @@ def of_recall(clones: Path, inputs, whole) -> dict[str, list[float]]:
     return scores
 
 
+def of_aeca(clones: Path, inputs, whole) -> dict[str, list[float]]:
+    """AECA by its authors' streams, which they compute from the model; the table is that of their `load_resources`."""
+    scope = functions_of(clones, "aeca", config=argparse.Namespace(DEVICE="cpu"))
+    counts, start = inputs["frequency"].counts, [whole.loaded.start_token_id]
+    table, scores = np.log(counts.sum() + len(counts)) - np.log(counts + 1), []
+    for row in inputs.stats:
+        read = BatchEncoding({"input_ids": torch.tensor([[*start, *row.token_ids.tolist()]])})
+        losses, potential, _ = scope["calculate_streams"]("", whole.loaded.model, lambda *_, of=read, **__: of, table)
+        scores.append(np.std(scope["apply_dynamic_entropic_convolution"](potential)) - np.std(losses))
+    return {"aeca": scores}
+
+
+def of_codec(clones: Path, inputs, whole) -> dict[str, list[float]]:
+    """CoDeC by its authors' notebook, which says whether its first mean is the larger: the difference is taken of both.
+
+    It is given the other texts that our pass reads before, and begins with our start token.
+    """
+    scope, means, scores = functions_of(clones, "codec", List=list), [], []
+    scope["np"] = argparse.Namespace(array=np.array, mean=lambda values: means.append(np.mean(values)) or means[-1])
+
+    def tokenizer(text, return_tensors):
+        return BatchEncoding({"input_ids": torch.tensor([[whole.loaded.start_token_id, *whole.token_ids([text])[0]]])})
+
+    handler = argparse.Namespace(tokenizer=tokenizer, model=whole.loaded.model, device="cpu")
+    handler.get_logprobs = lambda text: scope["get_logprobs"](handler, text)
+    for text, other in zip(inputs.texts, other_texts(len(inputs.texts)), strict=True):
+        settings = argparse.Namespace(token_range=(10, -1))  # the default of their `__init__`
+        says = scope["detect_contamination"](settings, text, [inputs.texts[other]], handler)
+        scores.append(means[-2] - means[-1])
+        assert says == (scores[-1] > 0)
+    return {"codec": scores}
+
+
+MADE_BY = {"recall": of_recall, "con_recall": of_recall, "aeca": of_aeca, "codec": of_codec}
+
+
 def main() -> None:
     """Compare, print a line a detector, and write the record."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("clones", type=Path)
+    options.add_argument("detectors", nargs="*", metavar="DETECTOR", help="of the list above; default: all")
     for name, default in (("model", "lab/en-400k"), ("reference", "lab/en-25k"), ("benchmark", "lab/en")):
         options.add_argument(f"--{name}", default=default)
     options.add_argument("--texts", type=int, default=200)
     given = options.parse_args()
     of_text = {"non_member_prefix": "lab/en", "member_prefix": "lab/en:background", "n_shots": 1}
-    target = Target(model=given.model, benchmark=given.benchmark, reference=given.reference, **of_text)
-    inputs = load_inputs(target)
-    inputs = inputs.take(np.linspace(0, len(inputs.labels) - 1, given.texts).astype(int), "some")
-    whole = load_scorer(given.model)
-    found, record = theirs(given.clones, inputs, whole), {}
+    target = Target(model=given.model, benchmark=given.benchmark, reference=given.reference, corpus="lab/en", **of_text)
+    labelled = load_inputs(target).labelled
+    some = labelled.take(np.linspace(0, len(labelled) - 1, given.texts).astype(int), "some")
+    inputs, whole, found = inputs_of(target, some), load_scorer(given.model), {}
+    for make in dict.fromkeys(MADE_BY.get(name, theirs) for name in given.detectors or CODE):
+        found |= make(given.clones, inputs, whole)
+    record = json.loads(RESULT.read_text("utf-8"))["detectors"] if given.detectors else {}
     for name, scores in found.items():
         ours = detect(name, inputs.stats, **{need: inputs[need] for need in DETECTORS[name].needs})
         git = clone_of(given.clones, CODE[name][0])
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        at = COMMITS.get(name, "HEAD")
+        commit = subprocess.run([*git, "rev-parse", at], check=True, capture_output=True, text=True).stdout.strip()
         apart = np.abs(ours - scores) / np.abs(scores).mean()
         record[name] = {
             "repository": CODE[name][0],

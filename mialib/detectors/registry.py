@@ -22,7 +22,7 @@ from mialib.token_stats import TokenStats, check_known, same_or_unknown
 ScoreText = Callable[..., float]
 Percent = Annotated[float, "percent of the tokens"]  # a hyperparameter that several detectors have
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
-OTHER_PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
+OTHER_PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members", "after_others")
 # What `detect` takes -> the argument by which the function of one text gets its own.
 INPUTS = {"texts": "text", **{need: need for need in (*OTHER_PASSES, "frequency", "neighbors")}}
 
@@ -96,7 +96,8 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
 
     - `texts`: the N texts
     - `lowercase`, `reference`, `tempered`: TokenStats of lowercased texts, of a reference model, at TEMPERATURE
-    - `after_non_members`, `after_members`: TokenStats of the texts, each read after known texts
+    - `after_non_members`, `after_members`, `after_others`: TokenStats of the texts, each read after known texts, or
+      after another one of the N
     - `frequency`: TokenFrequency of a reference corpus
     - `neighbors`: mean log p of each text's neighbors, (N, M) in nats
 

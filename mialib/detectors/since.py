@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from mialib.detectors.papers import K_GRID, first_occurrences, standardized
+from mialib.detectors.papers import K_GRID, calibrated, first_occurrences, standardized
 from mialib.detectors.registry import TEMPERATURE, Percent, detector, lowest_mean
 from mialib.metrics import FloatArray
 from mialib.token_stats import TokenRow
@@ -18,7 +18,10 @@ TEMPERED = "the pass at temperature 2"
 GAP_K_VARIANCE, GAP_K_WINDOW = 1e-8, 3  # nats^2 and tokens
 WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)  # tokens
 CAMIA_TOKENS, CAMIA_BINS = 200, 3
+CODEC_TOKENS = slice(10, -1)  # of a text, as in its authors' code
 RENYI_GRID = {"order": [1, np.inf], **K_GRID}
+Weight = Annotated[float, "weight of the deviation of log p"]
+AECA_GRID = {"weight": list(range(1, 11))}  # its authors choose by the labels of the judged texts
 Gamma = Annotated[float, "weight of the pass after members"]
 CON_RECALL_GRID = {"gamma": [i / 10 for i in range(1, 11)]}
 
@@ -81,6 +84,15 @@ def polarized(row: TokenRow) -> float:
     return lowest_mean(row.log_prob, 30) + lowest_mean(-row.log_prob, 5)
 
 
+@later("aeca", "AECA", "Ke et al. 2026", reads=("token_ids",), grid=AECA_GRID)
+def aeca(row: TokenRow, *, frequency: FloatArray, weight: Weight = 1) -> float:
+    """AECA: standard deviation of alpha_i - alpha_(i+1) minus `weight` times that of log p; 0 follows the last alpha.
+
+    alpha_i = -p(x_i) log p(x_i; D') is DC-PDD's, without its bound, and `frequency` is log p(v; D') for each v, (V,).
+    """
+    return float(np.diff(calibrated(row, frequency), append=0).std() - weight * row.log_prob.std(dtype=np.float64))
+
+
 @later("wbc", "WBC", "Chen et al. 2026", reads=("token_ids",))
 def wbc(row: TokenRow, *, reference: TokenRow) -> float:
     """WBC: the share of windows whose summed loss is larger under the reference, a mean over window lengths."""
@@ -111,6 +123,19 @@ def con_recall(row: TokenRow, *, after_non_members: TokenRow, after_members: Tok
     """Con-ReCall: mean log p after known non-members minus `gamma` times that after known members, over mean log p."""
     alone, after_others, after_own = _shared(row, after_non_members, after_members)
     return (after_others - gamma * after_own) / alone
+
+
+@later("codec", "CoDeC", "Zawalski et al. 2026", reads=("token_ids",))
+def codec(row: TokenRow, *, after_others: TokenRow) -> float:
+    """CoDeC: mean log p minus mean log p after another text of the same set, without the first ten tokens and the last.
+
+    0 for a text of fewer than 12 tokens. `mialib.calibration.share_above_zero` makes it the number of a set.
+    """
+    alone, after = (TokenRow._make(column[CODEC_TOKENS] for column in of) for of in (row, after_others))
+    if not len(alone.log_prob) or not len(after.log_prob):
+        return 0.0
+    of_alone, of_after = _shared(alone, after)
+    return of_alone - of_after
 
 
 def _shared(row: TokenRow, *others: TokenRow) -> list[np.float64]:

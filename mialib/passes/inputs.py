@@ -34,8 +34,9 @@ from mialib.model_selection import Candidates, Grid
 from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
 from mialib.plain import plain_indices
 from mialib.shared.schema import Strict
+from mialib.store import hash_texts
 from mialib.text import bare, count_words, excerpt
-from mialib.token_stats import TokenStats
+from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
@@ -147,6 +148,28 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
     return inputs.score(inputs.target.model, inputs.texts, after=after)
 
 
+def other_texts(n: int) -> NDArray[np.int64]:
+    """The number of the text that is read before each of n, (n,): each is read before one other, drawn always alike."""
+    order = np.random.default_rng(0).permutation(n)
+    return np.roll(order, 1)[np.argsort(order)]
+
+
+def _after_others(inputs: Inputs, _: str) -> TokenStats | None:
+    """The pass in which another of the texts is read before each, cut to about half of the model's context."""
+    texts, model = inputs.texts, inputs.target.model
+    if not inputs.source.has_weights or len(texts) < 2:
+        return None
+    tokenizer, room = load_tokenizer(model), inputs.stats.provenance["max_tokens"] // 2
+    own = [len(ids) for ids in encode(tokenizer, texts)]
+    heads = [text[: len(text) * room // max(n, room)] for text, n in zip(texts, own, strict=True)]
+    read = [f"{heads[other]}\n\n{text}" for text, other in zip(texts, other_texts(len(texts)), strict=True)]
+    whole = inputs.score(model, read)
+    begins = [len(ids) - n for ids, n in zip(encode(tokenizer, read), own, strict=True)]
+    rows = [TokenRow._make(column[begin:] for column in row) for row, begin in zip(whole, begins, strict=True)]
+    made = whole.provenance | {"texts": hash_texts(texts), "after": whole.provenance["texts"]}
+    return TokenStats.from_rows(rows, n_cut=whole.n_cut, provenance=made)
+
+
 def _tempered(inputs: Inputs, _: str) -> TokenStats | None:
     if not inputs.source.has_weights:
         return None
@@ -165,9 +188,10 @@ NEEDS = {
     "tempered": Need(_tempered, missing="the model is not here, only log-probs at one temperature"),
     "after_non_members": Need(_after, "non_member_prefix", "--non-member-prefix", NO_KNOWN.format("non-members")),
     "after_members": Need(_after, "member_prefix", "--member-prefix", NO_KNOWN.format("members")),
+    "after_others": Need(_after_others, missing="there is one text alone, or only log-probs of the model are here"),
 }
 HOW_MANY = {"neighbors": "n_neighbors", "after_non_members": "n_shots", "after_members": "n_shots"}
-PASSES = ("stats", "lowercase", "reference", "tempered", "after_non_members", "after_members")  # over the texts
+PASSES = ("stats", *detectors.OTHER_PASSES)  # over the texts
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,9 @@ def test_a_detector_reads_no_column_that_it_does_not_name(name):
         "frequency": mialib.TokenFrequency(np.arange(50), "made"),
         "neighbors": np.full((2, 3), -2.0),
     }
-    given |= dict.fromkeys(("after_non_members", "after_members"), TokenStats.from_rows(rows, provenance={}))
+    given |= dict.fromkeys(
+        ("after_non_members", "after_members", "after_others"), TokenStats.from_rows(rows, provenance={})
+    )
     if name in ("wbc", "ez_mia", "max_renyi_half", "acmia_ac"):  # of the same tokens
         given["reference"] = given["tempered"] = TokenStats.from_rows(
             [row._replace(log_prob=row.log_prob - 1) for row in rows], provenance={}

@@ -62,7 +62,9 @@ def inputs_for(name, stats):
         **dict.fromkeys(("lowercase", "reference"), lambda: stats),
         "frequency": lambda: random_frequency(0),
         "neighbors": lambda: random_neighbors(len(stats)),
-        **dict.fromkeys(("tempered", "after_non_members", "after_members"), lambda: reference_for(stats, 3)),
+        **dict.fromkeys(
+            ("tempered", "after_non_members", "after_members", "after_others"), lambda: reference_for(stats, 3)
+        ),
     }
     return {need: makers[need]() for need in DETECTORS[name].needs}
 
@@ -135,6 +137,7 @@ def test_detectors_that_read_more_than_one_pass_agree_with_their_oracles(seed):
         ("neighbor", {"neighbors": neighbors}, map(oracles.neighbor, log_probs, neighbors.tolist())),
         ("wbc", {"reference": reference}, map(oracles.wbc, log_probs, of_others["ref"])),
         ("ez_mia", {"reference": reference}, ez_mia),
+        ("codec", {"after_others": reference}, map(oracles.codec, log_probs, of_others["ref"])),
     ):
         np.testing.assert_allclose(detect(name, stats, **given), [*expected], **CLOSE, err_msg=name)
 
@@ -149,6 +152,14 @@ def test_dc_pdd_agrees_with_its_oracle(lup, sfo, seed):
         given = {"a": a, "lup": lup, "sfo": sfo}
         expected = [oracles.dc_pdd(row.token_ids.tolist(), columns(row)[0], counts, **given) for row in stats]
         np.testing.assert_allclose(detect("dc_pdd", stats, frequency=frequency, **given), expected, **CLOSE)
+
+
+def test_aeca_agrees_with_its_oracle():
+    stats, frequency = random_table(3), random_frequency(3)
+    for weight in (1, 10):
+        given = {"counts": frequency.counts.tolist(), "weight": weight}
+        expected = [oracles.aeca(row.token_ids.tolist(), columns(row)[0], **given) for row in stats]
+        np.testing.assert_allclose(detect("aeca", stats, frequency=frequency, weight=weight), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -232,6 +243,14 @@ def test_recall_and_camias_signals_by_hand():
     # Three bins: low, high, high, high -> the phrases low, high, high high.
     assert detect("camia_lz", table([-3, -0.5, -0.2, -0.1]))[0] == -3 / 4
     assert detect("camia_lz", table([-99, -65.5, 0]))[0] == -1, "hundredths 0, 34 and 99: one in each bin"
+    # Its tokens 10 and 11: -2 alone, -3 after another text; of a pass that is cut token 10 alone.
+    alone, after = table([-9] * 10 + [-1, -3, -9]), [-5] * 10 + [-2, -4, -1]
+    assert (
+        detect("codec", alone, after_others=table(after))[0]
+        == detect("codec", alone, after_others=table(after[:-1]))[0]
+        == 1
+    )
+    assert detect("codec", alone, after_others=table(after[:-2]))[0] == 0
     of_one_token = {"camia_above": 0, "camia_rising": 0, "camia_slope": 0, "camia_lz": -1}
     assert {name: detect(name, table([-2]))[0] for name in of_one_token} == of_one_token
 
@@ -274,6 +293,14 @@ TOKENS = [5, 7, 5, 9]
         ("zlib", [-1.8], {"texts": ["a"]}, -0.2),
         # loss 2 nats, the neighbors' 3 and 2.6: (3 + 2.6) / 2 - 2
         ("neighbor", [-1, -3], {"neighbors": np.array([[-3, -2.6]])}, 0.8),
+        # Frequencies 1/2 and 1/8, so alpha is ln 2 times 1/2 and 3/8; less the next one 1/8 and 3/8, deviation 1/8.
+        # That of log p, ln 2 times 1 and 3, is 1.
+        (
+            "aeca",
+            np.log([1 / 2, 1 / 8]),
+            {"frequency": TokenFrequency(np.array([7, 1, *[0] * 6]), "")},
+            -7 / 8 * np.log(2),
+        ),
     ],
 )
 def test_scores_by_hand(name, log_prob, given, expected):
@@ -393,7 +420,11 @@ def test_a_member_like_text_scores_higher(name):
     other = TokenStats.from_rows([other, other], provenance={})
     inputs = inputs_for(name, member_and_not)
     lower = other.log_prob * 1.5  # after other members a text is likelier than after non-members
-    inputs |= {need: other for need in ("lowercase", "reference", "tempered", "after_members") if need in inputs}
+    inputs |= {
+        need: other
+        for need in ("lowercase", "reference", "tempered", "after_members", "after_others")
+        if need in inputs
+    }
     inputs |= {need: replace(other, log_prob=lower) for need in ("after_non_members",) if need in inputs}
     member, non_member = detect(name, member_and_not, **inputs)
     assert member > non_member
@@ -507,7 +538,7 @@ def test_defaults_and_grids_are_the_papers():
     assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
     assert defaults["dc_pdd"] == {"a": 0.01, "lup": True, "sfo": True}
     assert defaults["surp"] == {"entropy_threshold": 2.5, "k": 40}
-    later = {"gap_k", "max_renyi", "max_renyi_half", "con_recall"}
+    later = {"gap_k", "max_renyi", "max_renyi_half", "aeca", "con_recall"}
     assert {name for name, known in DETECTORS.items() if known.grid} - later == {"surp", "min_k", "min_k++"}
     assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
     assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]

@@ -16,6 +16,7 @@ from mialib.passes.inputs import (
     Target,
     common_labels,
     cut_inputs,
+    inputs_of,
     load_inputs,
     score_all,
     split_lengths,
@@ -145,6 +146,23 @@ def test_later_detectors_score_every_text_where_they_are_asked_for(target, tmp_p
     (tmp_path / "judged.txt").write_text(inputs.texts[3] + "\n")
     with pytest.raises(ValueError, match=r"judged\.txt: "):
         load_inputs(target.but(non_member_prefix=str(tmp_path / "judged.txt"), n_shots=1))["after_non_members"]
+
+
+def test_each_text_is_read_before_another_one_and_cut_where_it_is_long(target):
+    inputs, scorer = load_inputs(target), mialib.Scorer(target.model)
+    begins = [f"{text}\n\n" for text in inputs.texts]
+    read = {text: scorer.score(inputs.texts, after=text) for text in begins}
+    found = inputs["after_others"]
+    others = [
+        next(t for t, of in read.items() if np.allclose(of[i].log_prob, row.log_prob, atol=1e-4))
+        for i, row in enumerate(found)
+    ]
+    assert sorted(others) == sorted(begins) and not any(map(str.__eq__, others, begins))
+    long = inputs_of(target, Benchmark("long", ("The mill " * 200, *inputs.texts[1:3]), np.array([1, 0, 0]), ""))
+    assert long.stats.n_cut[0]
+    long["after_others"].check_finite()  # of each text some tokens are scored
+    np.testing.assert_array_equal(inputs.take([3], "one")["after_others"].log_prob, found[3].log_prob)
+    assert inputs_of(target, inputs.labelled.take([0], "one"))["after_others"] is None
 
 
 def test_whoever_scores_the_last_part_of_all_passes_has_them_joined(target, monkeypatch):

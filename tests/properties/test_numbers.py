@@ -59,7 +59,7 @@ tables = st.lists(rows(), min_size=1, max_size=3).map(lambda of: TokenStats.from
 counts = st.lists(st.integers(0, 10**9), min_size=VOCABULARY, max_size=VOCABULARY)
 
 
-PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members")
+PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members", "after_others")
 
 
 def given_besides(stats):

@@ -55,7 +55,7 @@ from replication.recorded import other_versions, read_recorded, weights_of
 RECORDED_FILE = BOOK_DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
-DEAR = {"neighbors", "tempered"}  # what would cost a pass or more of every model for one detector or two
+DEAR = {"neighbors", "tempered", "after_others"}  # what costs a pass or more of every model for one detector or two
 OWN, SHIFTED = "without a shift", "with a shift"
 AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
 
