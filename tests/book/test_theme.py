@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+from sphinx.addnodes import pending_xref
 
 from replication.pipeline import theme
 
@@ -104,3 +105,15 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
         assert pages[listing].count("<li ") == 3
         assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
         assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
+
+
+def test_of_a_link_to_a_page_that_the_book_leaves_out_its_words_stay(tmp_path):
+    (tmp_path / "trust.md").write_text("# What it proves\n")
+    links = {"surp_table_1": "", "../trust": "", "token_view": "the *view*", "claims": "kept", "nowhere": "kept too"}
+    document = new_document("page")
+    for target, words in links.items():
+        document += pending_xref("", nodes.inline(text=words), reftarget=target)
+    app = SimpleNamespace(srcdir=tmp_path, env=SimpleNamespace(found_docs={"pages/claims"}))
+    theme.unlink_pages_left_out(app, document)
+    assert [node.astext() for node in document] == ["SURP, Table 1", "What it proves", "the *view*", "kept", "kept too"]
+    assert len(list(document.findall(pending_xref))) == 2
