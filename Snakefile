@@ -23,14 +23,16 @@ profile = load_profile(PROFILE_FILE)
 OUT = f"build/{PROFILE}"
 STORED = "data/lab/SHA256SUMS"  # it changes with each file of the stored lab
 
-COLUMNS = {}
-if ONLY or any(page.notebook == PAPER_TABLE for page in profile.notebooks.values()):
+COLUMNS, FIGURES, ASKED = {}, set(), set()
+if ONLY or not profile.models:
     from replication.studies import paper_tables
 
+    FIGURES = {page for page, _, _ in paper_tables.columns_of_figures(profile)}  # they run the papers' models themselves
+    chosen = paper_tables.choose_columns(profile, ONLY)
     COLUMNS = {
-        (page, paper_tables.file_name(name)): (name, column)
-        for page, name, column in paper_tables.choose_columns(profile, ONLY)
+        (page, paper_tables.file_name(name)): (name, column) for page, name, column in chosen if page not in FIGURES
     }
+    ASKED = {page for page, _, _ in chosen}
 
 
 def columns_of(page):
@@ -38,17 +40,18 @@ def columns_of(page):
     return [f"{OUT}/columns/{page}/{column}.json" for of, column in COLUMNS if of == page]
 
 
-def asked(page, column):
-    """The file whose time says when a column was asked for: one that is newer than the column has it made again."""
+def asked(page, column="page"):
+    """The file whose time says when a column or a figure's page was asked for: if it is newer, that is made again."""
     return f"{OUT}/asked/{page}/{column}"
 
 
 # What could not be had is tried again in each run that asks for it. Not by the Snakemakes of a cluster's jobs, which
 # read this file as well.
 if workflow.is_main_process:
-    for page, column in COLUMNS:
-        path, stamp = Path(f"{OUT}/columns/{page}/{column}.json"), Path(asked(page, column))
-        if not stamp.is_file() or (path.is_file() and not paper_tables.is_whole(path)):
+    made = [(page, f"{OUT}/columns/{page}/{column}.json", asked(page, column)) for page, column in COLUMNS]
+    made += [(page, f"{OUT}/results/{page}.json", asked(page)) for page in FIGURES]
+    for page, path, stamp in ((page, Path(path), Path(stamp)) for page, path, stamp in made):
+        if not stamp.is_file() or (page in ASKED and path.is_file() and not paper_tables.is_whole(path)):
             stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.write_text("the time of this file counts\n")  # not empty: of small files Snakemake compares the content
 
@@ -129,6 +132,7 @@ rule column:
 rule notebook:
     input:
         lambda w: [build.score_receipt(PROFILE, *pair) for pair in NEEDS[w.notebook].scored] + columns_of(w.notebook),
+        lambda w: [asked(w.notebook)] if w.notebook in FIGURES else [],
         lambda w: NEEDS[w.notebook].files,
         lambda w: notebook_of(w.notebook),
         STORED,
@@ -150,8 +154,12 @@ rule notebook:
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
     priority: lambda w: priority("notebook", build.page_file(w.notebook))
+    resources:
+        gpu=lambda w: int(w.notebook in FIGURES),
     run:
-        jobs.run(build.job_name("notebook", output[0]), jobs.notebook, wildcards.notebook, *output, params.failed, params.computed, log=log[0])
+        skipped = "it was not asked for in this run" if wildcards.notebook in FIGURES - ASKED else ""
+        given = wildcards.notebook, *output, params.failed, params.computed, skipped
+        jobs.run(build.job_name("notebook", output[0]), jobs.notebook, *given, log=log[0])
 
 
 # What the book is made of besides its pages. report.py writes three lists of results.

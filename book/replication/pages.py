@@ -18,8 +18,11 @@ from IPython.display import Markdown
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from mialib.catalog.hub import Unavailable
 from mialib.catalog.lab import by_group
+from mialib.catalog.models import count_parameters
 from mialib.catalog.sources import source_of
+from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
 from replication import blind_tables
@@ -27,16 +30,35 @@ from replication.profile import check_parameters, names_given
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
 
+BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
+
 
 def begin() -> None:
     """What a page does first: ValueError for a parameter that it lacks, and from now on short errors for its user's
-    mistakes. Outside IPython neither is done."""
+    mistakes. Outside IPython neither is done.
+
+    In a build, whose results go to `out`, also `check_size` of the page's models: nobody waits days for a page.
+    """
     if shell := get_ipython():
         shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
+        for model in as_list(shell.user_ns.get("models")) if shell.user_ns.get("out") else ():
+            check_size(model)
         match shell.user_ns.get("In"):
             # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
             case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
                 check_parameters(names_given(injected), names_given(parameters), "this page")
+
+
+def check_size(model: str) -> None:
+    """Unavailable for a model so large, by its config, that a processor would take days, where there is no GPU."""
+    source = source_of(model)
+    if source.has_weights and source.is_fetched and pick_device().type == "cpu":
+        billions = count_parameters(model, embeddings=True) / 1e9
+        if billions > BILLIONS_WITHOUT_GPU:
+            raise Unavailable(
+                f"{model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` scores it "
+                "all the same, if you have the days"
+            )
 
 
 def _show_error(

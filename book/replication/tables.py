@@ -18,9 +18,8 @@ from IPython.display import Markdown
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
-from mialib.catalog.sources import source_of
 from mialib.metrics import Comparison, Interval
-from mialib.passes.inputs import Inputs
+from mialib.passes.inputs import Inputs, signature
 from mialib.store import version
 from replication.profile import load_profile
 from replication.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
@@ -131,30 +130,19 @@ def comparison_table(
 
 
 def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
-    """What a page ran, one row a model; versions and profile in the corner, all content hashes in the results file.
+    """What a page ran, one row a model: the signature that `mialib detect` prints; all hashes in the results file.
 
     `ran` as for `results.save`: the page's inputs, or provenance as it is.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    made: dict[str, dict[str, Any]] = {}
     passes: dict[str, dict[str, int]] = {}  # texts by their hash
     for p in provenance_of(ran):
-        model, source = p["model"], source_of(p["model"])
-        passes.setdefault(model, {})[p["texts"]] = p["n_texts"]
-        if model in rows:
-            continue
-        seed, is_elsewhere = source.training_seed(model), source.has_texts and not source.has_weights
-        token = p.get("start_token", p.get("start_token_id", DASH))
-        rows[model] = {
-            "weights": p["revision"] if is_elsewhere else p["revision"].rpartition("@")[2][:10],
-            "training seed": p.get("seed", DASH) if seed is None else seed,
-            "dtype, device": f"{p['dtype']}, {p['device']}",
-            "start token": "none" if token is None else f"id {token}" if isinstance(token, int) else token,
-            "texts": "",
-            "mialib": p["mialib"],
-        }
+        made.setdefault(p["model"], p)
+        passes.setdefault(p["model"], {})[p["texts"]] = p["n_texts"]
+    rows = {}
     for model, counts in passes.items():
-        each = ", ".join(f"{n} ({name[:8]})" for name, n in counts.items())
-        rows[model]["texts"] = each if len(counts) <= 2 else f"{sum(counts.values())} in {len(counts)} passes"
+        several = f"{sum(counts.values())} texts in {len(counts)} passes" if len(counts) > 1 else ""
+        rows[model] = {"signature of the numbers above": signature(made[model], several)}
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
     return text_table(rows, f"What this page ran, with profile {load_profile().name}, {libraries}")
 

@@ -423,6 +423,23 @@ def score_all(
     }
 
 
+def signature(made: Mapping[str, Any], texts: str = "") -> str:
+    """What made a pass's numbers, on one line, from its provenance: version, model, texts, start token, format, seed.
+
+    `texts` says which texts, by default how many and their hash.
+    """
+    source, token = source_of(made["model"]), made.get("start_token", made.get("start_token_id", "unknown"))
+    revision = made["revision"].rpartition("@")[2][:10] if source.has_weights else made["revision"]
+    seed = source.training_seed(made["model"])
+    seed = made.get("seed", "unknown") if seed is None else seed
+    texts = texts or f"{made['n_texts']} texts ({made['texts'][:8]})"
+    token = "none" if token is None else f"id {token}" if isinstance(token, int) else token
+    return (
+        f"mialib {made['mialib']}: {made['model']} ({revision}, training seed {seed}) on {texts}, start token {token}, "
+        f"{made['dtype']} on {made['device']}"
+    )
+
+
 def versions_behind(detector: str) -> dict[str, int]:
     """The versions of all that makes a detector's scores: its own, of the pass, and of what it needs besides."""
     known = get_detector(detector)

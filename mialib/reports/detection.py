@@ -24,7 +24,7 @@ from mialib.catalog.models import check_loadable
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.metrics import Interval, auc_interval
-from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, unavailable_reason
+from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, unavailable_reason
 from mialib.shared.files import labels_of, read_rows, texts_of
 from mialib.store import hash_texts
 from mialib.text import bare, excerpt, language_of
@@ -102,9 +102,7 @@ def detect_texts(
     inputs = Inputs(target, (*texts, *known), language_of(texts), part=part)
     # The target's own passes first, so that each model is loaded once.
     inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
-    if inputs.source.has_weights:
-        ran = inputs.stats.provenance
-        logger.info("each text was scored in %s after start token: %s", ran["dtype"], ran["start_token"] or "none")
+    logger.info("%s", signature(inputs.stats.provenance))
     scores = {
         name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
     }

@@ -11,6 +11,7 @@ from collections import Counter
 import datasets
 import numpy as np
 import pytest
+import torch
 import yaml
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from page_code import functions_of
@@ -23,6 +24,8 @@ from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT
+from replication import pages
+from replication.pipeline import report
 from replication.profile import load_profile
 from replication.published import published_along
 from replication.results import BLIND_PREFIX, Result, load_results
@@ -236,8 +239,9 @@ def test_a_column_that_fails_costs_no_other_and_a_kept_one_is_the_same(tmp_path)
 
 
 def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(paper_tables, "count_parameters", lambda _, embeddings: 2_775_000_000)
+    monkeypatch.setattr(pages, "count_parameters", lambda _, embeddings: 2_775_000_000)
     column = Column(model=LARGE, benchmark="wikimia-32")
+    monkeypatch.setattr(pages, "pick_device", lambda: torch.device("cpu"))
     with pytest.raises(Unavailable, match=r"pythia-2\.8b .*2\.8 .*GPU"):
         paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
 
@@ -281,11 +285,14 @@ def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
     def chosen(*names):
         return paper_tables.choose_columns(profile, names)
 
-    assert {column.model for _, _, column in chosen(LARGE)} == {LARGE} and len(chosen(LARGE)) == 10
+    assert {column.model for _, _, column in chosen(LARGE)} == {LARGE}
+    figures = paper_tables.columns_of_figures(profile)
+    assert len(chosen(LARGE)) == 10 + sum(column.model == LARGE for _, _, column in figures)
+    assert {page for page, _, _ in chosen("paper_surp_figure_4")} == {"paper_surp_figure_4"}
     assert {page for page, _, _ in chosen("paper_surp_table_1")} == {"paper_surp_table_1"}
     assert {column.benchmark for _, _, column in chosen("wikimia-128")} == {"wikimia-128"}
-    assert len(chosen(LARGE, "paper_surp_table_1")) == 10 + 12 - 2
-    assert len(chosen()) == len(list(paper_tables.columns_of(profile)))
+    assert len(chosen(LARGE, "paper_surp_table_1")) == len(chosen(LARGE)) + 12 - 2
+    assert len(chosen()) == len(paper_tables.columns_of(profile)) + len(figures)
     with pytest.raises(ValueError, match=r"'pythia'.*EleutherAI/pythia-2\.8b"):
         chosen("pythia")
 
@@ -306,12 +313,17 @@ TABLES = [
     page_of_tables("surp", {"auc": "table-3"}, OF_SURP),
     page_of_tables("probe", TABLES_2_3, {"WikiMIA / Pythia-2.8B": OF_PROBE}),
 ]
+FIGURES = [
+    {"notebook": "surp_figure_2", "name": name, "title": title}
+    | {"parameters": {"models": model, "benchmarks": "mimir/github", "entropy_threshold": 10, "k": 100}}
+    for name, title, model in (("runs", "One", LARGE), ("not_here", "Another", "EleutherAI/pythia-12b"))
+]
 PROFILE = {
     "name": "tiny",
     "landing": {"page": "paper_profile"},
     "book": [
         {"caption": "Start", "pages": [{"page": "how_to_read"}]},
-        {"caption": "Tables", "pages": TABLES},
+        {"caption": "Tables", "pages": TABLES + FIGURES},
         {"caption": "Sources", "pages": [{"page": "references"}]},
     ],
 }
@@ -355,6 +367,12 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
         str(cell),
     ]
     assert {r.row for r in load_results(results / "tiny_probe_tables.json")} >= {"Probe w. Real Data"}
+    html = {name: (pages / f"{name}.html").read_text() for name in ("runs", "not_here")}
+    assert "<figure" in html["runs"] and "<figure" not in html["not_here"] and "Not run" not in html["runs"]
+    assert re.search(r"<strong>Not run</strong>: model .*EleutherAI/pythia-12b", html["not_here"])
+    listed = (clone / "book" / "pages" / "_papers_tables.md").read_text()
+    ran = {re.search(r"pages/(\w+)", row)[1]: row for row in listed.splitlines() if row.startswith("| [Figure 2]")}
+    assert report.NOT_RUN in ran["not_here"] and report.NOT_RUN not in ran["runs"]
 
     def jobs(*options, **chosen):
         done = build(clone, *options, **chosen)
@@ -362,10 +380,11 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
         return Counter(re.findall(r"^(?:local)?rule (\w+):", done.stdout + done.stderr, re.M))
 
     # What could not be had is tried again, where it is asked for, and nothing else is.
-    assert jobs("-np")["column"] == 1 and jobs(only="wikimia-32")["column"] == 0
+    assert jobs("-np")["column"] == 1
+    assert jobs(only="wikimia-32") == {"all": 1}
     kept = load_results(results / "tiny_surp_tables.json")
     assert any(r.ours is not None for r in kept), "columns of earlier runs stay"
-    assert jobs() == {"column": 1, "notebook": 1, "book": 1, "all": 1}
+    assert jobs() == {"column": 1, "notebook": 2, "book": 1, "all": 1}
     wrong = build(clone, "--dry-run", only="wikimia-64")
     assert wrong.returncode != 0 and "it has " in wrong.stdout + wrong.stderr
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+from sphinx.addnodes import pending_xref
 
 from replication.pipeline import theme
 
@@ -118,3 +119,15 @@ def test_what_an_answers_cell_prints_comes_above_the_first_cell_and_its_code_sta
     theme.show_answers_first(None, page)
     assert page.astext().split() == ["Question", "Words", "answer", "p", "Later", "c", "d", "other"]
     theme.show_answers_first(None, new_document("page without a section"))
+
+
+def test_of_a_link_to_a_page_that_the_book_leaves_out_its_words_stay(tmp_path):
+    (tmp_path / "trust.md").write_text("# What it proves\n")
+    links = {"surp_table_1": "", "../trust": "", "token_view": "the *view*", "claims": "kept", "nowhere": "kept too"}
+    document = new_document("page")
+    for target, words in links.items():
+        document += pending_xref("", nodes.inline(text=words), reftarget=target)
+    app = SimpleNamespace(srcdir=tmp_path, env=SimpleNamespace(found_docs={"pages/claims"}))
+    theme.unlink_pages_left_out(app, document)
+    assert [node.astext() for node in document] == ["SURP, Table 1", "What it proves", "the *view*", "kept", "kept too"]
+    assert len(list(document.findall(pending_xref))) == 2

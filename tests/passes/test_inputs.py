@@ -262,3 +262,12 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
     assert another["reference"].provenance["model"] == another.target.reference == tiny_model("llama")
     with pytest.raises(ValueError, match="corpus, masked, member_prefix, n_n"):
         inputs.retarget(model=tiny_model("llama"))
+
+
+def test_a_signature_names_all_that_a_number_hangs_on(target):
+    made = load_inputs(target).stats.provenance
+    weights = made["revision"].rpartition("@")[2][:10]
+    for part in (made["mialib"], target.model, weights, made["texts"][:8], made["start_token"], made["dtype"]):
+        assert part in passes.signature(made)
+    others = {"start_token": None, "seed": 3, "dtype": "bfloat16", "mialib": "0"}
+    assert len({passes.signature(made | {name: value}) for name, value in others.items()}) == len(others)

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from mialib.store import ROOT, write_json
 from replication.pipeline import needs as planning
-from replication.pipeline.notebooks import NOTEBOOKS, clone, read_notebook
+from replication.pipeline.notebooks import NOTEBOOKS, clone, read_notebook, why_not_run
 from replication.profile import load_profile
 
 SLOWEST = 10  # jobs in the table at the end
@@ -63,6 +63,9 @@ def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None
                 finally:
                     _keep_durations(profile, progress.taken)
             say_progress(progress.table())
+        for name in [page] if page else pages:
+            if why := why_not_run(ROOT / "build" / profile / "results" / f"{name}.json"):
+                say_progress(f"{name} was not run: {why}\n")
     typer.echo(f"The {'page' if page else 'book'} is ready: open {ROOT / target}")
 
 

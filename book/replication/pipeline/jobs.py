@@ -121,11 +121,12 @@ def column(page: str, name: str, output: str) -> None:
     print(f"{page}, {name}: {measured.unavailable or f'{done} numbers'}")
 
 
-def notebook(name: str, page: str, results: str, failed: str, computed: str = "") -> None:
-    """Make a page: execute its notebook with the profile's parameters."""
-    given = {"output": Path(page), "results": Path(results), "failed": Path(failed)}
+def notebook(name: str, page: str, results: str, failed: str, computed: str = "", skipped: str = "") -> None:
+    """Make a page: execute its notebook with the profile's parameters, or write why it is `skipped`."""
+    given: dict[str, Any] = {"output": Path(page), "results": Path(results), "failed": Path(failed)}
     with forked_kernel() as kernel:
-        run_notebook(name, load_profile(), **given, computed=Path(computed) if computed else None, kernel=kernel)
+        given |= {"computed": Path(computed) if computed else None, "skipped": skipped, "kernel": kernel}
+        run_notebook(name, load_profile(), **given)
 
 
 def book(index: str, page: str = "") -> None:

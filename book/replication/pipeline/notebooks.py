@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mialib.store import ROOT
+from mialib.store import ROOT, write_json
 from replication.pipeline.code import imported_modules
 from replication.profile import Page, Profile, check_parameters, names_given
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jupyter_client.manager import AsyncKernelManager
 
 NOTEBOOKS = ROOT / "notebooks"
+NOT_HERE = ("Unavailable", "OutOfMemoryError")  # errors that say what this machine lacks: a model, a file, GPU memory
 QUIET = "--IPKernelApp.log_level=ERROR"  # a kernel's warnings are no part of the build's output
 
 
@@ -77,15 +78,17 @@ def run_notebook(
     failed: Path,
     results: Path | None = None,
     computed: Path | None = None,
+    skipped: str = "",
     folder: Path = NOTEBOOKS,
     kernel: AsyncKernelManager | None = None,
 ) -> None:
     """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
 
     It runs in `kernel`, or in one that papermill starts. Its results go to `results`; a page of the papers' tables
-    finds its columns in `computed`. ValueError for a page that the profile or a notebook that the folder lacks, and for
-    a parameter that the notebook lacks. When a cell fails, nothing is written to `output`, the partial copy goes to
-    `failed`, and the error names both.
+    finds its columns in `computed`. Where what it takes can't be had here (`NOT_HERE`), the page ends at that cell and
+    says why, and so do its results (`why_not_run`); `skipped` says why none of it is to be run. ValueError for a page
+    that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks. When a cell fails
+    otherwise, nothing is written to `output`, the partial copy goes to `failed`, and the error names both.
     """
     import papermill
 
@@ -101,16 +104,26 @@ def run_notebook(
     check_parameters(parameters, read_notebook(source).defaults, f"{source.name}, run by profile {profile.name},")
     for path in (failed, output):
         path.parent.mkdir(parents=True, exist_ok=True)
-    how = {"progress_bar": False, "cwd": str(ROOT), "km": kernel, "extra_arguments": [QUIET]}
+    why, how = skipped, {"prepare_only": bool(skipped)}
+    how |= {"progress_bar": False, "cwd": str(ROOT), "km": kernel, "extra_arguments": [QUIET]}
     try:
         papermill.execute_notebook(str(source), str(failed), parameters, **how)
     except papermill.PapermillExecutionError as error:
-        raise ValueError(
-            f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
-            f"the notebook up to there is in {failed}"
-        ) from None
-    _finish(failed, page)
+        if error.ename not in NOT_HERE:
+            raise ValueError(
+                f"{source.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}; "
+                f"the notebook up to there is in {failed}"
+            ) from None
+        why = (error.evalue.splitlines() or [error.ename])[0]
+    if why and results:
+        write_json(results, {"results": [], "unavailable": why})
+    _finish(failed, page, why)
     shutil.move(failed, output)
+
+
+def why_not_run(results: Path) -> str:
+    """Why a page was not run, by the file of its results; "" for one that was, or that there is no file of."""
+    return json.loads(results.read_text(encoding="utf-8")).get("unavailable", "") if results.is_file() else ""
 
 
 @contextmanager
@@ -152,17 +165,27 @@ def _serve(connection_file: str, parent: int) -> None:
     IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", QUIET])
 
 
-def _finish(path: Path, page: Page) -> None:
+def _finish(path: Path, page: Page, why_not_run: str) -> None:
     """Write the profile's parameters in the place of the notebook's defaults, where papermill has its own cell.
 
     The paths of this build are left out: who downloads the page runs it elsewhere. A page that has a name of its own
-    gets its title, and its figures names that no other page of the notebook has. A folded cell says what it does.
+    gets its title, and its figures names that no other page of the notebook has. A folded cell says what it does. A
+    page that was not run says why in place of the cell that failed and of all after it.
     """
     import nbformat
 
+    from replication.results import literal
+
     notebook = nbformat.read(path, as_version=4)
     tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
-    notebook.cells = [c for c, of in zip(notebook.cells, tags, strict=True) if "injected-parameters" not in of]
+    added = {"injected-parameters", "papermill-error-cell-tag"}
+    notebook.cells = [c for c, of in zip(notebook.cells, tags, strict=True) if not added & {*of}]
+    if why_not_run:
+        has_failed = [any(o.output_type == "error" for o in cell.get("outputs", [])) for cell in notebook.cells]
+        is_given = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells]
+        end = has_failed.index(True) if any(has_failed) else is_given.index(True) + 1
+        said = f"**Not run**: {literal(why_not_run.rstrip('.'))}."
+        notebook.cells[end:] = [nbformat.v4.new_markdown_cell(said)]
     for named in ("input_path", "output_path", "parameters"):
         notebook.metadata.papermill.pop(named, None)
     if page.name:

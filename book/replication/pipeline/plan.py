@@ -1,4 +1,4 @@
-"""What a run of the papers' tables takes, said before it starts: downloads, memory, GPU hours, what is in its way.
+"""What a run of the papers' tables and figures takes: downloads, memory, GPU hours, what is in its way.
 
 The sizes are the hub's where it can be reached and the registry's where it can't. The hours are arithmetic, not
 measurement: floating point operations of all passes at a rate that is assumed to be sustained.
@@ -97,13 +97,7 @@ def _requests(column: Column) -> tuple[int, int]:
     n_examples, n_tokens = _size(column.benchmark)
     if source_of(column.model).has_weights or n_tokens is None:
         return 0, 0
-    n_passes = _own_passes(column)
-    return n_passes * n_examples, round(n_passes * n_tokens)
-
-
-def _own_passes(column: Column) -> int:
-    """How often the model reads the texts: as they are, mostly in lower case too, and after the other start token."""
-    return (1 if column.a_values or column.corpora else 2) + column.has_other_start_token
+    return column.n_passes * n_examples, round(column.n_passes * n_tokens)
 
 
 def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:
@@ -112,7 +106,7 @@ def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float |
     n_examples, n_tokens = _size(column.benchmark)
     if known is None or known.billions is None or n_tokens is None:
         return None
-    n_passes = float(_own_passes(column) + (column.n_neighbors if column.masked else 0))
+    n_passes = float(column.n_passes + (column.n_neighbors if column.masked else 0))
     if column.unseen:  # activations of the model and of each proxy, and the proxies' training
         n_training = column.n_training / n_examples
         n_passes += (1 + len(LEARNING_RATES)) * (1 + n_training) + len(LEARNING_RATES) * TRAINING_PASSES * n_training
@@ -272,7 +266,7 @@ def describe_plan(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) 
         price = price_a_million()
         dollars = "" if price is None else f", about ${c.tokens * price / 1e6:.2f}"
         sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{dollars}" if c.requests else ""
-        lines.append(f"  {c.page:24}  {c.column:42}  {hours:>8}  {memory:>7}  {sent}".rstrip())
+        lines.append(f"  {c.page:34}  {c.column:42}  {hours:>8}  {memory:>7}  {sent}".rstrip())
     lines.append(
         f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
         "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables "
@@ -284,7 +278,7 @@ def describe_plan(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) 
         of_page = [c for c in columns if c.page == page]
         hours = sum(c.gpu_hours or 0 for c in of_page)
         gb = sum(d.gb for d in missing if any(d.name in c.needs for c in of_page))
-        lines.append(f"  {page:24}  {gb:5.0f} GB  {hours:6.2f} h")
+        lines.append(f"  {page:34}  {gb:5.0f} GB  {hours:6.2f} h")
         all_hours += hours
     lines.append(
         f"In all {len(columns)} jobs, {all_hours:.1f} GPU hours, {all_gb:.0f} GB to download and to keep; "

@@ -153,7 +153,7 @@ def papers_tables(profile: Profile, build: Path) -> str:
                 ran_on = [RAN_ON.get(profile.name, "the lab's models")]
                 if profile.name == "lab" and any((real_model.FOLDER / f"{name}.json").is_file() for name in ids):
                     ran_on.append(RAN_ON["real"])
-                done = " and ".join(ran_on) if (build / "results" / f"{page}.json").is_file() else NOT_RUN
+                done = " and ".join(ran_on) if _has_numbers(build, page) else NOT_RUN
                 rows.append([f"[{one.item}](pages/{page})", said, done, f"`{notebook}`"])
                 of_page.setdefault(page, []).append(one.item)
         parts.append(f"## {title}\n\n{markdown_table(head, rows)}")
@@ -161,6 +161,12 @@ def papers_tables(profile: Profile, build: Path) -> str:
             code = "\n\n".join(f"# {', '.join(done)}\n{command(page, profile)}" for page, done in of_page.items())
             parts.append(f"````{{dropdown}} Commands: {title}\n```bash\n{code}\n```\n````")
     return "\n\n".join(parts) + "\n"
+
+
+def _has_numbers(build: Path, page: str) -> bool:
+    """Whether any number of a page was computed here."""
+    path = build / "results" / f"{page}.json"
+    return path.is_file() and any(result.ours is not None for result in load_results(path))
 
 
 def own_figures(names: Iterable[str], pages: Path) -> str:
@@ -216,7 +222,7 @@ def report(profile: Profile, build: Path) -> str:
         raise ValueError(f"{ledger_file} holds no verdicts: run `mialib build` first")
     versions = json.loads(ledger_file.read_text(encoding="utf-8"))["versions"]
     claims, items, n_claims = load_claims(), printed_items(profile), len({j.claim.id for j in ledger})
-    n_done = sum(any((build / "results" / f"{page}.json").is_file() for page in one.pages) for one in items)
+    n_done = sum(any(_has_numbers(build, page) for page in one.pages) for one in items)
     parts = [
         "# Replication report",
         "## Scope",

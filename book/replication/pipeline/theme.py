@@ -19,9 +19,12 @@ from typing import Any
 from zlib import crc32
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
+
+from replication.pipeline.notebooks import NOTEBOOKS
 
 # Of MathJax what this book's equations load; the whole is 24 MB.
 MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
@@ -63,6 +66,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", configure)
     app.connect("doctree-read", show_answers_first)
     app.connect("env-updated", pages_with_terms)
+    app.connect("doctree-read", unlink_pages_left_out)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish)
     # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
@@ -113,6 +117,16 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         output.parent.remove(output)
     at = next(i for i, node in enumerate(first.children) if "cell" in node.get("classes", ()))
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
+
+
+def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
+    """Of a link to a page that this profile's book leaves out its words stay, or that page's title."""
+    for link in [*doctree.findall(pending_xref)]:
+        name, root = link["reftarget"].rpartition("/")[2], Path(app.srcdir)
+        pages = [path for path in (root / f"{name}.md", NOTEBOOKS / f"{name}.ipynb") if path.is_file()]
+        if pages and not {name, f"pages/{name}"} & app.env.found_docs:
+            title = re.search(r"# ([^:\n\\]+)", pages[0].read_text(encoding="utf-8"))[1]
+            link.replace_self(nodes.inline(text=link.astext() or title))
 
 
 # --- a page's head ---

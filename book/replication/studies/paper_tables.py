@@ -21,13 +21,11 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
 from mialib.attacks.probe import N_TRAINING
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.models import count_parameters
 from mialib.catalog.sources import source_of
-from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from mialib.shared.schema import one_line
 from mialib.store import write_json
-from replication import blind_tables
+from replication import blind_tables, pages
 from replication.profile import PAPER_TABLE, Profile
 from replication.published import printed
 from replication.results import Result, measure
@@ -36,7 +34,6 @@ from replication.studies.tuning import tune_two_ways
 
 NOT_RUN = "not run"
 OTHER_START = "auc_other_start"  # the metric of an AUC with the other convention of the start token
-BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
 SOURCES = {"the reference model": "reference", "the reference corpus": "corpus", "neighbors": "masked"}
 
 
@@ -61,9 +58,23 @@ class Column(Target):
         return not (self.a_values or self.corpora or not source_of(self.model).has_weights)
 
     @property
+    def n_passes(self) -> int:
+        """How often the model reads the texts: as they are, mostly in lower case, and after the other start token."""
+        return (1 if self.a_values or self.corpora else 2) + self.has_other_start_token
+
+    @property
     def models(self) -> list[str]:
         """Every model that it takes."""
         return [name for name in (self.model, self.reference, self.masked) if name]
+
+
+class FigureColumn(Column):
+    """What a figure's page runs, after one start token: DC-PDD's read no lower case, the others may."""
+
+    @property
+    def n_passes(self) -> int:
+        """How often the model reads the texts, at most."""
+        return 1 if self.corpus else 2
 
 
 @dataclass(frozen=True)
@@ -93,15 +104,39 @@ def columns_of(profile: Profile) -> list[tuple[str, str, Column]]:
     return [(name, *of) for name, page in pages.items() for of in read_columns(page.parameters["columns"]).items()]
 
 
+def columns_of_figures(profile: Profile) -> list[tuple[str, str, Column]]:
+    """What `columns_of` gives, of the other pages that run the papers' models: each model, on what, and with what.
+
+    Nothing where the profile brings models of its own.
+    """
+    found = []
+    for name, page in ({} if profile.models else profile.notebooks).items():
+        of = page.parameters
+        if "models" not in of:
+            continue
+        models, benchmarks = pages.as_list(of["models"]), pages.as_list(of["benchmarks"])
+        models = models * len(benchmarks) if len(models) == 1 else models
+        given = {key: of.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
+        probe = {"unseen": pages.optional(of.get("real")), "n_training": max(of.get("sizes", [N_TRAINING]))}
+        found += [
+            (name, target.column, FigureColumn.model_validate(target.model_dump() | probe))
+            for target in pages.targets(models, benchmarks, **given)
+        ]
+    return found
+
+
 def is_whole(path: str | Path) -> bool:
-    """Whether a kept column has all that could be had of it; if not, it may be tried again."""
-    kept = load_column(path)
-    return not kept.unavailable and not kept.notes
+    """Whether a kept column, or a page's results, have all that could be had; if not, they may be tried again."""
+    kept = json.loads(Path(path).read_text(encoding="utf-8"))
+    return not kept.get("unavailable") and not kept.get("notes")
 
 
 def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str, Column]]:
-    """The columns whose model, benchmark or page is named in `only`, all where it is empty; ValueError for another."""
-    every = columns_of(profile)
+    """The columns whose model, benchmark or page is named in `only`, all where it is empty; ValueError for another.
+
+    Of the tables, then of the figures.
+    """
+    every = columns_of(profile) + columns_of_figures(profile)
     known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
     if only and not every:
         raise ValueError(f"profile {profile.name} has no tables of the papers' own models to choose {only[0]!r} from")
@@ -177,17 +212,8 @@ def _not_run(result: Result) -> Result:
 
 
 def _load(column: Column) -> tuple[Inputs, list[str]]:
-    """Everything that the column needs and that can be had, and a note for each thing that can't.
-
-    Unavailable for a model so large, by its config, that a processor would take days.
-    """
-    if source_of(column.model).has_weights and pick_device().type == "cpu":
-        billions = count_parameters(column.model, embeddings=True) / 1e9
-        if billions > BILLIONS_WITHOUT_GPU:
-            raise Unavailable(
-                f"{column.model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` "
-                "scores it all the same, if you have the days"
-            )
+    """Everything that the column needs and that can be had, and a note for each thing that can't."""
+    pages.check_size(column.model)
     inputs, notes = load_inputs(column.but(**dict.fromkeys(SOURCES.values()))), []
     for what, source in SOURCES.items():
         try:
