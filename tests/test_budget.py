@@ -15,10 +15,10 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib": 3202,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
-    "mialib/commands": 632,
+    "mialib/commands": 673,
     "mialib/passes": 685,
-    "mialib/reports": 1400,
-    "mialib/shared": 780,
+    "mialib/reports": 1557,
+    "mialib/shared": 804,
     "replication": 3870,
     "replication/builders": 1480,
     "replication/lab": 1420,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 715,
     "replication/studies": 2645,
 }
-TEST_LINES = 22_180
+TEST_LINES = 22_310
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
