@@ -15,18 +15,18 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib": 3241,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
-    "mialib/commands": 632,
+    "mialib/commands": 673,
     "mialib/passes": 724,
-    "mialib/reports": 1400,
-    "mialib/shared": 780,
-    "replication": 3877,
+    "mialib/reports": 1557,
+    "mialib/shared": 804,
+    "replication": 3900,
     "replication/builders": 1480,
     "replication/lab": 1420,
     "replication/pipeline": 2245,
-    "replication/remote": 715,
+    "replication/remote": 796,
     "replication/studies": 2645,
 }
-TEST_LINES = 22_375
+TEST_LINES = 22_510
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

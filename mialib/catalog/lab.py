@@ -28,6 +28,7 @@ from mialib.catalog.models import Weights
 from mialib.catalog.places import Place, read_places, source_file
 from mialib.catalog.stored import FOLDER, stored
 from mialib.frequency import TokenFrequency
+from mialib.shared.files import COIN_COLUMN
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_of, hash_texts, version
 from mialib.versions import versions_of
@@ -228,7 +229,8 @@ class Lab(Weights):
         return self.card(corpus.partition(":")[0])["recipe"]["language"]
 
     def rows_to_write(self, name: str, n: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
-        """Texts of a corpus or benchmark, members first: text and label of each (1 = member).
+        """Texts of a corpus or benchmark, members first: text and label of each (1 = member); where a coin dealt out
+        both sides of one corpus, a fixed half, also how often it put in what it put in: once.
 
         A corpus of non-members alone gives these, `lab/en:background` one role alone. `n` are drawn at random, as many
         of each side, from the packages that are installed, and only their files are read. ValueError where there are
@@ -239,6 +241,7 @@ class Lab(Weights):
             sides = [(corpus, role, int(role in ("member", "background")))]
         else:
             sides = [(*side, label) for side, label in zip(sides_of(name), (1, 0), strict=True)]
+        is_by_coin = [side[:2] for side in sides] == [(corpus, "member"), (corpus, "non_member")]
         rows_of = {side: self.rows(*side[:2]) for side in sides}
         rows_of = {side: rows for side, rows in rows_of.items() if rows}
         rng, found = np.random.default_rng(seed), []
@@ -250,7 +253,8 @@ class Lab(Weights):
             if n_of_side > len(rows):
                 raise ValueError(f"{corpus} has {len(rows)} texts of the role {role}, and {n_of_side} are asked for")
             drawn = rows if n is None else [rows[i] for i in sorted(rng.choice(len(rows), n_of_side, replace=False))]
-            found += [{"text": text, "label": label} for text in self.read(corpus, drawn) if text is not None]
+            more = {"label": label} | ({COIN_COLUMN: 1} if is_by_coin else {})
+            found += [{"text": text} | more for text in self.read(corpus, drawn) if text is not None]
         return found
 
 

@@ -57,6 +57,19 @@ Detectors = Annotated[
     list[str] | None,
     typer.Option(help="detectors to run, also with commas between them; all: later ones too; default: the papers'"),
 ]
+
+
+def _verify(report: Path | None) -> None:
+    """Runs as soon as the option is read, like --help."""
+    if report:
+        from mialib.reports.audit import verify
+
+        _make_anew(True)
+        verify(report)
+        say(f"{report}: the same files and the same model give the same report")
+        raise typer.Exit
+
+
 Fdr = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="flag texts; on average at most this share of the flagged are not members: 0.1"),
@@ -242,12 +255,12 @@ def detectors() -> None:
 def audit_command(
     texts: Annotated[Path, typer.Argument(help="a file of texts, as for detect")],
     model: ModelOption,
-    non_members: Annotated[
-        Path, typer.Option(help="a file of texts like these that the model can't have seen; a column source helps")
-    ],
     output: Annotated[
         Path, typer.Option("--output", help="a folder for report.html, report.json and, if it concludes, scores.csv")
     ],
+    non_members: Annotated[
+        Path | None, typer.Option(help="a file of texts like these that the model can't have seen; see below")
+    ] = None,
     members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
     detector: Detectors = None,
     option: Hyperparameters = None,
@@ -261,12 +274,20 @@ def audit_command(
     start_token: StartToken = "auto",
     dtype: Dtype = "auto",
     fresh: Fresh = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify", callback=_verify, is_eager=True, help="a report.json: audit anew, and say what differs"
+        ),
+    ] = None,
 ) -> None:
     """Was this in the training data? A report with its own limits.
 
     First whether the texts and the known non-members can be told apart without the model: if so nothing is scored, the
     report says why it concludes nothing, and the exit code is 3. Then each text's p-value, the set's, what another
-    start token gives, and how much such a set could show. The first detector decides, by default Min-K%++.
+    start token gives, how much such a set could show and, where a coin decided on each text (`mialib canaries`), a
+    lower bound on epsilon. The first detector decides, by default Min-K%++, or Ref for an adapter on its base.
+    Without --non-members the texts have labels, and members are compared with non-members. A column `source` helps.
     """
     from mialib.reports import audit as auditing
     from mialib.reports.detection import parse_options, split_names
@@ -281,11 +302,11 @@ def audit_command(
     others: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
     others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
     target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
+    files = auditing.read_files(texts, non_members, members)
     report = auditing.audit(
-        auditing.TextFile.read(texts),
+        files[0],
         target,
-        auditing.TextFile.read_known(non_members),
-        auditing.TextFile.read_known(members, label=1) if members else None,
+        *files[1:],
         split_names(detector or []),
         fpr,
         parse_options(option or []),
@@ -296,6 +317,26 @@ def audit_command(
         say(line)
     if not report["verdict"]["concludes"]:
         raise typer.Exit(3)
+
+
+@app.command("canaries")
+def canaries_command(
+    output: Annotated[Path, typer.Argument(help="a folder for train.jsonl, canaries.jsonl and seal.json")],
+    texts: Annotated[
+        Path | None, typer.Option(help="a file of unpublished texts like the training data; default: random words")
+    ] = None,
+) -> None:
+    """Make texts of which a coin puts half into your training, 1, 4 or 16 times, to audit it afterwards.
+
+    Mix train.jsonl into the training data, keep canaries.jsonl, and publish its SHA-256 (seal.json) before you train.
+    Then `mialib audit canaries.jsonl --model MODEL --output report` shows AUC, TPR and a lower bound on epsilon.
+    """
+    from mialib.reports.canaries import make_canaries
+    from mialib.shared.files import load_texts
+
+    seal = make_canaries(output, load_texts(texts) if texts else ())
+    say(f"{output / 'train.jsonl'}: {seal['n_inserted']} texts to mix into the training data")
+    say(f"{output / seal['file']}: all {seal['n']} canaries, to be kept from whoever trains. SHA-256 {seal['sha256']}")
 
 
 @app.command()

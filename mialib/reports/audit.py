@@ -3,10 +3,11 @@
     report = audit(texts, model_target, non_members)      a plain dict, which is the report's JSON
     write(report, folder)                                 report.html, report.json and, where it
                                                       concludes, scores.csv
+    verify(folder / "report.json")                        the same again, for someone who doubts it
 
 The order is that of what an answer needs: can the two files be told apart without a model? If so nothing is scored
-and nothing concluded. Then the scores, the texts called, the set's p-value, what another start token would give, and
-how often a set of this size would be found.
+and nothing concluded. Then the scores, the texts called, the set's p-value, what another start token would give, how
+often a set of this size would be found, and, where a coin decided on each text, a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ import csv
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
+from reprlib import repr as short_repr  # of any value, however long or nested
 from statistics import median_low
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
 from mialib.calibration import decide, fewest_pairs, group_means, p_values, set_p_value
-from mialib.catalog.models import check_loadable
+from mialib.catalog.models import CAUSAL_TOLERANCE, NARROW_TOLERANCE, check_loadable
+from mialib.catalog.sources import source_of
+from mialib.catalog.stored import checksum_of
 from mialib.detectors import DETECTORS, FloatArray
-from mialib.metrics import Interval, auc_interval, tpr_at_fpr_interval
+from mialib.metrics import Interval, auc_interval, epsilon_bound, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
 from mialib.passes.leaks import LEVEL, explain_below, measure_leaks
 from mialib.reports.detection import (
@@ -43,30 +48,40 @@ from mialib.reports.detection import (
     load_known,
     pick_detectors,
 )
-from mialib.shared.files import LABEL_COLUMN, SOURCE_COLUMN, first_of, read_rows, texts_of
-from mialib.shared.near_duplicates import ngrams
+from mialib.shared.files import (
+    COIN_COLUMN,
+    LABEL_COLUMN,
+    SOURCE_COLUMN,
+    first_of,
+    labels_of,
+    read_rows,
+    texts_of,
+    times_of,
+)
+from mialib.shared.near_duplicates import near_copies
+from mialib.shared.templates import macros
 from mialib.store import atomic_path, hash_files, hash_texts, mialib_version, write_json
-from mialib.text import bare, excerpt, language_of, words
+from mialib.text import excerpt, language_of
 from mialib.versions import versions_of
+
+Copies = Mapping[int, int]  # texts that repeat an earlier one, by their numbers, and its number
+Options = Mapping[str, Mapping[str, Any]]  # hyperparameters by detector
+Scores = Mapping[str, FloatArray]  # of all files' texts, by detector
 
 logger = logging.getLogger(__name__)
 
-MOST_HOLDERS = 100  # texts that share seven words, above which these are what such texts have in common
 SET_LEVEL = 0.05  # a set's p-value that counts as evidence
 MOST_NAMED = 20  # texts in two files that an error names
-NEAR_COPY = 0.5  # share of a text's seven-word sequences in one other text above which it is a copy, not just alike
 POWER_AUCS = (0.55, 0.6, 0.7, 0.8)  # detectors that the power is given for
 POWER_DRAWS = 1000
-DOES_NOT_PROVE = (
-    "A text that is called is not proven to have been used: some texts that were not used are called too.",
-    "A model may know a text from a copy, a quotation, a translation or a review of it.",
-    "A text that is not called is not proven to be unused: most members of a large model are found by no detector.",
-    "Of several audits, with other detectors, options or files, one that is picked for its answer proves nothing.",
-    "Whether a right was broken is no question of statistics.",
-)
+FILES_READ = ("texts", "non_members", "members")  # of which the last may not be there
 FILES = ("report.html", "report.json", "scores.csv")  # that a report is written to
 OF_SCORES = "hash of scores.csv"  # in report.json: tells an audit's files from others of these names
 SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots", "dtype")  # in the report
+LEVEL_OF_BOUNDS = 0.95  # of all lower bounds on epsilon together
+FPR_OF_CANARIES = 0.01
+OF_A_PASS = ("model", "revision", "tokenizer", "dtype", "start_token")  # what has to be the same the second time
+ROUNDING = 1e-6  # of what is computed from the same scores
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,8 @@ class TextFile:
     texts: tuple[str, ...]
     sources: tuple[str, ...] = ()
     why_no_sources: str = ""
+    coin: tuple[int, ...] = ()  # how often each is inserted if its fair coin says so; empty where no coin decided
+    sha256: str = ""  # of the file
 
     @classmethod
     def read(cls, path: Path) -> TextFile:
@@ -90,21 +107,37 @@ class TextFile:
     def read_known(cls, path: Path, label: int = 0) -> TextFile:
         """Known non-members (0) or members (1): of a labelled file those labelled so, copies once."""
         known = load_known(path, label)
-        return cls._of(path, list(known), list(known.values()))
+        rows = list(known.values())
+        return replace(cls._of(path, list(known), rows), coin=times_of(rows, str(path), COIN_COLUMN))
 
     @classmethod
     def _of(cls, path: Path, texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> TextFile:
-        lacking = [i for i, row in enumerate(rows) if not row.get(SOURCE_COLUMN)]
-        if not lacking:
-            return cls(str(path), tuple(texts), tuple(str(row[SOURCE_COLUMN]) for row in rows))
-        some = len(lacking) < len(rows)
-        why = f"{path}: {len(lacking)} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if some else ""
-        return cls(str(path), tuple(texts), why_no_sources=why)
+        of = cls(str(path), tuple(texts), sha256=checksum_of(path) if path.is_file() else "")
+        n_lacking = sum(not row.get(SOURCE_COLUMN) for row in rows)
+        if not n_lacking:
+            return replace(of, sources=tuple(str(row[SOURCE_COLUMN]) for row in rows))
+        why = f"{path}: {n_lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`"
+        return replace(of, why_no_sources=why if n_lacking < len(rows) else "")
 
     def take(self, indices: Sequence[int]) -> TextFile:
         """Some of the texts."""
-        sources = tuple(self.sources[i] for i in indices) if self.sources else ()
-        return replace(self, texts=tuple(self.texts[i] for i in indices), sources=sources)
+        texts, sources = (tuple(of[i] for i in indices if of) for of in (self.texts, self.sources))
+        return replace(self, texts=texts, sources=sources, coin=tuple(self.coin[i] for i in indices if self.coin))
+
+
+def read_files(
+    texts: Path, non_members: Path | None, members: Path | None
+) -> tuple[TextFile, TextFile, TextFile | None]:
+    """The texts to judge, known non-members and known members. Without `non_members` the texts have labels, and those
+    labelled 1 are compared with those labelled 0; ValueError where they have none.
+    """
+    if non_members is None and labels_of(read_rows(texts), str(texts)) is None:
+        raise ValueError(f"{texts}: its texts have no labels; give --non-members, a file of known non-members")
+    return (
+        TextFile.read(texts) if non_members else TextFile.read_known(texts, label=1),
+        TextFile.read_known(non_members or texts),
+        TextFile.read_known(members, label=1) if members else None,
+    )
 
 
 def audit(
@@ -114,12 +147,14 @@ def audit(
     members: TextFile | None = None,
     detectors: Sequence[str] = (),
     fpr: float = 0.05,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
+    options: Options | None = None,
     fdr: float | None = None,
+    earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report. The first of `detectors` decides, by default Min-K%++ or what the model allows; others are shown.
 
-    `fpr` and `fdr` as for `detect_texts`, and both may be given.
+    `fpr` and `fdr` as for `detect_texts`, and both may be given. With an `earlier` report its scores are taken;
+    ValueError where the models, or the scores beyond rounding, are others now.
     Where the two files are told apart without the model nothing is scored: the report ends with the blind baselines.
     ValueError where a text stands in two of the files or nearly so, for too few known non-members for a rate, for a
     detector that is asked for by its name and not applicable, and for one that scores all texts alike and would decide.
@@ -140,25 +175,32 @@ def audit(
         "non_members": _described(non_members),
         "model": target.model,
         "fpr": fpr,
+        "fdr": fdr,
         "set_level": SET_LEVEL,
-        "settings": _settings(target, detectors, options),
+        "settings": {
+            "detectors": list(detectors),
+            "options": options,
+            "start_token": target.start_token or "none",
+            **{name: getattr(target, name) for name in SETTINGS},
+        },
         "blind": _blind(texts, non_members, language, copies),
-        "does_not_prove": list(DOES_NOT_PROVE),
         "left_out": {},
         "provenance": [{"mialib": mialib_version(), "versions": versions_of("blind")}],
     }
     if members:
         report["members"] = _described(members) | {"blind": _blind(members, non_members, language)}
     if report["blind"]["told_apart_by"]:
-        return report | {"verdict": _refusal(report["blind"])}
+        return report | {"verdict": _refusal(report)}
 
     inputs = Inputs(target, tuple(text for file in files for text in file.texts), language)
     scores, report["left_out"] = _scores(inputs, names, named, options)
+    if earlier:
+        scores = _scores_of(earlier, scores, inputs.passes())
     decider, ends = next(iter(scores)), np.cumsum([len(file.texts) for file in files])[:-1]
     parts = {name: np.split(of, ends) for name, of in scores.items()}  # the scores of each of the files
     p = {name: p_values(own, known) for name, (own, known, *_) in parts.items()}
     of_set = {name: _set_p(texts, non_members, own, known, copies) for name, (own, known, *_) in parts.items()}
-    n_shown = 3 if members and _is_alike(report["members"]["blind"]) else 2  # files: of members, only where alike
+    n_shown = 3 if members and report["members"]["blind"]["is_alike"] else 2  # files: of members, only where alike
     other_start, other_passes = _other_start_token(inputs, texts, non_members, copies, decider, options)
     report |= {
         "decider": decider,
@@ -168,10 +210,12 @@ def audit(
         },
         "set": of_set[decider],
         "start_token": other_start,
+        "coin": _by_coin(texts, non_members, parts[decider], copies),
         "power": _power(of_set[decider]["n"], of_set[decider]["n_known"]),
         "provenance": [*inputs.passes(), *other_passes, *report["provenance"]],
     }
-    report["scores"] = _rows(texts, copies, scores, p, fpr, report["detectors"])
+    report["scores"] = _rows(report, texts, copies, scores, p)
+    report["known_scores"] = {name: of[len(texts.texts) :].tolist() for name, of in scores.items()}
     return report | {"verdict": _conclusion(report)}
 
 
@@ -200,58 +244,27 @@ def _without_copies(files: Sequence[TextFile], language: str) -> tuple[list[Text
     return kept, {later: earlier for later, earlier in copies.items() if whose[later][0] == 0}
 
 
-def near_copies(texts: Sequence[str], language: str = "en") -> dict[int, int]:
-    """The texts that repeat an earlier one, by their number, and the number of that one.
-
-    Texts that are equal but for white space, and texts that share over half of the shorter one's seven-word sequences.
-    Sequences that over a hundred texts share, such as a licence's, do not count. Texts of under seven words are
-    compared whole.
-    """
-    copies: dict[int, int] = {}
-    equal: dict[str, int] = {}
-    holders: dict[tuple[str, ...], list[int]] = {}
-    of_texts = [ngrams(words(text, language)) for text in texts]
-    for i, (text, own) in enumerate(zip(texts, of_texts, strict=True)):
-        held = [holders[ngram] for ngram in own if len(holders.get(ngram, ())) in range(1, MOST_HOLDERS + 1)]
-        shared = Counter(j for numbers in held for j in numbers)
-        near = [j for j, n in shared.items() if n > NEAR_COPY * min(len(own), len(of_texts[j]))]
-        if equal.setdefault(bare(text), i) != i:
-            copies[i] = equal[bare(text)]
-        elif near:
-            copies[i] = min(near)
-        for ngram in own:
-            holders.setdefault(ngram, []).append(i)
-    return copies
-
-
 def _described(file: TextFile) -> dict[str, Any]:
-    return {"file": file.name, "n": len(file.texts), "hash": hash_texts(file.texts)}
-
-
-def _settings(target: Target, detectors: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "detectors": list(detectors) or "default",
-        "options": options,
-        "start_token": target.start_token or "none",
-        **{name: getattr(target, name) for name in SETTINGS},
-    }
+    return {"file": file.name, "n": len(file.texts), "hash": hash_texts(file.texts), "sha256": file.sha256}
 
 
 def _names_to_run(detectors: Sequence[str], target: Target) -> tuple[list[str], list[str]]:
     """The detectors to run, the one that decides first, and those of them that were asked for by their names.
 
-    Where none was, Min-K%++ decides, or Min-K% where an API gives no more.
+    Where none was, Min-K%++ decides, or Min-K% where an API gives no more; about an adapter on its base Ref does.
     """
     named = [name for name in detectors if name != ALL]
     if "neighbor" in named:
         raise ValueError("audit does not run neighbor, which asks a second model about every word; detect does")
     names = pick_detectors(detectors, target)
-    first = named or [next((name for name in ("min_k++", "min_k") if name in names), names[0])]
+    is_on_its_base = target.reference and target.reference == source_of(target.model).base(target.model)
+    usual = (*(["ref"] if is_on_its_base else []), "min_k++", "min_k")
+    first = named or [next((name for name in usual if name in names), names[0])]
     return list(dict.fromkeys([*first, *names])), named
 
 
 def _scores(
-    inputs: Inputs, names: Sequence[str], named: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+    inputs: Inputs, names: Sequence[str], named: Sequence[str], options: Options
 ) -> tuple[dict[str, FloatArray], dict[str, str]]:
     """Each detector's scores of the texts of all files, and why detectors are left out."""
     left_out: dict[str, str] = {}
@@ -270,9 +283,39 @@ def _scores(
     return scores, left_out
 
 
-def _blind(
-    texts: TextFile, non_members: TextFile, language: str, copies: Mapping[int, Any] | None = None
-) -> dict[str, Any]:
+def _scores_of(
+    earlier: Mapping[str, Any], scores: Scores, passes: Sequence[Mapping[str, Any]]
+) -> dict[str, FloatArray]:
+    """The scores of an earlier report, if the models and the scores are the same now."""
+    for before, now in zip(earlier["provenance"], passes, strict=False):
+        for key in OF_A_PASS:
+            _check_same(before.get(key), now.get(key), f"{key} of {now['model']}")
+    is_narrow = any(of.get("dtype") in ("bfloat16", "float16") for of in passes)
+    tolerance = NARROW_TOLERANCE if is_narrow else CAUSAL_TOLERANCE
+    written = {
+        name: [*(row[name]["score"] for row in earlier["scores"]), *earlier["known_scores"][name]]
+        for name in earlier["detectors"]
+    }
+    _check_same(written, {name: of.tolist() for name, of in scores.items()}, "score", tolerance)
+    return {name: np.array(of) for name, of in written.items()}
+
+
+def _check_same(before: Any, now: Any, place: str, tolerance: float = ROUNDING) -> None:
+    """ValueError, naming the place, for the first difference; numbers may differ by a share of 1 or of their size."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in before | now:
+            _check_same(before.get(key), now.get(key), f"{place}, {key}", tolerance)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for i, pair in enumerate(zip(before, now, strict=True)):
+            _check_same(*pair, f"{place}, {i}", tolerance)
+    elif isinstance(before, float) and isinstance(now, float):
+        if not abs(before - now) <= tolerance * max(1, abs(before)):
+            raise ValueError(f"{place}: {before!r} in the report, {now!r} now (up to {tolerance:g} is rounding)")
+    elif before != now:
+        raise ValueError(f"{place}: {short_repr(before)} in the report, {short_repr(now)} now")
+
+
+def _blind(texts: TextFile, non_members: TextFile, language: str, copies: Copies | None = None) -> dict[str, Any]:
     """How well the texts alone tell the two files apart, by baselines that look at no model.
 
     Without copies. Where there are ten sources of each file or more, all texts of one share a fold: otherwise a
@@ -298,28 +341,19 @@ def _blind(
     intervals = {of.label: of.interval for of in found if of.interval}
     return {
         "baselines": [
-            {"name": of.label, **dict(zip(("auc", "low", "high"), _ends(of.interval), strict=True)), "why": of.why}
-            for of in found
+            {"name": of.label, "auc": _interval(of.interval) if of.interval else None, "why": of.why} for of in found
         ],
         "level": LEVEL,
         "told_apart_by": [f"{of.label} {of.interval}" for of in found if of.is_sure],
         "could_miss": max((interval.high for interval in intervals.values()), default=None),
         "note": explain_below(intervals.values()),
         "is_known": bool(intervals),
+        "is_alike": bool(intervals) and not any(of.is_sure for of in found),
     }
 
 
-def _ends(interval: Interval | None) -> tuple[float | None, ...]:
-    return (interval.estimate, interval.low, interval.high) if interval else (None, None, None)
-
-
-def _is_alike(blind: Mapping[str, Any]) -> bool:
-    """Whether two files were compared without the model and nothing was surely found."""
-    return blind["is_known"] and not blind["told_apart_by"]
-
-
 def _set_p(
-    texts: TextFile, non_members: TextFile, own: FloatArray, known: FloatArray, copies: Mapping[int, Any]
+    texts: TextFile, non_members: TextFile, own: FloatArray, known: FloatArray, copies: Copies
 ) -> dict[str, Any]:
     """The set's p-value: of its texts without copies, or of its sources where both files name them."""
     kept = [i for i in range(len(own)) if i not in copies]
@@ -362,12 +396,7 @@ def _means_of_sources(
 
 
 def _decided(
-    parts: Sequence[FloatArray],
-    p: FloatArray,
-    fpr: float,
-    p_of_set: float,
-    copies: Mapping[int, Any],
-    fdr: float | None = None,
+    parts: Sequence[FloatArray], p: FloatArray, fpr: float, p_of_set: float, copies: Copies, fdr: float | None = None
 ) -> dict[str, Any]:
     """What one detector says: texts called, copies once, the threshold and its true FPR's interval, and what known
     members show.
@@ -395,19 +424,15 @@ def _decided(
 
 
 def _rows(
-    texts: TextFile,
-    copies: Mapping[int, int],
-    scores: Mapping[str, FloatArray],
-    p: Mapping[str, FloatArray],
-    fpr: float,
-    decided: Mapping[str, Mapping[str, Any]],
+    report: Mapping[str, Any], texts: TextFile, copies: Copies, scores: Scores, p: Scores
 ) -> list[dict[str, Any]]:
     """What each detector says of each of the texts; `scores` begin with theirs."""
 
     def said(name: str, i: int) -> dict[str, Any]:
-        found = {"score": float(scores[name][i]), "p": float(p[name][i]), "is_called": bool(p[name][i] <= fpr)}
-        flagged = decided[name].get("flagged")
-        return found | ({"is_flagged": bool(p[name][i] <= flagged["up_to_p"])} if flagged else {})
+        score, of_text = float(scores[name][i]), float(p[name][i])
+        found = {"score": score, "p": of_text, "is_called": of_text <= report["fpr"]}
+        flagged = report["detectors"][name].get("flagged")
+        return found | ({"is_flagged": of_text <= flagged["up_to_p"]} if flagged else {})
 
     return [
         {"text": excerpt(text, 80), "copy_of": copies.get(i)} | {name: said(name, i) for name in scores}
@@ -424,12 +449,7 @@ def _interval(interval: Interval) -> dict[str, float]:
 
 
 def _other_start_token(
-    inputs: Inputs,
-    texts: TextFile,
-    non_members: TextFile,
-    copies: Mapping[int, Any],
-    decider: str,
-    options: Mapping[str, Mapping[str, Any]],
+    inputs: Inputs, texts: TextFile, non_members: TextFile, copies: Copies, decider: str, options: Options
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """The set's p-value with the other start token, none or the tokenizer's own, and what ran for it.
 
@@ -464,56 +484,114 @@ def _power(n: int, n_known: int) -> list[dict[str, float]]:
     ]
 
 
-def _refusal(blind: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict where the two files are told apart without the model."""
-    return {
-        "concludes": False,
-        "said": [
-            "No conclusion. The two files are told apart without the model, with an AUC of: "
-            f"{'; '.join(blind['told_apart_by'])}. A detector sees that difference too, so its answer would be of the "
-            "files and not of the model. Nothing was scored.",
-            "Give known non-members of the same source, style, format and date as the texts.",
-        ],
-    }
+def _by_coin(texts: TextFile, non_members: TextFile, parts: Sequence[FloatArray], copies: Copies) -> dict[str, Any]:
+    """What the decider's scores show where a coin decided, of all texts and by how often they were inserted.
+
+    AUC and TPR compare the members inserted so often with all non-members; the bound on epsilon, with those that would
+    have been, for which the coin was fair. Half of these are guessed (`epsilon_bound`), which is fixed beforehand, as
+    the detector is. A sentence is in the place of a number that can't be had.
+    """
+    if not (texts.coin and non_members.coin):
+        return {"why": f"no column `{COIN_COLUMN}` says that a coin decided which texts were used", "rows": {}}
+    own, known, *_ = parts
+    kept = [i for i in range(len(own)) if i not in copies]
+    labels, scores = np.repeat([1, 0], [len(kept), len(known)]), np.concatenate([own[kept], known])
+    times = np.array([*(texts.coin[i] for i in kept), *non_members.coin])
+    groups = {"all": times > 0} | {f"{n}": times == n for n in np.unique(times).tolist()}
+    groups = groups if len(groups) > 2 else {"all": times > 0}
+    level = 1 - (1 - LEVEL_OF_BOUNDS) / len(groups)
+
+    def row(of: NDArray[np.bool_]) -> dict[str, Any]:
+        shown, n_guesses = of | (labels == 0), 2 * (int(of.sum()) // 4)
+        return {
+            "n": int(labels[of].sum()),
+            "auc": _or_why(lambda: _interval(auc_interval(labels[shown], scores[shown]))),
+            "tpr": _or_why(lambda: _interval(tpr_at_fpr_interval(labels[shown], scores[shown], FPR_OF_CANARIES))),
+            "n_guesses": n_guesses,
+            "epsilon": _or_why(lambda: epsilon_bound(labels[of], scores[of], n_guesses, level)),
+        }
+
+    return {"why": "", "fpr": FPR_OF_CANARIES, "level": level, "rows": {name: row(of) for name, of in groups.items()}}
+
+
+def _or_why(measure: Callable[[], Any]) -> Any:
+    """A measure, or why it can't be had."""
+    try:
+        return measure()
+    except ValueError as error:
+        return str(error)
+
+
+def _first_lines(report: Mapping[str, Any], answer: str, not_shown: Sequence[str]) -> list[str]:
+    """The question, what was compared, the answer and what it does not show."""
+    texts, known, by, others = report["texts"], report["non_members"], "", ""
+    if members := report.get("members"):
+        others = f" and {_count(members['n'], 'known member')} of {members['file']}"
+    if "decider" in report:
+        by = f", by {DETECTORS[report['decider']].label}"
+        by += ", the default" if report["decider_is_default"] else ", the first that was asked for"
+        if not report["coin"]["why"]:
+            by += f". The file, whose SHA-256 is {texts['sha256']}, says that a coin decided on each text"
+    return [
+        f"Question: does {report['model']} show that it was trained on these texts?",
+        f"Compared: {_count(texts['n'], 'text')} of {texts['file']} with "
+        f"{_count(known['n'], 'known non-member')} of {known['file']}{others}{by}.",
+        f"Answer: {answer}",
+        f"Not shown: {'; '.join(not_shown)}.",
+    ]
+
+
+def _refusal(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict where the two files can be distinguished without the model."""
+    answer = (
+        "no conclusion. The two files can be distinguished without the model, with an AUC of: "
+        f"{'; '.join(report['blind']['told_apart_by'])}. A detector sees that difference too, so its answer would be "
+        "of the files and not of the model."
+    )
+    said = _first_lines(report, answer, ["anything about the model, since nothing was scored"])
+    said.append("Give known non-members of the same source, style, format and date as the texts.")
+    return {"concludes": False, "said": said}
 
 
 def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
     """What follows, in sentences."""
-    of_set, decider = report["set"], report["decider"]
-    label, of_decider = DETECTORS[decider].label, report["detectors"][decider]
-    of_what = f"p = {of_set['p']:.3g}, {label}, {_count(of_set['n'], of_set['unit'].removesuffix('s'))}"
-    said = []
-    if not report["blind"]["is_known"]:
-        said.append(
-            "Whether the two files are alike could not be checked: it takes ten texts of each. What follows holds only "
-            "if they are."
-        )
+    of_set, blind, coin = (report[key] for key in ("set", "blind", "coin"))
+    of_decider = report["detectors"][report["decider"]]
+    of_what = f"p = {of_set['p']:.3g}, {_count(of_set['n'], of_set['unit'].removesuffix('s'))}"
     if of_set["p"] <= SET_LEVEL:
-        said.append(
-            f"The texts as a set score higher than the known non-members ({of_what}; {SET_LEVEL:g} or less counts): "
-            "evidence that some were used, if the files differ in nothing else."
+        answer = (
+            f"evidence that some were used, if the files differ in nothing else: as a set they score higher than the "
+            f"known non-members ({of_what}; {SET_LEVEL:g} or less counts)."
         )
     else:
         at = next(row for row in report["power"] if row["auc"] == 0.6)
-        said.append(
-            f"No evidence that the texts were used ({of_what}; {SET_LEVEL:g} or less would count). "
-            f"A set of this size, all members, would be found in {at['power']:.0%} of cases by a detector with an AUC "
-            f"of 0.6 between {of_set['unit']}."
+        answer = (
+            f"no evidence that they were used ({of_what}; {SET_LEVEL:g} or less would count). A detector with an AUC "
+            f"of 0.6 between {of_set['unit']} would find such a set, if all are members, in {at['power']:.0%} of cases."
         )
-    if report["blind"]["is_known"]:
-        said.append(
-            "The two files are not surely told apart without the model; with so few texts a difference of an AUC up to "
-            f"{report['blind']['could_miss']:.2f} could have been missed."
-        )
-    if of_set["unit"] == "texts":
-        why = f"Not tested by source: {of_set['why']}. " if of_set["why"] else ""
-        said.append(f"{why}This p takes the texts for independent; for texts of few sources it is too small.")
     other = report["start_token"]
     if other and "p" in other and (other["p"] <= SET_LEVEL) != (of_set["p"] <= SET_LEVEL):
-        said.append(
-            f"With start token {other['start_token']} it is p = {other['p']:.3g}: the answer hangs on a convention, so "
-            "it is no answer."
+        answer += (
+            f" With start token {other['start_token']} it is p = {other['p']:.3g}: the answer hangs on a convention, "
+            "so it is no answer."
         )
+    bounds = {name: of["epsilon"] for name, of in coin["rows"].items() if not isinstance(of["epsilon"], str)}
+    if bounds:
+        named = (f"{of:.2f} ({'all' if name == 'all' else f'inserted {name}x'})" for name, of in bounds.items())
+        answer += f" Epsilon is at least {', '.join(named)}, with {LEVEL_OF_BOUNDS:.0%} confidence in all."
+    not_shown = ["that any one text was used, or was not"]
+    if not coin["why"]:
+        not_shown.append("that the list is older than the training: compare its SHA-256 with the one published before")
+    elif blind["is_known"]:
+        could = f"up to an AUC of {blind['could_miss']:.2f}, which so few texts could hide"
+        not_shown.append(f"a difference between the files that needs no model, {could}")
+    else:
+        not_shown.append("that the two files are alike, on which the answer rests: to check it takes ten texts of each")
+    not_shown.append(f"a lower bound on epsilon, since {coin['why']}" if coin["why"] else "an upper bound on epsilon")
+    said = _first_lines(report, answer, not_shown)
+    if of_set["unit"] == "texts" and coin["why"]:
+        why = f"Not tested by source: {of_set['why']}. " if of_set["why"] else ""
+        said.append(f"{why}This p takes the texts for independent; for texts of few sources it is too small.")
     n, (low, high) = report["texts"]["n"] - report["texts"]["n_copies"], of_decider["fpr_interval"]
     mean = of_decider["mean_fpr"]
     said.append(
@@ -523,17 +601,39 @@ def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
     )
     flagged = of_decider.get("flagged")
     said += [more] if (more := explain_flagged(flagged) if flagged else explain_many(mean, n)) else []
-    if (members := report.get("members")) and not _is_alike(members["blind"]):
+    if (members := report.get("members")) and not members["blind"]["is_alike"]:
         told = "; ".join(members["blind"]["told_apart_by"])
-        said.append(
-            "The detectors' AUC on the known members is not shown: "
-            + (
-                f"they are told from the known non-members without the model ({told})."
-                if told
-                else "too few to compare."
-            )
-        )
+        why = f"the texts alone distinguish them from the known non-members ({told})" if told else "too few to compare"
+        said.append(f"The detectors' AUC on the known members is not shown: {why}.")
     return {"concludes": True, "said": said}
+
+
+def verify(path: Path) -> None:
+    """Repeat an audit from the files and the model that its report.json names, and compare all with it.
+
+    ValueError for the first thing that differs: the version of mialib, a file, the model, a score beyond the rounding
+    of its number format, or what follows from the scores. That is computed from the report's own scores, since rounding
+    may swap the ranks of two texts.
+    """
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        of_csv, version, settings = earlier.pop(OF_SCORES), earlier["provenance"][-1]["mialib"], earlier["settings"]
+        sums = {Path(earlier[of]["file"]): earlier[of]["sha256"] for of in FILES_READ if of in earlier}
+        texts, non_members, members = (Path(earlier[of]["file"]) if of in earlier else None for of in FILES_READ)
+        given = {name: settings[name] for name in ("start_token", *SETTINGS)}
+        target = Target(model=earlier["model"], benchmark=str(texts), **given)
+        more = (settings["detectors"], earlier["fpr"], settings["options"], earlier["fdr"], earlier)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: not the report.json of an audit, or of an older mialib ({error})") from None
+    _check_same(version, mialib_version(), f"{path}, version of mialib")
+    for file, before in sums.items():
+        _check_same(before, checksum_of(file), f"{path}, SHA-256 of {file}")
+    if (table := path.with_name(FILES[2])).exists():
+        _check_same(of_csv, hash_files([table]), f"{path}, hash of {table}")
+    files = read_files(texts or path, None if non_members == texts else non_members, members)
+    now = audit(files[0], target, *files[1:], *more)
+    del earlier["provenance"], now["provenance"]  # which also names device and libraries
+    _check_same(earlier, json.loads(json.dumps(now)), str(path))
 
 
 def check_folder(folder: Path) -> None:
@@ -556,14 +656,10 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
 
     They take the place of an earlier audit's. ValueError as for `check_folder`.
     """
-    from jinja2 import Environment, FileSystemLoader
-
     folder.mkdir(parents=True, exist_ok=True)
     check_folder(folder)
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    html = environment.get_template("audit.html").render(
-        report=report, labels={n: d.label for n, d in DETECTORS.items()}, count=_count
-    )
+    labels = {name: of.label for name, of in DETECTORS.items()}
+    html = str(macros(Path(__file__).with_suffix(".html")).page(report, labels, _count))
     page, data, scores = (folder / name for name in FILES)
     scores.unlink(missing_ok=True)  # an earlier audit's
     written = [page, data]

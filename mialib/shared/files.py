@@ -31,9 +31,10 @@ LABEL_COLUMN = "label"
 DOMAIN_COLUMNS = ("domain", "field")
 SOURCE_COLUMN = "source"
 TIMES_COLUMN = "duplicates"  # how often a text was inserted into training, as Hubble calls it; 0 for a non-member
+COIN_COLUMN = "coin_duplicates"  # how often it is inserted if its own fair coin says so; only where coins decided
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
-KNOWN_COLUMNS = {*TEXT_COLUMNS, LABEL_COLUMN, *DOMAIN_COLUMNS, SOURCE_COLUMN, TIMES_COLUMN, SPLIT_COLUMN}
+KNOWN_COLUMNS = {*TEXT_COLUMNS, LABEL_COLUMN, *DOMAIN_COLUMNS, SOURCE_COLUMN, TIMES_COLUMN, COIN_COLUMN, SPLIT_COLUMN}
 MOST_NAMED = 20  # columns in an error message
 STANDARD_INPUT = "-"  # instead of a file's name
 Rows = list[dict[str, Any]]
@@ -91,7 +92,7 @@ def benchmark_of_rows(
     revision: str | None = None,
 ) -> Benchmark:
     """The benchmark that a file's rows hold; without labels, a text is a member where it was inserted once or more."""
-    texts, times = texts_of(rows, name, text_column), _read_times(rows, name)
+    texts, times = texts_of(rows, name, text_column), times_of(rows, name)
     labels = labels_of(rows, name, plain_name(label_column))
     if labels is None:
         raise ValueError(
@@ -127,7 +128,7 @@ def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | 
     ValueError for a label that is neither 0 nor 1, and where some rows have none.
     """
     if not any(column in row for row in rows):
-        return [int(n > 0) for n in _read_times(rows, name)] or None
+        return [int(n > 0) for n in times_of(rows, name)] or None
     for number, row in enumerate(rows, start=1):
         if column not in row:
             raise ValueError(f"{name}, row {number}: no {column!r}, which other rows have (1 = member)")
@@ -136,14 +137,14 @@ def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | 
     return [int(row[column]) for row in rows]
 
 
-def _read_times(rows: Rows, name: str) -> tuple[int, ...]:
-    """How often each row's text was inserted; empty where no row says it."""
-    if not any(TIMES_COLUMN in row for row in rows):
+def times_of(rows: Rows, name: str, column: str = TIMES_COLUMN) -> tuple[int, ...]:
+    """How often each row's text was inserted, or would be; empty where no row says it. ValueError where some do not."""
+    if not any(column in row for row in rows):
         return ()
-    times = [row.get(TIMES_COLUMN) for row in rows]
+    times = [row.get(column) for row in rows]
     for number, n in enumerate(times, start=1):
         if not (isinstance(n, int | str) and str(n).isdecimal()):
-            raise ValueError(f"{name}, row {number}: {TIMES_COLUMN} {short_repr(n)} is no number of times")
+            raise ValueError(f"{name}, row {number}: {column} {short_repr(n)} is no number of times")
     return tuple(int(str(n)) for n in times)
 
 

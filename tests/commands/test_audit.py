@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,7 +78,13 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, a
     said, report = audit(files[0], "--members", seen, "--dtype", "bfloat16")
     assert report["verdict"]["concludes"] and report["decider"] == "min_k++"
     assert said.splitlines()[:-1] == report["verdict"]["said"]
-    assert re.match(r"No evidence .*\(p = 0\.\d+, Min-K%\+\+ Prob, 30 texts; 0\.05 ", said)
+    question, compared, answer, not_shown = said.splitlines()[:4]
+    assert question.startswith("Question: ") and model_folder in question
+    assert re.match(
+        r"Compared: 30 texts of .* 60 known non-members of .* 30 known members of .*, by Min-K%\+\+", compared
+    )
+    assert re.match(r"Answer: no evidence .*\(p = 0\.\d+, 30 texts; 0\.05 ", answer)
+    assert re.match(r"Not shown: .*an AUC of 0\.\d\d,.*epsilon, since no column", not_shown)
     assert [row["auc"] for row in report["power"]] == [0.55, 0.6, 0.7, 0.8]
     assert np.all(np.diff([row["power"] for row in report["power"]]) >= 0)
     assert report["start_token"]["start_token"] == "none" and 0 < report["start_token"]["p"] <= 1
@@ -100,7 +107,7 @@ def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(f
     later = write(tmp_path / "later.jsonl", sentences(30, 3, more=" in 2031"))
     said, report = audit(later, *MIN_K, exit_code=3)
     assert not report["verdict"]["concludes"] and report["blind"]["told_apart_by"]
-    assert re.match(r"No conclusion\. .*AUC .*latest year (1\.0|0\.9)", said)
+    assert re.search(r"Answer: no conclusion\. .*AUC .*latest year (1\.0|0\.9)", said)
     assert not {"scores", "detectors", "set", "power"} & set(report) and "evidence" not in said
     assert not (tmp_path / "out" / "scores.csv").exists(), "of the earlier audit"
     page = (tmp_path / "out" / "report.html").read_text()
@@ -161,29 +168,17 @@ def test_sources_do_not_hide_a_difference_of_the_files(audit, tmp_path):
     audit(mine, non_members=known, exit_code=3)
 
 
-def test_near_copies_by_hand():
-    text = "one two three four five six seven eight nine ten"  # four sequences of seven words
-    texts = [text, "short text", "short text", f"{text} and a long end that makes it twice as long as it was", "short"]
-    assert auditing.near_copies(texts) == {2: 1, 3: 0}
-    assert auditing.near_copies(["short text", " short\ntext ", "中文", "中 文"]) == {1: 0, 3: 2}, "but for white space"
-    half = "zero zero two three four five six seven eight nine ten zero"  # three of its six, and of the other's four
-    assert auditing.near_copies([text, half]) == {1: 0}
-    far_longer = " ".join([*(f"before{i}" for i in range(500)), text, *(f"after{i}" for i in range(500))])
-    assert auditing.near_copies([far_longer, text]) == auditing.near_copies([text, far_longer]) == {1: 0}
-    assert auditing.near_copies([text, "one two three four five six seven eight then other words follow here"]) == {}
-    header = " ".join(f"licence{i}" for i in range(30))
-    texts = [f"{header} {text}" for text in sentences(150, 3)]
-    found = auditing.near_copies(texts)
-    assert len(found) <= auditing.MOST_HOLDERS and max(found, default=0) <= auditing.MOST_HOLDERS
-    assert auditing.near_copies([f"{' '.join(header.split()[:8])} {text}" for text in sentences(150, 3)]) == {}
-
-
 def test_an_answer_that_hangs_on_the_start_token_is_told():
     base = {
         "fpr": 0.05,
-        "texts": {"n": 30, "n_copies": 0},
+        "texts": {"n": 30, "n_copies": 0, "file": "mine"},
+        "non_members": {"n": 37, "file": "unseen"},
+        "model": "m",
+        "is_labelled": False,
         "blind": {"is_known": True, "told_apart_by": [], "could_miss": 0.6},
         "decider": "min_k",
+        "decider_is_default": False,
+        "coin": {"why": "no coin", "rows": {}},
         "detectors": {"min_k": {"n_called": 1, "fpr_interval": [0.0, 0.1], "mean_fpr": 1 / 38}},
         "set": {"p": 0.03, "n": 30, "n_known": 37, "unit": "texts", "why": ""},
         "power": [{"auc": 0.6, "power": 0.5}],
@@ -279,7 +274,9 @@ def test_of_a_labelled_file_the_right_texts_are_known(files, audit, tmp_path):
     assert audit(files[0], *MIN_K, non_members=known)[1]["non_members"]["n"] == 50, (
         "those labelled 0, copies and near copies once"
     )
-    assert auditing.TextFile.read_known(known, label=1).texts == tuple(texts[:40])
+    assert auditing.read_files(known, None, None)[0].texts == tuple(texts[:40]), "judged where no others are known"
+    with pytest.raises(ValueError, match="no labels"):
+        auditing.read_files(Path(files[0]), None, None)
 
 
 @cheap
@@ -333,3 +330,34 @@ def test_a_set_without_a_member_is_called_as_often_as_it_should_be():
         sets.append(of_set["p"] <= 0.05)
     assert np.mean(called) == pytest.approx(0.05, abs=0.005)
     assert 0.02 < np.mean(sets) < 0.09
+
+
+@cheap
+def test_who_repeats_an_audit_is_told_the_first_thing_that_differs(files, audit, tmp_path, monkeypatch):
+    monkeypatch.setattr("mialib.shared.kept.ANEW", None)
+    _, report = audit(files[0], *MIN_K, "--fdr", "0.2")
+    path = tmp_path / "out" / "report.json"
+
+    def verify(change=lambda report: None):
+        changed = json.loads(json.dumps(report))
+        change(changed)
+        path.write_text(json.dumps(changed))
+        auditing.verify(path)
+
+    verify()
+    verify(lambda of: of["known_scores"]["min_k"].append(of["known_scores"]["min_k"].pop() + 1e-7))  # is rounding
+    for change, said in (
+        (lambda of: of["scores"][3]["min_k"].update(score=-9.5), "score, min_k, 3: -9.5 in the report, "),
+        (lambda of: of["scores"][3]["min_k"].update(p=0.001), "scores, 3, min_k, p: 0.001 "),
+        (lambda of: of["verdict"]["said"].append("It was."), "verdict, said: "),
+        (lambda of: of["provenance"][0].update(revision="r"), "revision of .*: 'r' in the report"),
+        (lambda of: of["provenance"][-1].update(mialib="9"), "version of mialib: '9'"),
+        (lambda of: of.pop("settings"), "not the report.json"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            verify(change)
+    with open(files[1], "a") as file:
+        file.write("\n")
+    path.write_text(json.dumps(report))
+    done = CliRunner().invoke(app, ["audit", "--verify", str(path)])
+    assert done.exit_code == 1 and re.search(r"SHA-256 of .*unseen\.jsonl", str(done.exception))

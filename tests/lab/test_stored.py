@@ -218,6 +218,7 @@ def test_samples_are_half_members_of_a_role_or_of_the_seed():
     few = rows("lab/zh", "--sample", "7")
     assert [row["label"] for row in few] == [1, 1, 1, 1, 0, 0, 0] and few == rows("lab/zh", "--sample", "7")
     assert few != rows("lab/zh", "--sample", "7", "--seed", "1")
+    assert few[0]["coin_duplicates"] == 1 and len(rows("lab/zh~lab/later", "--sample", "2")[0]) == 2, "no coin there"
     every, benchmark = rows("lab/zh"), load_benchmark("lab/zh")
     assert [row["text"] for row in every] == list(benchmark.texts) and all(row in every for row in few)
     done = CliRunner().invoke(app, ["lab", "texts", "lab/zh", "--sample", "2000"])
