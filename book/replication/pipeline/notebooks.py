@@ -204,6 +204,7 @@ def _finish(path: Path, page: Page, why_not_run: str) -> None:
 
 # What a folded cell ends in, and what its fold says of that; the first that its last statement holds.
 SHOWS = {
+    "claims.answer(": "the answer",
     "what_ran(": "what ran",
     "leak_note(": "does the benchmark leak?",
     "verdicts(": "the verdicts",
