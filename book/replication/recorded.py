@@ -8,7 +8,7 @@ benchmark `recorded/docstrings`; `recorded/docstrings-5m@1` is its training from
     docstrings-5m-seed-0.parquet   a training: three float16 numbers a token, how often each text was seen, provenance
 
 A real model that was trained on has one more, of the model before (`docstrings-smollm2-untouched.parquet`), which
-stands for each seed, and in each file what the probe says of each text.
+stands for each seed; and what the probe says of each text, in files that were recorded with it.
 
 Of a model whose tokenizer anyone has, token ids would be other people's sentences. There an id says no more than how
 often its token occurs in the reference texts, and which tokens of a text are the same: all that DC-PDD reads of it.
