@@ -71,7 +71,7 @@ def api_replies():
     given = {"tokens": ["<s>", "a", " b", "!"], "token_logprobs": [None, -1.5, -0.25, -3.0]}
     reply = api.Reply.model_validate({"model": "a", "choices": [{"index": 0, "logprobs": given}]})
     stats = logprobs.known_log_probs("api:a", ["a b"], [(None, [-1.5, -0.25])], {})
-    return [numbers_of(api.prompt_log_probs(reply, model, "a b", 1)), numbers_of(stats.log_prob)]
+    return [numbers_of(api.prompt_log_probs(reply, model, "a b")), numbers_of(stats.log_prob)]
 
 
 def of_file():
