@@ -489,7 +489,7 @@ def _by_coin(texts: TextFile, non_members: TextFile, parts: Sequence[FloatArray]
 
     AUC and TPR compare the members inserted so often with all non-members; the bound on epsilon, with those that would
     have been, for which the coin was fair. Half of these are guessed (`epsilon_bound`), which is fixed beforehand, as
-    the detector is. A sentence is in the place of a number that can't be had.
+    the detector is. A number that is not available is replaced by a sentence that says why.
     """
     if not (texts.coin and non_members.coin):
         return {"why": f"no column `{COIN_COLUMN}` says that a coin decided which texts were used", "rows": {}}
@@ -515,7 +515,7 @@ def _by_coin(texts: TextFile, non_members: TextFile, parts: Sequence[FloatArray]
 
 
 def _or_why(measure: Callable[[], Any]) -> Any:
-    """A measure, or why it can't be had."""
+    """A measure, or why it is not available."""
     try:
         return measure()
     except ValueError as error:

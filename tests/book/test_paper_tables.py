@@ -384,7 +384,7 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
     assert not jobs(only="wikimia-32")["column"]
     kept = load_results(results / "tiny_surp_tables.json")
     assert any(r.ours is not None for r in kept), "columns of earlier runs stay"
-    assert jobs()["column"] == 1
+    assert jobs() == {"column": 1, "notebook": 2, "book": 1, "all": 1}
     wrong = build(clone, "--dry-run", only="wikimia-64")
     assert wrong.returncode != 0 and "it has " in wrong.stdout + wrong.stderr
 

@@ -85,7 +85,7 @@ def run_notebook(
     """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
 
     It runs in `kernel`, or in one that papermill starts. Its results go to `results`; a page of the papers' tables
-    finds its columns in `computed`. Where what it takes can't be had here (`NOT_HERE`), the page ends at that cell and
+    finds its columns in `computed`. Where something is not available (`NOT_HERE`), the page ends at that cell and
     says why, and so do its results (`why_not_run`); `skipped` says why none of it is to be run. ValueError for a page
     that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks. When a cell fails
     otherwise, nothing is written to `output`, the partial copy goes to `failed`, and the error names both.
