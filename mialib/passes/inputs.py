@@ -434,9 +434,10 @@ def signature(made: Mapping[str, Any], texts: str = "") -> str:
     seed = made.get("seed", "unknown") if seed is None else seed
     texts = texts or f"{made['n_texts']} texts ({made['texts'][:8]})"
     token = "none" if token is None else f"id {token}" if isinstance(token, int) else token
+    numbers = f", {made['dtype']} on {made['device']}" if source.has_weights else ""
     return (
-        f"mialib {made['mialib']}: {made['model']} ({revision}, training seed {seed}) on {texts}, start token {token}, "
-        f"{made['dtype']} on {made['device']}"
+        f"mialib {made['mialib']}: {made['model']} ({revision}, training seed {seed}) on {texts}, "
+        f"start token {token}{numbers}"
     )
 
 
