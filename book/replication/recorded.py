@@ -237,26 +237,28 @@ def save_benchmark(
     _write(pa.table(of_texts), folder / f"{name}.parquet", made_of)  # last: with it the benchmark is there
 
 
-def save_training(
-    path: Path,
-    times: NDArray[np.int64],
-    stats: TokenStats,
-    provenance: dict[str, Any],
-    probe: ProbeScores | None = None,
-) -> None:
-    """Write a training's statistics in float16, and what its probe says; ValueError for a number that is not finite in
-    float16."""
+def save_training(path: Path, times: NDArray[np.int64], stats: TokenStats, provenance: dict[str, Any]) -> None:
+    """Write a training's statistics in float16; ValueError for a number that is not finite in float16."""
     with np.errstate(over="ignore"):
         halves = {name: getattr(stats, name).astype(np.float16) for name in COLUMNS}
     if infinite := [name for name, values in halves.items() if not np.isfinite(values).all()]:
         raise ValueError(f"{path}: a {infinite[0]} is not finite in float16")
     columns = {name: _lists(stats, values) for name, values in halves.items()}
-    if probe is not None:
-        columns["probe"] = pa.array(probe.scores.astype(np.float32))
-        chosen = {"layer": probe.chosen.layer, "learning_rate": probe.chosen.learning_rate}
-        tried = {"learning_rates": probe.learning_rates, "validation_aucs": probe.chosen.validation_aucs.tolist()}
-        provenance = provenance | {"probe": chosen | tried | {"validation": probe.validation.tolist()}}
     _write(pa.table({"times": times.astype(np.int32), **columns}), path, provenance)
+
+
+def add_probe(path: Path, probe: ProbeScores) -> None:
+    """Write what the probe says of each text into a training's file, in float32, and how it was chosen."""
+    made = {
+        "layer": probe.chosen.layer,
+        "learning_rate": probe.chosen.learning_rate,
+        "learning_rates": probe.learning_rates,
+        "validation_aucs": probe.chosen.validation_aucs.tolist(),
+        "validation": probe.validation.tolist(),
+        **made_with(),
+    }
+    table = pq.read_table(path).append_column("probe", pa.array(probe.scores.astype(np.float32)))
+    _write(table, path, read_provenance(path) | {"probe": made})
 
 
 def _lists(stats: TokenStats, values: NDArray[Any]) -> Any:

@@ -246,6 +246,7 @@ def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab
     (tmp_path / "on.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "on.yml"))
     monkeypatch.setattr(files, "LADDER_FOLDER", out := tmp_path / "out")
+    monkeypatch.setattr(ladder, "N_TRAINING", 8)
     assert [path.name for path in ladder.record_ladder([], out)] == [f"notes-on-seed-{seed}.parquet" for seed in (0, 1)]
     assert files.recorded_models() == {"recorded/notes-on": [0, 1]}, "the model before is no training"
     benchmark = f"recorded/notes-{Path(model_folder).name}"
@@ -267,6 +268,12 @@ def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab
         chosen = files.recorded_provenance(name)["probe"]
         assert np.isfinite(scores).all() and len(scores) == 28
         assert sorted([*judged, *chosen["validation"]]) == list(range(28)) and chosen["layer"] >= 1
+    assert not ladder.find_left(out)
+    scored = files.pq.read_table(out / "notes-on-seed-1.parquet").drop_columns("probe")
+    made = files.recorded_provenance("recorded/notes-on@1")
+    files._write(scored, out / "notes-on-seed-1.parquet", {key: made[key] for key in made if key != "probe"})
+    assert ladder.find_left(out) == [("lab/notes-on", 1)], "scored, but not probed"
+    assert len(list(ladder.record_ladder([], out))) == 1 and files.recorded_provenance("recorded/notes-on@1") == made
     with pytest.raises(ValueError, match="no probe of recorded/notes-small"):
         monkeypatch.setattr(files, "recorded_provenance", lambda name: {})
         files.recorded_probe("recorded/notes-small")

@@ -10,7 +10,6 @@ import platform
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores
-from mialib.catalog.corpora import reference_texts
 from mialib.catalog.lab import MODEL_CARD
 from mialib.passes.cache import count_or_load
 from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
 from replication import BOOK_DATA, blind_tables
+from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
 from replication.lab.source import lab, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
 from replication.recorded import (
     RECORDED,
     UNTOUCHED,
+    add_probe,
     hide_tokens,
     made_with,
     read_provenance,
@@ -54,10 +54,16 @@ def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
 
 def find_left(folder: Path) -> list[tuple[str, int]]:
     """Models and seeds that the profile has trained and the folder holds no file of, or one of another recipe or other
-    texts; all models' first seeds come first."""
+    texts, or one of a real model without its probe; all models' first seeds come first."""
     models = {name: model for name, model in load_profile().models.items() if isinstance(model.recipe, Seen)}
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
-    return [of for of in trainings if read_provenance(folder / _file_name(*of)).get("key") != _key(*of)]
+
+    def is_recorded(name: str, seed: int) -> bool:
+        made = read_provenance(folder / _file_name(name, seed))
+        needs_probe = isinstance(models[name].recipe, TrainingOn)
+        return made.get("key") == _key(name, seed) and ("probe" in made or not needs_probe)
+
+    return [of for of in trainings if not is_recorded(*of)]
 
 
 def _file_name(name: str, seed: int) -> str:
@@ -89,8 +95,20 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
         of_base = {size: card[size] for size in ("parameters", "non_embedding_parameters")}
         _save(f"{name}{UNTOUCHED}", recipe.from_model, recipe, np.zeros_like(times), of_base, untouched, device)
     path = folder / _file_name(name, seed)
-    _save(name, model, recipe, times, card | {"seed": seed, "key": _key(name, seed)}, path, device)
+    if read_provenance(path).get("key") != _key(name, seed):
+        _save(name, model, recipe, times, card | {"seed": seed, "key": _key(name, seed)}, path, device)
+    if isinstance(recipe, TrainingOn):
+        _probe(recipe.from_model, recipe.corpus, untouched, device)
+        _probe(model, recipe.corpus, path, device)
     return path
+
+
+def _probe(model: str, corpus: str, path: Path, device: str) -> None:
+    """Add what the probe says of each text to a model's file, where it is not yet there: half an hour of one core."""
+    if "probe" not in read_provenance(path):
+        benchmark = lab().benchmark(corpus)
+        unseen = load_unseen(corpus, benchmark, N_TRAINING)
+        add_probe(path, probe_scores(model, benchmark.texts, benchmark.labels, unseen, device=device))
 
 
 def _save(
@@ -127,11 +145,7 @@ def _save(
         "commit": _commit(),
         "versions": versions_of("training", "scoring"),  # a commit may be "-dirty"
     }
-    probe = None
-    if isinstance(recipe, TrainingOn):
-        unseen = list(islice(reference_texts(recipe.corpus), N_TRAINING))
-        probe = probe_scores(model, benchmark.texts, benchmark.labels, unseen, device=device)
-    save_training(path, times, stats, provenance, probe)
+    save_training(path, times, stats, provenance)
 
 
 def _commit() -> str | None:
