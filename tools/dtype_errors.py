@@ -33,7 +33,7 @@ from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.scoring import LoadedScorer
 from mialib.token_stats import TokenStats
 from replication.lab.source import lab, lab_recipe
-from replication.lab.training import train_on
+from replication.lab.training import train
 from replication.studies.bench import GEOMETRIES, make_model, make_texts
 
 MODELS = ("lab/en-100k", "lab/en-400k", "lab/en-900k")
@@ -98,7 +98,7 @@ def of_training(model: str, n: int) -> Iterator[str]:
         with TemporaryDirectory() as folder:
             shorter = recipe.model_copy(update={"is_bfloat16": is_bfloat16})
             began = time.perf_counter()
-            card = train_on(model, shorter, base, texts[:n], [3] * n, Path(folder))
+            card = train(model, shorter, base, texts[:n], [3] * n, Path(folder))
             how = "bfloat16" if is_bfloat16 else "float32"
             yield f"{how}: {time.perf_counter() - began:.0f} s, last loss {card['final_loss_nats']:.4f} nats"
             stats = Scorer(folder, dtype="float32").score(texts)

@@ -198,13 +198,10 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         texts = lab().texts(recipe.corpus, "background")
         card = training.train_masked(name, recipe, tokenizer, texts, folder, parts)
     else:
-        given = *lab().texts_and_times(recipe.model_dump()), folder, device, parts
-        if isinstance(recipe, TrainingOn):
-            card = training.train_on(
-                name, recipe, load_model(recipe.from_model, device=device, dtype="float32"), *given
-            )
-        else:
-            card = training.train(name, recipe, lab_tokenizer(recipe.corpus), *given)
+        texts, times = lab().texts_and_times(recipe.model_dump())
+        is_on = isinstance(recipe, TrainingOn)
+        start = load_model(recipe.from_model, device=device, dtype="float32") if is_on else lab_tokenizer(recipe.corpus)
+        card = training.train(name, recipe, start, texts, times, folder, device, parts)
     write_json(folder / MODEL_CARD, card)
     remove(kept)
 

@@ -43,65 +43,43 @@ TokenIds = list[int]
 
 def train(
     name: str,
-    recipe: Training,
-    tokenizer: PreTrainedTokenizerBase,
+    recipe: Training | TrainingOn,
+    start: PreTrainedTokenizerBase | LoadedModel,
     texts: list[str],
     times: list[int],
     folder: Path,
     device: str = "cpu",
     parts: Parts | None = None,
 ) -> dict[str, Any]:
-    """Train a GPT-NeoX on texts, each seen so many times, save it with its tokenizer, and return its card.
+    """Train on texts, each seen so many times, save the model with its tokenizer, and return its card.
 
-    Where a run is broken off, the next goes on from what it kept in `parts`, to the same weights.
+    `start` is the tokenizer of a new GPT-NeoX, or a model that is trained on: it is changed, and its start token stands
+    before each text. Where a run is broken off, the next goes on from what it kept in `parts`, to the same weights.
     """
     torch.manual_seed(recipe.seed)
+    loss = _loss
+    if isinstance(start, LoadedModel):
+        model, tokenizer = start.model.requires_grad_(True), start.tokenizer
+        tokenizer.bos_token = tokenizer.convert_ids_to_tokens(start.start_token_id)
+        loss = _bfloat16_loss if recipe.is_bfloat16 else _loss
+    else:
+        model, tokenizer = _new_model(recipe, start), start
+    model.to(device)
+    batches = _batches(_encode(tokenizer, texts, recipe.context_tokens), times, recipe)
+    with one_thread(), tf32_products(device):
+        outcome = _optimize(name, model, batches, recipe.learning_rate, loss, parts)
+    _save(model, tokenizer, folder)
+    return _card(name, model, recipe) | outcome
+
+
+def _new_model(recipe: Training, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     config = GPTNeoXConfig(
         **_shape(recipe, tokenizer),
         max_position_embeddings=recipe.context_tokens,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    model = GPTNeoXForCausalLM(config)
-    return _train(name, recipe, model, tokenizer, texts, times, folder, device, _loss, parts)
-
-
-def train_on(
-    name: str,
-    recipe: TrainingOn,
-    base: LoadedModel,
-    texts: list[str],
-    times: list[int],
-    folder: Path,
-    device: str = "cpu",
-    parts: Parts | None = None,
-) -> dict[str, Any]:
-    """Train a model from elsewhere on; else as `train`. `base` is changed, and its start token stands before texts."""
-    base.tokenizer.bos_token = base.tokenizer.convert_ids_to_tokens(base.start_token_id)
-    model = base.model.requires_grad_(True)
-    torch.manual_seed(recipe.seed)
-    loss = _bfloat16_loss if recipe.is_bfloat16 else _loss
-    return _train(name, recipe, model, base.tokenizer, texts, times, folder, device, loss, parts)
-
-
-def _train(
-    name: str,
-    recipe: Training | TrainingOn,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: list[str],
-    times: list[int],
-    folder: Path,
-    device: str,
-    loss: Callable[[PreTrainedModel, list[TokenIds]], torch.Tensor],
-    parts: Parts | None,
-) -> dict[str, Any]:
-    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
-    batches = _batches(_encode(tokenizer, texts, recipe.context_tokens), times, recipe)
-    with one_thread(), tf32_products(device):
-        outcome = _optimize(name, model, batches, recipe.learning_rate, loss, parts)
-    _save(model, tokenizer, folder)
-    return _card(name, model, recipe) | outcome
+    return GPTNeoXForCausalLM(config)
 
 
 def _shape(recipe: Training | Masked, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
