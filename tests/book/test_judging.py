@@ -112,7 +112,9 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
                 n_members = profile.corpora[claims.settings[setting].benchmark].members
                 assert group.group[0] == 1 and n_members // group.group[1] == recipe.texts
             else:
-                assert group.group[1] == len(recipe.member_repeats)
+                n_members = profile.corpora[claims.settings[setting].benchmark].members
+                times = np.array(member_times(recipe, n_members))
+                assert len(set(times[group.indices(np.ones(n_members, int))].tolist())) == 1, claim.id
     assert n_grouped >= 4
 
 
@@ -279,7 +281,8 @@ def fingerprint_of(stated, claim):
     decides = {"fixed", "where", "positive", "negative", "metric", "expect", "margin", "matters"}
     settings = {name: stated.settings[name].model_dump(exclude_defaults=True) for name in claim.where}
     sides = [side if side == "chance" else [side.resolved(), list(side.only)] for side in claim.sides]
-    decided = claim.model_dump(mode="json", include=decides | ({"most"} if claim.most else set()))
+    decides |= {name for name in ("most", "confounded") if getattr(claim, name)}
+    decided = claim.model_dump(mode="json", include=decides)
     return [hash_of([decided, settings, sides]), len(claim.history)]
 
 
@@ -626,6 +629,41 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
 
 
+@pytest.mark.parametrize(
+    ("shifts", "test", "says"),
+    [
+        ((1, 1, 1), {"control": {"detector": "zlib"}}, ("uninformative", "the control does as well")),
+        ((1, 1, 0), {"control": {"detector": "zlib"}}, ("supported", "")),
+        ((1, 0, 0), {"control": {"detector": "zlib"}}, ("not supported", "")),  # an equality that fails says something
+        ((1, 1), {"confounded": "another cause"}, ("confounded", "another cause")),
+    ],
+)
+def test_a_control_that_does_as_well_and_another_cause_are_verdicts(shifts, test, says, tmp_path):
+    claim = load_written(claim_of(expect="equivalent", margin=0.05, **test), tmp_path).claims[0]
+    base = scores_at(0, 0)
+    sides = np.array([base + shift * LABELS for shift in shifts])
+    seeds = [SeedScores(s, sides + 0.05 * scores_at(0, s + 1), "texts") for s in range(3)]
+    judgement = judge(claim, "here", PLACE, LABELS, seeds)
+    assert (judgement.verdict, judgement.because) == says
+    assert len(judgement.comparisons) == 1 and len(judgement.controls) == len(shifts) - 2
+    [row] = claims.claims_table([judgement]).data.to_dict("records")
+    assert says[1] in row["verdict"] and ("the control" in row[claims.DIFFERENCE]) is (len(shifts) == 3)
+
+
+def test_a_side_without_a_corpus_has_all_tokens_alike(tmp_path, model_folder, benchmark_file):
+    (tmp_path / "corpus.txt").write_text("The old Mill stands near the stone.")
+    place = {"model": model_folder, "benchmark": benchmark_file, "corpus": str(tmp_path / "corpus.txt")}
+    against = [{"detector": "dc_pdd", "corpus": "none"}]
+    claims = load_written(claim_of(settings={"here": place}, a={"detector": "dc_pdd"}, against=against), tmp_path)
+    counted, alone = score_claim(claims, claims.claims[0], "here", 0).scores[:, 0]
+    inputs = load_inputs(Target(**place))
+    alike = replace(inputs["frequency"], counts=np.zeros_like(inputs["frequency"].counts))
+    order = np.argsort(-inputs.labels, kind="stable")
+    np.testing.assert_allclose(alone, scores_of(inputs.given(frequency=alike), "dc_pdd")[order])
+    np.testing.assert_allclose(counted, scores_of(inputs, "dc_pdd")[order])
+    assert len(claim_tests.determined_by(claims, claims.claims[0], "here")["corpora"]) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "setting"), [("surp-beats-min-k", "Chinese"), ("contamination-shows-with-repeats", "Repeats")]
@@ -668,6 +706,7 @@ def test_the_fifths_that_chose_differently_widen_the_interval():
         ({"expect": "equivalent"}, "margin"),
         ({"margin": 0.1}, "margin"),
         ({"metric": "tpr_at_5_fpr", "against": ["chance"]}, "claim x: .*tpr_at_5_fpr"),
+        ({"control": {"detector": "zlib"}}, "claim x: .*control"),
         ({"a": {"detector": "ppl", "model": {"hree": "m"}}}, "'hree'"),
         ({"a": {"detector": "ppl", "part": "head"}}, "n_words .*'here'"),
         ({"a": {"detector": "ppl", "options": "grid"}}, "'ppl' .*grid"),
