@@ -159,7 +159,7 @@ class Claim(Strict):
     negative: Group = Group(of="non-members")
     a: Side
     against: tuple[Side | Literal["chance"], ...]
-    control: Side | None = None  # of `equivalent`: if it is as equal, nothing was learned
+    control: Side | None = None  # of `equivalent`: if a equals this one too, nothing was learned
     confounded: str = ""  # what else than the claim its differences show; it has no other verdict then
     metric: Literal["auc", "tpr_at_5_fpr", "tpr_at_1_fpr"] = "auc"
     expect: Literal["greater", "equivalent"]
@@ -186,8 +186,8 @@ class Claim(Strict):
 
     @property
     def sides(self) -> list[Side | Literal["chance"]]:
-        """Side a, then each that it is compared with, and the control, if there is one."""
-        return [self.a, *self.against, *filter(None, [self.control])]
+        """Side a, then each that it is compared with."""
+        return [self.a, *self.against]
 
     @property
     def scored(self) -> list[Side]:
@@ -198,6 +198,10 @@ class Claim(Strict):
         """The claim against those that it is compared with in a setting."""
         here = [side for side in self.against if side == CHANCE or setting in (side.only or self.where)]
         return self.model_copy(update={"against": tuple(here)})
+
+    def against_control(self) -> Claim:
+        """The same test against its control alone, which is recorded by itself."""
+        return self.model_copy(update={"id": f"{self.id}, control", "against": (self.control,), "control": None})
 
     def former(self) -> list[Claim]:
         """The tests that this one has replaced, each a claim of its own: their verdicts stay in the book."""

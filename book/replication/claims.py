@@ -75,9 +75,9 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
             f"{three_digits(c.difference)} against {_describe(side, *where)}" + _beside_printed(c.difference, size, of)
             for c, side, size, of in pairs
         ]
-        if j.controls and claim.control:
+        if j.control and claim.control:
             found.append(
-                f"{three_digits(j.controls[0].difference)} against {_describe(claim.control, *where)}, the control"
+                f"{three_digits(j.control.difference)} against {_describe(claim.control, *where)}, the control"
             )
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)

@@ -68,11 +68,11 @@ class Judgement:
     place: Target
     seeds: tuple[int, ...]
     comparisons: tuple[Comparison, ...]  # with each side that a is against; covers texts and seeds
-    controls: tuple[Comparison, ...]  # with the control; empty where there is none
     leads: tuple[tuple[Lead, ...], ...]  # of each comparison, what the paper prints of it
     verdict: str
     flat_verdict: str  # by the rule before 2026-11-25: 0.01 matters, whatever the paper prints and could show
     plain_verdict: str  # by the rule before 2026-11-22: without a smallest difference that matters
+    control: Comparison | None = None  # with the claim's control
     because: str = ""  # why it is uninformative or confounded
     seeds_dominate: bool = (
         False  # they vary more than texts do in a comparison: such intervals are too narrow more often
@@ -138,24 +138,33 @@ def together(claim: Claim, verdicts: Sequence[str]) -> str:
     return best_first[len(best_first) // 2 if claim.most else -1]
 
 
-def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
-    """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
-    of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(len(claim.sides)))
-    every = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
-    comparisons, controls = every[: len(claim.against)], every[len(claim.against) :]
+def judge(
+    claim: Claim,
+    setting: str,
+    place: Target,
+    labels: Sequence[int],
+    seeds: Sequence[SeedScores],
+    control: Comparison | None = None,
+) -> Judgement:
+    """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three.
+
+    `control` is the comparison with the claim's control. One seed of it is enough, since it only takes a verdict away.
+    """
+    of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(1 + len(claim.against)))
+    comparisons = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
     leads, because = leads_of(claim), ""
     if len(seeds) < SEEDS_OF_A_VERDICT:
         found = ["inconclusive"] * 3
     elif because := claim.confounded:
         found = [CONFOUNDED] * 3
-    elif because := _why_uninformative(claim, labels, seeds, controls):
+    elif because := _why_uninformative(claim, labels, seeds, control):
         found = [UNINFORMATIVE] * 3
     else:
         by_rule = (verdicts_of(claim, comparisons, leads, matters) for matters in (None, claim.matters or SMALLEST, 0))
         found = [together(claim, verdicts) for verdicts in by_rule]
     dominate = any(_seeds_dominate(claim, labels, of_a, of_other) for of_other in of_others)
     of_seeds = tuple(s.seed for s in seeds)
-    return Judgement(claim, setting, place, of_seeds, comparisons, controls, leads, *found, because, dominate)
+    return Judgement(claim, setting, place, of_seeds, comparisons, leads, *found, control, because, dominate)
 
 
 def _seeds_dominate(claim: Claim, labels: Sequence[int], a: Sequence[FloatArray], b: Sequence[FloatArray]) -> bool:
@@ -184,7 +193,7 @@ def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
 
 
 def _why_uninformative(
-    claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores], controls: Sequence[Comparison]
+    claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores], control: Comparison | None
 ) -> str:
     """Why a claimed equality says nothing; "" where it does say something.
 
@@ -194,14 +203,20 @@ def _why_uninformative(
         return ""
     if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in aucs_of(labels, seeds)):
         return "all at chance"
-    is_equal = any(verdict(control.difference, claim.margin) == "supported" for control in controls)
+    is_equal = control is not None and verdict(control.difference, claim.margin) == "supported"
     return "the control does as well" if is_equal else ""
 
 
 def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
     """What all seeds say of a claim in a setting."""
     labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
-    return replace(judge(claim, setting, claims.settings[setting], labels, seeds), left_out=tuple(left_out))
+    control = None
+    if claim.control:
+        _, of_control, _ = seeds_of(claims, claim.against_control(), setting, recorded)
+        pairs = ([seed.scores[i] for seed in of_control] for i in (0, 1))
+        control = COMPARE[claim.metric](labels, *pairs)
+    judged = judge(claim, setting, claims.settings[setting], labels, seeds, control)
+    return replace(judged, left_out=tuple(left_out))
 
 
 def seeds_of(
@@ -266,7 +281,8 @@ def seed_rows(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) 
     tests: dict[str, tuple[Claim, str]] = {}
     for claim, setting in claims.tests():
         if source_of(claims.settings[setting].model).has_texts:  # of others all token statistics are kept
-            tests.setdefault(claims.test_hash(claim, setting), (claim, setting))
+            for one in (claim, *([claim.against_control()] if claim.control else [])):
+                tests.setdefault(claims.test_hash(one, setting), (one, setting))
     rows = []
     for seed in seeds:
         for test, (claim, setting) in tests.items():
