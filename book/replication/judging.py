@@ -197,14 +197,14 @@ def _why_uninformative(
 ) -> str:
     """Why a claimed equality says nothing; "" where it does say something.
 
-    "all at chance": each side's whole AUC interval lies in 0.5 ± the margin. Else the control is as equal as claimed.
+    "all at chance": each side's whole AUC interval lies in 0.5 ± the margin. Else a equals the control as well.
     """
     if claim.margin is None or CHANCE in claim.against:
         return ""
     if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in aucs_of(labels, seeds)):
         return "all at chance"
     is_equal = control is not None and verdict(control.difference, claim.margin) == "supported"
-    return "the control does as well" if is_equal else ""
+    return "its control lies within the margin, too" if is_equal else ""
 
 
 def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:

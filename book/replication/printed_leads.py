@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
-from mialib.metrics import Interval
+from mialib.metrics import Interval, exponential_variance
 from replication.published import load_published
 from replication.results import FPRS
 
@@ -142,9 +142,8 @@ def power_at(ours: Interval, lead: float) -> float:
 
 
 def auc_error(auc: float, m: int, n: int) -> float:
-    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982, Eq. 1 and 2)."""
-    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    return ((auc * (1 - auc) + (m - 1) * (q1 - auc**2) + (n - 1) * (q2 - auc**2)) / (m * n)) ** 0.5
+    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982)."""
+    return exponential_variance(auc, m, n) ** 0.5
 
 
 def tpr_error(tpr: float, m: int, n: int, fpr: float = 0.05) -> float:
