@@ -76,9 +76,8 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
             for c, side, size, of in pairs
         ]
         if j.control and claim.control:
-            found.append(
-                f"{three_digits(j.control.difference)} against {_describe(claim.control, *where)}, the control"
-            )
+            of = f"{three_digits(j.control.difference)} against {_describe(claim.control, *where)}"
+            found.append(f"{of}, the control (seeds: {j.n_control_seeds})")
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
         expected = "" if claim.margin is None else f" (expected within ±{claim.margin:g})"

@@ -73,10 +73,9 @@ class Judgement:
     flat_verdict: str  # by the rule before 2026-11-25: 0.01 matters, whatever the paper prints and could show
     plain_verdict: str  # by the rule before 2026-11-22: without a smallest difference that matters
     control: Comparison | None = None  # with the claim's control
+    n_control_seeds: int = 0
     because: str = ""  # why it is uninformative or confounded
-    seeds_dominate: bool = (
-        False  # they vary more than texts do in a comparison: such intervals are too narrow more often
-    )
+    seeds_dominate: bool = False  # they vary more than texts do: such intervals are too narrow more often
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
 
     @property
@@ -164,7 +163,8 @@ def judge(
         found = [together(claim, verdicts) for verdicts in by_rule]
     dominate = any(_seeds_dominate(claim, labels, of_a, of_other) for of_other in of_others)
     of_seeds = tuple(s.seed for s in seeds)
-    return Judgement(claim, setting, place, of_seeds, comparisons, leads, *found, control, because, dominate)
+    judged = Judgement(claim, setting, place, of_seeds, comparisons, leads, *found)
+    return replace(judged, control=control, because=because, seeds_dominate=dominate)
 
 
 def _seeds_dominate(claim: Claim, labels: Sequence[int], a: Sequence[FloatArray], b: Sequence[FloatArray]) -> bool:
@@ -210,13 +210,13 @@ def _why_uninformative(
 def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
     """What all seeds say of a claim in a setting."""
     labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
-    control = None
+    control, of_control = None, []
     if claim.control:
         _, of_control, _ = seeds_of(claims, claim.against_control(), setting, recorded)
         pairs = ([seed.scores[i] for seed in of_control] for i in (0, 1))
         control = COMPARE[claim.metric](labels, *pairs)
     judged = judge(claim, setting, claims.settings[setting], labels, seeds, control)
-    return replace(judged, left_out=tuple(left_out))
+    return replace(judged, left_out=tuple(left_out), n_control_seeds=len(of_control))
 
 
 def seeds_of(
