@@ -98,7 +98,7 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
     """AUC with a score interval (Newcombe 2006): its ends lie t standard errors *of their own* from the estimate.
 
-    At the estimate the variance is DeLong's (1988), elsewhere it changes as `_exponential_variance` does. Few misplaced
+    At the estimate the variance is DeLong's (1988), elsewhere it changes as `exponential_variance` does. Few misplaced
     texts make DeLong's too small: one below the exponential is drawn towards it, as if `FEW` further misplaced texts
     had shown that. The t quantile has the degrees of freedom of the smaller class.
     """
@@ -109,12 +109,12 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
         return Interval(estimate, 0.0, 1.0, level)
     n_misplaced, ratio = 2 * min(m, n) * min(estimate, 1 - estimate), 1.0
     if n_misplaced:
-        ratio = sum(map(_variance, placed)) / _exponential_variance(estimate, m, n)
+        ratio = sum(map(_variance, placed)) / exponential_variance(estimate, m, n)
         ratio = max(ratio, (n_misplaced * ratio + FEW) / (n_misplaced + FEW))
     reach = scipy.special.stdtrit(min(m, n) - 1, (1 + level) / 2) * sqrt(ratio)
 
     def too_low(end: float, of: float) -> float:
-        return of - end - reach * sqrt(_exponential_variance(end, m, n))
+        return of - end - reach * sqrt(exponential_variance(end, m, n))
 
     def lower_end(of: float) -> float:
         return float(scipy.optimize.brentq(too_low, 0, of - 1e-12, args=(of,))) if of > 1e-9 else 0.0
@@ -122,7 +122,7 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     return Interval(estimate, lower_end(estimate), 1 - lower_end(1 - estimate), level)
 
 
-def _exponential_variance(auc: float, m: int, n: int) -> float:
+def exponential_variance(auc: float, m: int, n: int) -> float:
     """Variance of an AUC of exponential scores (Hanley and McNeil 1982), or of their negatives, whichever is larger."""
     high, low = sorted([auc / (1 + auc), (1 - auc) / (2 - auc)], reverse=True)
     return auc * (1 - auc) * (1 + (max(m, n) - 1) * high + (min(m, n) - 1) * low) / (m * n)

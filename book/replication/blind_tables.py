@@ -62,7 +62,7 @@ def _beats(result: Result, detected: Iterable[Result]) -> bool:
 
 
 def is_sure(result: Result) -> bool:
-    """Whether a baseline is surely above chance, as one of several that are looked at."""
+    """Whether a baseline is significantly above chance, as one of several that are looked at."""
     return result.interval is not None and is_above_chance(result.metric, result.interval)
 
 
@@ -86,8 +86,8 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
             (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
     best = highest(baselines)
     said = (
-        f"**In none of the {len(columns)} columns does a blind baseline both beat every detector and lie surely above "
-        f"chance.** The highest is {name_of(best)} with {best.interval} (`{best.column}`)."
+        f"**In none of the {len(columns)} columns is a blind baseline both above every detector and significantly "
+        f"above chance.** The highest is {name_of(best)} with {best.interval} (`{best.column}`)."
     )
     if beaten:
         said = (
@@ -97,8 +97,8 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
         )
     if told:
         said += (
-            f"\n\n**In {len(told)} of {len(columns)} columns a blind baseline is surely above chance, though not above "
-            "every detector.** The texts alone tell members there, so an AUC says little of membership:\n\n"
+            f"\n\n**In {len(told)} of {len(columns)} columns a blind baseline is significantly above chance, not "
+            "above every detector.** The texts alone separate members there, so an AUC says little of membership:\n\n"
         ) + "\n".join(told)
     return said
 
@@ -113,13 +113,13 @@ def leak_text(names: Iterable[str]) -> str:
             said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
         elif blind := highest(filter(is_sure, baselines)):
             said = (
-                f"**`{name}` leaks**: {name_of(blind)}, which sees the texts and no model, tells its members with an "
-                f"AUC of {blind.interval}. So an AUC on it says little of membership."
+                f"**`{name}` leaks**: {name_of(blind)}, which sees the texts and no model, separates its members from "
+                f"non-members with an AUC of {blind.interval}. So an AUC on it says little of membership."
             )
         else:
             said = (
-                f"`{name}`: none of {len(baselines)} baselines that see the texts and no model tells its members "
-                f"surely; the highest AUC is {best.interval} ({name_of(best)})."
+                f"`{name}`: none of {len(baselines)} baselines that see the texts and no model has an AUC "
+                f"significantly above 0.5; the highest is {best.interval} ({name_of(best)})."
             )
         if copies := count_copies(benchmark.texts):
             said += f" Copies of others among its {len(benchmark)} texts: {copies}, so all intervals are too narrow."

@@ -5,7 +5,7 @@ Recorded scores hold the versions of what makes them (`versions_behind_test`), "
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,7 @@ from replication.results import document_means
 CLAIMS_FILE = BOOK_DATA / "claims.yml"
 CHANCE = "chance"
 PROBE = "probe"
+NO_CORPUS = "none"  # in the place of a corpus: every token is as frequent as any other
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "jieba")
 
 
@@ -78,7 +79,7 @@ class Side(Strict):
     model: dict[str, str] = Field(default_factory=dict)
     n_words: dict[str, int] = Field(default_factory=dict)
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets of n_words
-    corpus: str | None = None
+    corpus: str | None = None  # in which DC-PDD counts tokens; "none": without one
     training: str | None = None  # unseen texts for the probe, named as in `replication.builders.unseen`
     n_training: PositiveInt = N_TRAINING
     only: tuple[str, ...] = ()  # the settings that it is compared in; (): all of the claim's
@@ -158,7 +159,9 @@ class Claim(Strict):
     negative: Group = Group(of="non-members")
     a: Side
     against: tuple[Side | Literal["chance"], ...]
-    metric: Literal["auc", "tpr_at_5_fpr"] = "auc"
+    control: Side | None = None  # of `equivalent`: if a equals this one too, nothing was learned
+    confounded: str = ""  # what else than the claim its differences show; it has no other verdict then
+    metric: Literal["auc", "tpr_at_5_fpr", "tpr_at_1_fpr"] = "auc"
     expect: Literal["greater", "equivalent"]
     margin: PositiveFloat | None = None  # of `equivalent`
     matters: PositiveFloat | None = None  # of `greater`: the smallest difference that matters; None: by the rule
@@ -170,6 +173,8 @@ class Claim(Strict):
     def _says_what_it_expects(self) -> Claim:
         if (self.margin is not None) != (self.expect == "equivalent"):
             raise ValueError(f"claim {self.id}: `equivalent`, and nothing else, has a margin")
+        if self.control and self.margin is None:
+            raise ValueError(f"claim {self.id}: `equivalent`, and nothing else, has a control")
         if self.metric != "auc" and CHANCE in self.against:
             raise ValueError(f"claim {self.id}: texts that all tie have no {self.metric}; compare it with a detector")
         for side in self.scored:
@@ -193,6 +198,10 @@ class Claim(Strict):
         """The claim against those that it is compared with in a setting."""
         here = [side for side in self.against if side == CHANCE or setting in (side.only or self.where)]
         return self.model_copy(update={"against": tuple(here)})
+
+    def against_control(self) -> Claim:
+        """The same test against its control alone, which is recorded by itself."""
+        return self.model_copy(update={"id": f"{self.id}, control", "against": (self.control,), "control": None})
 
     def former(self) -> list[Claim]:
         """The tests that this one has replaced, each a claim of its own: their verdicts stay in the book."""
@@ -263,10 +272,10 @@ def load_claims(path: str | Path = CLAIMS_FILE) -> Claims:
 
 @dataclass(frozen=True)
 class SeedScores:
-    """The scores of one claim in one setting under one training seed: first side a, then each that it is against."""
+    """The scores of one claim in one setting under one training seed: in the order of its sides."""
 
     seed: int
-    scores: FloatArray  # (1 + len(against), F, N); F folds to choose on, 1 without; NaN for a fold's own texts
+    scores: FloatArray  # (len(sides), F, N); F folds to choose on, 1 without; NaN for a fold's own texts
     texts: str  # a hash of the benchmark's revision, the texts' labels and the folds
 
 
@@ -315,7 +324,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> SeedSc
             target = place.but(
                 model=of_seed(side.model.get(setting, place.model), seed),
                 reference=place.reference and of_seed(place.reference, seed),
-                corpus=side.corpus or place.corpus,
+                corpus=place.corpus if side.corpus in (None, NO_CORPUS) else side.corpus,
                 n_words=side.n_words.get(setting, place.n_words),
                 part=side.part or place.part,
             )
@@ -339,7 +348,7 @@ def claim_scores(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> S
 def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> dict[str, Any]:
     """What determines the scores of a test under one seed."""
     place = claims.settings[setting]
-    corpora = {side.corpus or place.corpus for side in claim.scored if side.detector == "dc_pdd"}
+    corpora = {side.corpus or place.corpus for side in claim.scored if side.detector == "dc_pdd"} - {NO_CORPUS}
     corpora |= {side.training.partition(":")[0] for side in claim.scored if side.training and not side.is_sampled}
     return {
         "test": claims.test_hash(claim, setting),
@@ -376,7 +385,11 @@ def _candidates(target: Target, side: Side, seed: int) -> Candidates:
     Of the probe these are every learning rate and layer; the training seed also draws its unseen texts and coin.
     """
     if side.detector != PROBE:
-        return _grid_candidates(_inputs(target), side)
+        inputs = _inputs(target)
+        if side.corpus == NO_CORPUS:
+            counted = inputs["frequency"]
+            inputs = inputs.given(frequency=replace(counted, counts=np.zeros_like(counted.counts)))
+        return _grid_candidates(inputs, side)
     benchmark = load_benchmark(target.benchmark, target.n_words)
     unseen = load_unseen(side.training, benchmark, side.n_training, seed)
     collected = collect(target.model, benchmark.texts, unseen, seed=seed)

@@ -13,7 +13,7 @@ from pandas.io.formats.style import Styler
 from mialib.detectors import DETECTORS, symbol
 from mialib.metrics import Comparison, Interval, clopper_pearson
 from mialib.passes.inputs import Target
-from replication.claim_tests import Change, Claim, Claims, Side
+from replication.claim_tests import NO_CORPUS, Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from replication.pages import as_list
@@ -60,7 +60,8 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
         if not j.claim.former_of:
             difference = f"{METRIC_LABELS[j.claim.metric]} difference {three_digits(_worst(j.claim, j.comparisons))}"
             found = lines.setdefault(f"*{j.claim.claim}* Here ({SCALES[j.scale]}):", [])
-            found.append(f"**{j.verdict}** in {j.setting}, {difference}")
+            because = f" ({j.because})" if j.because else ""
+            found.append(f"**{j.verdict}**{because} in {j.setting}, {difference}")
     return Markdown("\n".join(f"- {claim} {'; '.join(found)}." for claim, found in lines.items()))
 
 
@@ -74,6 +75,9 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
             f"{three_digits(c.difference)} against {_describe(side, *where)}" + _beside_printed(c.difference, size, of)
             for c, side, size, of in pairs
         ]
+        if j.control and claim.control:
+            of = f"{three_digits(j.control.difference)} against {_describe(claim.control, *where)}"
+            found.append(f"{of}, the control (seeds: {j.n_control_seeds})")
         metric = "" if claim.metric == "auc" else f"{METRIC_LABELS[claim.metric]} of "
         differences = f" {found[0]}" if len(found) == 1 else "".join(f"\n• {one}" for one in found)
         expected = "" if claim.margin is None else f" (expected within ±{claim.margin:g})"
@@ -119,7 +123,7 @@ def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]
     for j in judgements:
         if (worst := _worst(j.claim, j.comparisons)) is not None:
             n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
-            metric = "" if j.claim.metric == "auc" else ", TPR"
+            metric = "" if j.claim.metric == "auc" else f", {METRIC_LABELS[j.claim.metric]}"
             rows.setdefault(j.claim.claim, {})[f"{j.setting}{metric}{n}"] = Tested(worst, j.verdict, j.claim.margin)
     return rows
 
@@ -302,7 +306,8 @@ def _said(judgement: Judgement) -> str:
         sides = [_describe(side, *where) for side, says in pairs if says == judgement.verdict]
         decisive = f" against {', '.join(sides)}"
     before = f" (before the rules: {judgement.plain_verdict})" if judgement.plain_verdict != judgement.verdict else ""
-    return f"{judgement.verdict}{decisive}{before}"
+    because = f" ({judgement.because})" if judgement.because else ""
+    return f"{judgement.verdict}{because}{decisive}{before}"
 
 
 def _changed(claim: str, change: Change) -> dict[str, str]:
@@ -347,7 +352,7 @@ def _describe(side: Side | str, setting: str, place: Target) -> str:
         side.model.get(setting, ""),
         "mean over snippets" if side.part == "all" else side.part or "",
         f"{side.n_words[setting]} words" if setting in side.n_words else "",
-        f"corpus {side.corpus}" if side.corpus else "",
+        "no corpus" if side.corpus == NO_CORPUS else f"corpus {side.corpus}" if side.corpus else "",
         f"from {side.n_training} texts of {side.training}" if side.training else "",
         f"{place.n_neighbors} a text" if side.detector == "neighbor" else "",
     ]

@@ -54,26 +54,6 @@ def notebook_command(
     say(f"{output}; its results: {results}")
 
 
-@app.command("report")
-def report_command(
-    output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the Markdown file to write")] = Path(
-        "report.md"
-    ),
-) -> None:
-    """Write the replication report of a finished build: scope, method, each number with tolerance and verdict."""
-    from mialib.store import atomic_path
-    from replication.pipeline import report as reports
-    from replication.pipeline.notebooks import clone
-    from replication.profile import load_profile
-
-    clone()
-    profile = load_profile()
-    text = reports.report(profile, reports.build_folder(profile))
-    with atomic_path(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    say(f"{output}: {text.count(chr(10))} lines")
-
-
 @app.command()
 def student(
     pages: Annotated[

@@ -20,7 +20,7 @@ from seaborn.utils import relative_luminance
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication import pages
-from replication.results import BLIND_PREFIX, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, VERDICTS, Result
+from replication.results import BLIND_PREFIX, CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, VERDICTS, Result
 from replication.tables import html
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
@@ -59,6 +59,7 @@ VERDICT_STYLES = {
     UNSHOWN: VerdictStyle("∼", "#88CCEE", "black", "P"),
     NO_DIFFERENCE: VerdictStyle("=", "#6E6E6E", "white", "s"),
     UNINFORMATIVE: VerdictStyle("∅", "#D9D9D9", "black", "v"),
+    CONFOUNDED: VerdictStyle("!", "#BBBBBB", "black", "^"),
     "not supported": VerdictStyle("✗", "#BB5566", "white", "X"),
 }
 

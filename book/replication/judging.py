@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,14 @@ from replication.recorded import (
     recorded_provenance,
     weights_of,
 )
-from replication.results import NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, verdict
+from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, verdict
 
 RECORDED_FILE = BOOK_DATA / "recorded" / "claims.parquet"
-COMPARE = {"auc": compare_auc_over_seeds, "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds}
+COMPARE = {
+    "auc": compare_auc_over_seeds,
+    "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds,
+    "tpr_at_1_fpr": partial(compare_tpr_at_fpr_over_seeds, fpr=0.01),
+}
 WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", UNSHOWN, "supported")
 SEEDS_OF_A_VERDICT = 3
 
@@ -67,9 +72,10 @@ class Judgement:
     verdict: str
     flat_verdict: str  # by the rule before 2026-11-25: 0.01 matters, whatever the paper prints and could show
     plain_verdict: str  # by the rule before 2026-11-22: without a smallest difference that matters
-    seeds_dominate: bool = (
-        False  # they vary more than texts do in a comparison: such intervals are too narrow more often
-    )
+    control: Comparison | None = None  # with the claim's control
+    n_control_seeds: int = 0
+    because: str = ""  # why it is uninformative or confounded
+    seeds_dominate: bool = False  # they vary more than texts do: such intervals are too narrow more often
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
 
     @property
@@ -131,20 +137,34 @@ def together(claim: Claim, verdicts: Sequence[str]) -> str:
     return best_first[len(best_first) // 2 if claim.most else -1]
 
 
-def judge(claim: Claim, setting: str, place: Target, labels: Sequence[int], seeds: Sequence[SeedScores]) -> Judgement:
-    """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three."""
+def judge(
+    claim: Claim,
+    setting: str,
+    place: Target,
+    labels: Sequence[int],
+    seeds: Sequence[SeedScores],
+    control: Comparison | None = None,
+) -> Judgement:
+    """The verdict of several training seeds on the same texts; "inconclusive" for fewer than three.
+
+    `control` is the comparison with the claim's control. One seed of it is enough, since it only takes a verdict away.
+    """
     of_a, *of_others = ([seed.scores[i] for seed in seeds] for i in range(1 + len(claim.against)))
     comparisons = tuple(COMPARE[claim.metric](labels, of_a, of_other) for of_other in of_others)
-    leads = leads_of(claim)
+    leads, because = leads_of(claim), ""
     if len(seeds) < SEEDS_OF_A_VERDICT:
         found = ["inconclusive"] * 3
-    elif _all_at_chance(claim, labels, seeds):
+    elif because := claim.confounded:
+        found = [CONFOUNDED] * 3
+    elif because := _why_uninformative(claim, labels, seeds, control):
         found = [UNINFORMATIVE] * 3
     else:
         by_rule = (verdicts_of(claim, comparisons, leads, matters) for matters in (None, claim.matters or SMALLEST, 0))
         found = [together(claim, verdicts) for verdicts in by_rule]
     dominate = any(_seeds_dominate(claim, labels, of_a, of_other) for of_other in of_others)
-    return Judgement(claim, setting, place, tuple(s.seed for s in seeds), comparisons, leads, *found, dominate)
+    of_seeds = tuple(s.seed for s in seeds)
+    judged = Judgement(claim, setting, place, of_seeds, comparisons, leads, *found)
+    return replace(judged, control=control, because=because, seeds_dominate=dominate)
 
 
 def _seeds_dominate(claim: Claim, labels: Sequence[int], a: Sequence[FloatArray], b: Sequence[FloatArray]) -> bool:
@@ -172,17 +192,31 @@ def auc_over_seeds(labels: ArrayLike, scores: Sequence[FloatArray]) -> Interval:
     return Interval(0.5 + above_chance.estimate, low, high, above_chance.level)
 
 
-def _all_at_chance(claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores]) -> bool:
-    """Whether the sides of a claimed equality tell nothing: each AUC's whole interval lies in 0.5 ± the margin."""
+def _why_uninformative(
+    claim: Claim, labels: Sequence[int], seeds: Sequence[SeedScores], control: Comparison | None
+) -> str:
+    """Why a claimed equality says nothing; "" where it does say something.
+
+    "all at chance": each side's whole AUC interval lies in 0.5 ± the margin. Else a equals the control as well.
+    """
     if claim.margin is None or CHANCE in claim.against:
-        return False
-    return all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in aucs_of(labels, seeds))
+        return ""
+    if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in aucs_of(labels, seeds)):
+        return "all at chance"
+    is_equal = control is not None and verdict(control.difference, claim.margin) == "supported"
+    return "its control lies within the margin, too" if is_equal else ""
 
 
 def judge_one(claims: Claims, claim: Claim, setting: str, recorded: Path = RECORDED_FILE) -> Judgement:
     """What all seeds say of a claim in a setting."""
     labels, seeds, left_out = seeds_of(claims, claim, setting, recorded)
-    return replace(judge(claim, setting, claims.settings[setting], labels, seeds), left_out=tuple(left_out))
+    control, of_control = None, []
+    if claim.control:
+        _, of_control, _ = seeds_of(claims, claim.against_control(), setting, recorded)
+        pairs = ([seed.scores[i] for seed in of_control] for i in (0, 1))
+        control = COMPARE[claim.metric](labels, *pairs)
+    judged = judge(claim, setting, claims.settings[setting], labels, seeds, control)
+    return replace(judged, left_out=tuple(left_out), n_control_seeds=len(of_control))
 
 
 def seeds_of(
@@ -198,20 +232,24 @@ def seeds_of(
     fitting, left_out = [], []
     test = claims.test_hash(claim, setting)
     for seed, row in load_recorded(claim.id, setting, test, path):
-        why = other_versions(row, versions_behind_test(claim))
-        if row["test"] != test:
-            why = "another test"
-        elif seed.texts != texts.made_of:
-            why = "other texts"
-        elif not why and seed.seed == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
-            why = "other weights than those of data/lab"
-        if why:
+        if why := _why_left_out(claims, claim, setting, row):
             left_out.append(f"seed {seed.seed}: recorded for {why}")
         else:
             fitting.append(seed)
     if 0 not in {seed.seed for seed in fitting}:
         fitting.append(claim_scores(claims, claim, setting))
     return texts.labels, sorted(fitting, key=lambda seed: seed.seed), left_out
+
+
+def _why_left_out(claims: Claims, claim: Claim, setting: str, row: Mapping[str, Any]) -> str:
+    """What else than this test today a recorded row was computed for; "" where it counts."""
+    if row["test"] != claims.test_hash(claim, setting):
+        return "another test"
+    if row["texts"] != judged_texts(claims, claim, setting).made_of:
+        return "other texts"
+    if row["seed"] == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
+        return "other weights than those of data/lab"
+    return other_versions(row, versions_behind_test(claim))
 
 
 def judge_all(claims: Claims, recorded: Path = RECORDED_FILE) -> list[Judgement]:
@@ -234,12 +272,26 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
 # --- recorded seeds ---
 
 
-def seed_rows(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
-    """The scores of all claims' tests under models of these seeds: what is recorded. Each is computed once and kept."""
+def seed_rows(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) -> list[dict[str, Any]]:
+    """The scores of all claims' tests under models of these seeds: what is recorded; a row that still counts stays.
+
+    Claims with the same sides share a row.
+    """
+    recorded = {(row["test"], row["seed"]): row for row in read_recorded(path)}
+    tests: dict[str, tuple[Claim, str]] = {}
+    for claim, setting in claims.tests():
+        if source_of(claims.settings[setting].model).has_texts:  # of others all token statistics are kept
+            for one in (claim, *([claim.against_control()] if claim.control else [])):
+                tests.setdefault(claims.test_hash(one, setting), (one, setting))
     rows = []
-    tests = [test for test in claims.tests() if source_of(claims.settings[test[1]].model).has_texts]  # others are kept
     for seed in seeds:
-        for claim, setting in tests:
+        for test, (claim, setting) in tests.items():
+            row = recorded.get((test, seed))
+            if row and not _why_left_out(claims, claim, setting, row):
+                rows.append(
+                    row | {"claim": claim.id, "scores": [list(np.array(of, np.float32)) for of in row["scores"]]}
+                )
+                continue
             logger.info("seed %d: %s, %s", seed, claim.id, setting)
             scored = claim_scores(claims, claim, setting, seed)
             rows.append(
@@ -247,7 +299,7 @@ def seed_rows(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
                     "claim": claim.id,
                     "setting": setting,
                     "seed": seed,
-                    "test": claims.test_hash(claim, setting),
+                    "test": test,
                     "texts": scored.texts,
                     "weights": weights_of(*claims.models(claim, setting, seed)),
                     "versions": json.dumps(versions_behind_test(claim)),

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
-from mialib.metrics import Interval
+from mialib.metrics import Interval, exponential_variance
 from replication.published import load_published
+from replication.results import FPRS
 
 CORRELATIONS = (0.4, 0.9)
 METHODS = {  # a detector as each paper spells it
@@ -68,7 +69,6 @@ SIZES = {  # members and non-members of a benchmark, by paper; where it also set
     ("probe", "PubMedQA"): (1000, 1000),  # Section 6.3
     ("probe", "CommonsenseQA"): (1000, 1000),
 }
-FPR = 0.05
 POWER_33 = norm.ppf(0.975) + norm.ppf(1 / 3)  # standard errors of a lead that is found in a third of such samples
 AS_PRINTED = "as printed"
 SIZE_WORDS = ("smaller than printed", AS_PRINTED, "larger than printed")
@@ -142,12 +142,11 @@ def power_at(ours: Interval, lead: float) -> float:
 
 
 def auc_error(auc: float, m: int, n: int) -> float:
-    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982, Eq. 1 and 2)."""
-    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    return ((auc * (1 - auc) + (m - 1) * (q1 - auc**2) + (n - 1) * (q2 - auc**2)) / (m * n)) ** 0.5
+    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982)."""
+    return exponential_variance(auc, m, n) ** 0.5
 
 
-def tpr_error(tpr: float, m: int, n: int, fpr: float = FPR) -> float:
+def tpr_error(tpr: float, m: int, n: int, fpr: float = 0.05) -> float:
     """The standard error of a TPR at a fixed FPR, of m members and n non-members."""
     tpr = min(max(tpr, 1 / m), 1 - 1 / m)  # none found, or all: as if it were one, or all but one
     slope = norm.pdf(norm.ppf(tpr)) / norm.pdf(norm.ppf(fpr))
@@ -178,7 +177,7 @@ def _errors(
     metric: str, values: Sequence[float], sizes: Sequence[tuple[int, int]], is_paired: bool
 ) -> tuple[float, float]:
     """The standard error of a difference, or of one value, at the highest and the lowest correlation."""
-    error = auc_error if metric == "auc" else tpr_error
+    error = auc_error if metric == "auc" else partial(tpr_error, fpr=FPRS[metric])
     of_each = [error(value, *size) for value, size in zip(values, sizes, strict=True)]
     if len(of_each) == 1:
         return of_each[0], of_each[0]

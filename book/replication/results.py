@@ -79,7 +79,8 @@ BOTH = ("auc", "tpr_at_5_fpr")
 SIGNIFICANT = 0.05
 SMALLEST = 0.01  # difference of two AUCs or TPRs that matters
 NO_DIFFERENCE = "no difference that matters"  # a verdict
-UNINFORMATIVE = "uninformative (all at chance)"  # the verdict of an equality of sides that tell nothing
+UNINFORMATIVE = "uninformative"  # the verdict of an equality of sides at chance, or as equal to a control
+CONFOUNDED = "confounded"  # the verdict of a test whose differences have another cause than the claim's
 UNSHOWN = "beyond the paper's sample"  # the verdict on a lead that texts as many as the paper's could not have shown
 VERDICTS = (
     "supported",
@@ -87,6 +88,7 @@ VERDICTS = (
     UNSHOWN,
     NO_DIFFERENCE,
     UNINFORMATIVE,
+    CONFOUNDED,
     "not supported",
 )  # as the book lists them
 TOO_SMALL = "too small to matter"

@@ -24,9 +24,8 @@ from mialib.store import version
 from replication.profile import load_profile
 from replication.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
 
-METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR"}
+METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR", "tpr_at_1_fpr": "TPR at 1% FPR"}
 METRIC_HEADINGS = METRIC_LABELS | {
-    "tpr_at_1_fpr": "TPR at 1% FPR",
     "tpr_at_10_fpr": "TPR at 10% FPR",
     "auc_held_out": "AUC, hyperparameters chosen on other texts",
     "auc_other_start": "AUC, the other start token",

@@ -16,7 +16,7 @@ from mialib.metrics import FloatArray, Interval, non_members_needed, tpr_at_fpr_
 from mialib.passes.cache import blind_or_load
 
 ALL_ALIKE = "all alike"  # what is said of a baseline that gives every text the same score
-# The highest of several baselines is looked at: what it is surely above holds for all of them at once (Bonferroni).
+# The highest of several baselines is looked at, so its test allows for all of them at once (Bonferroni).
 LEVEL = 1 - 0.05 / len(BLIND)
 AT_CHANCE = {"auc": 0.5, "tpr_at_5_fpr": 0.05}  # the metrics, and what a baseline that knows nothing has
 
@@ -34,7 +34,7 @@ class Leak:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is surely above chance, as one of several that are looked at."""
+        """Whether it is significantly above chance, as one of several that are looked at."""
         return self.interval is not None and is_above_chance(self.metric, self.interval)
 
     def __str__(self) -> str:
@@ -45,8 +45,7 @@ def measure_leaks(
     benchmark: Benchmark, metrics: Iterable[str] = tuple(AT_CHANCE), kinds: Iterable[str] = BLIND
 ) -> list[Leak]:
     """The blind baselines of a benchmark; where it has too few texts for them, each says so."""
-    labels, document = benchmark.labels, benchmark.document
-    language = benchmark.language
+    labels, document, language = benchmark.labels, benchmark.document, benchmark.language
     scores: dict[str, FloatArray | None]
     try:
         scores = {
@@ -83,7 +82,7 @@ def is_above_chance(metric: str, interval: Interval) -> bool:
 
 
 def explain_below(intervals: Iterable[Interval | None]) -> str:
-    """What an AUC surely below 0.5 means, in a sentence, where there is one; else nothing."""
+    """What an AUC significantly below 0.5 means, in a sentence, where there is one; else nothing."""
     if not any(interval and interval.high < AT_CHANCE["auc"] for interval in intervals):
         return ""
     return (

@@ -393,7 +393,7 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
     holds = "The bound" if detection.flagged else "It"
     yield (
         f"{holds} holds if the texts differ from the known non-members in nothing but membership; `mialib audit` looks "
-        "for differences that show without the model, and scores nothing where it surely finds one."
+        "for differences that show without the model, and scores nothing where one is significant."
     )
     if not detection.flagged and (said := explain_many(decisions[0].mean_fpr, n_texts)):
         yield said

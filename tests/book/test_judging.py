@@ -112,7 +112,9 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
                 n_members = profile.corpora[claims.settings[setting].benchmark].members
                 assert group.group[0] == 1 and n_members // group.group[1] == recipe.texts
             else:
-                assert group.group[1] == len(recipe.member_repeats)
+                n_members = profile.corpora[claims.settings[setting].benchmark].members
+                times = np.array(member_times(recipe, n_members))
+                assert len(set(times[group.indices(np.ones(n_members, int))].tolist())) == 1, claim.id
     assert n_grouped >= 4
 
 
@@ -279,7 +281,8 @@ def fingerprint_of(stated, claim):
     decides = {"fixed", "where", "positive", "negative", "metric", "expect", "margin", "matters"}
     settings = {name: stated.settings[name].model_dump(exclude_defaults=True) for name in claim.where}
     sides = [side if side == "chance" else [side.resolved(), list(side.only)] for side in claim.sides]
-    decided = claim.model_dump(mode="json", include=decides | ({"most"} if claim.most else set()))
+    decides |= {name for name in ("most", "confounded", "control") if getattr(claim, name)}
+    decided = claim.model_dump(mode="json", include=decides)
     return [hash_of([decided, settings, sides]), len(claim.history)]
 
 
@@ -626,6 +629,46 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
 
 
+@pytest.mark.parametrize(
+    ("shifts", "test", "says"),
+    [
+        ((1, 1, 1), {"control": {"detector": "zlib"}}, ("uninformative", "its control lies within the margin, too")),
+        ((1, 1, 0), {"control": {"detector": "zlib"}}, ("supported", "")),
+        ((1, 0, 0), {"control": {"detector": "zlib"}}, ("not supported", "")),  # an equality that fails says something
+        ((1, 0, 1), {"confounded": "another cause"}, ("confounded", "another cause")),
+    ],
+)
+def test_a_control_that_does_as_well_and_another_cause_are_verdicts(shifts, test, says, tmp_path, monkeypatch):
+    stated = load_written(claim_of(expect="equivalent", margin=0.05, **test), tmp_path)
+
+    def seeds_of(stated, claim, setting, path):
+        """Three seeds of the test, one of its control."""
+        of_control = claim.against[0].detector == "zlib"
+        of = [scores_at(0, 0) + shift * LABELS for shift in (shifts[0], shifts[2 if of_control else 1])]
+        n_seeds = 1 if of_control else 3
+        return LABELS, [SeedScores(s, np.array(of) + 0.05 * scores_at(0, s + 1), "t") for s in range(n_seeds)], []
+
+    monkeypatch.setattr(judging, "seeds_of", seeds_of)
+    judgement = judging.judge_one(stated, stated.claims[0], "here")
+    assert (judgement.verdict, judgement.because) == says
+    [row] = claims.claims_table([judgement]).data.to_dict("records")
+    assert says[1] in row["verdict"] and (", the control" in row[claims.DIFFERENCE]) is ("control" in test)
+
+
+def test_a_side_without_a_corpus_has_all_tokens_alike(tmp_path, model_folder, benchmark_file):
+    (tmp_path / "corpus.txt").write_text("The old Mill stands near the stone.")
+    place = {"model": model_folder, "benchmark": benchmark_file, "corpus": str(tmp_path / "corpus.txt")}
+    against = [{"detector": "dc_pdd", "corpus": "none"}]
+    claims = load_written(claim_of(settings={"here": place}, a={"detector": "dc_pdd"}, against=against), tmp_path)
+    counted, alone = score_claim(claims, claims.claims[0], "here", 0).scores[:, 0]
+    inputs = load_inputs(Target(**place))
+    alike = replace(inputs["frequency"], counts=np.zeros_like(inputs["frequency"].counts))
+    order = np.argsort(-inputs.labels, kind="stable")
+    np.testing.assert_allclose(alone, scores_of(inputs.given(frequency=alike), "dc_pdd")[order])
+    np.testing.assert_allclose(counted, scores_of(inputs, "dc_pdd")[order])
+    assert len(claim_tests.determined_by(claims, claims.claims[0], "here")["corpora"]) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "setting"), [("surp-beats-min-k", "Chinese"), ("contamination-shows-with-repeats", "Repeats")]
@@ -668,6 +711,7 @@ def test_the_fifths_that_chose_differently_widen_the_interval():
         ({"expect": "equivalent"}, "margin"),
         ({"margin": 0.1}, "margin"),
         ({"metric": "tpr_at_5_fpr", "against": ["chance"]}, "claim x: .*tpr_at_5_fpr"),
+        ({"control": {"detector": "zlib"}}, "claim x: .*control"),
         ({"a": {"detector": "ppl", "model": {"hree": "m"}}}, "'hree'"),
         ({"a": {"detector": "ppl", "part": "head"}}, "n_words .*'here'"),
         ({"a": {"detector": "ppl", "options": "grid"}}, "'ppl' .*grid"),

@@ -1,16 +1,14 @@
-"""What a build found, as lists and a report: from results, notebooks' metadata and the profile."""
+"""What a build found, as lists: from results, notebooks' metadata and the profile."""
 
 import re
 
 import pytest
 from test_slides import drawn, markdown
-from typer.testing import CliRunner
 
 from mialib.metrics import Interval
 from mialib.store import ROOT, write_json
 from replication.claim_tests import load_claims
 from replication.claims import VERDICT
-from replication.commands import app
 from replication.pipeline import report
 from replication.profile import load_profile
 from replication.results import Result
@@ -75,19 +73,3 @@ def test_the_list_says_page_status_verdicts_and_command(build):
     assert "notebooks/dc_pdd_tables_2_3.ipynb out.ipynb -p models" in text
     assert "-p published 'WikiMIA / Pythia-6.9B,PatentMIA / Qwen1.5-14B'" in text
     assert not re.search(r"\| (?:\d+ )?supported", text), "a former test's verdict does not count"
-
-
-def test_the_report_gives_tolerance_deviation_and_verdict_of_each_number(build):
-    text = report.report(LAB, build)
-    [row] = [line for line in text.splitlines() if "against min_k: -0.020 [-0.030, -0.010]" in line]
-    assert row.endswith("| ±0.0015 | -0.023 | not supported |"), "-0.020 - 0.003, the smallest printed lead"
-    assert "**not supported**" in row, "the claim's own verdict"
-    assert "| dc_pdd_tables_2_3 | PPL, a\\|b, auc | 0.65 | 0.600 [0.500, 0.700] | -0.050 | inside |" in text
-
-
-def test_the_command_writes_the_report_and_no_build_is_an_error(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "build_folder", lambda profile: build)
-    run = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "r.md")])
-    assert run.exit_code == 0 and (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Replication report")
-    with pytest.raises(ValueError, match="holds no verdicts"):
-        report.report(LAB, tmp_path / "none")

@@ -1,9 +1,8 @@
-"""What a finished build found, from its results: the papers' tables and figures, a status page, a replication report.
+"""What a finished build found, from its results: the papers' tables and figures, a status page.
 
     write_lists    the lists that pages of the book include: printed items, figures, and notebooks with run times
-    report         the replication report, in the form that journals ask for
 
-The ledger is what the claims' page wrote: each comparison with its interval, and each verdict.
+The ledger is what the claims' page wrote of each verdict.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from mialib.store import ROOT, atomic_path
 from replication import real_model
 from replication.claim_tests import Claim, load_claims
 from replication.claims import VERDICT
-from replication.judging import leads_of, smallest_that_matters, verdict_of
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import figures_of
 from replication.profile import Profile
 from replication.published import PAPERS, load_published
-from replication.results import DASH, VERDICTS, Result, load_results
+from replication.results import DASH, VERDICTS, load_results
 from replication.tables import markdown_table
 
 LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
@@ -51,11 +49,9 @@ class PrintedItem:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim's test in one setting, as the build's ledger has it."""
+    """The verdict of a claim's test in one setting, as the build's ledger has it."""
 
     claim: Claim
-    setting: str
-    differences: tuple[Result, ...]
     verdict: str
 
 
@@ -107,12 +103,7 @@ def read_ledger(path: Path) -> list[Judged]:
     if not path.is_file():
         return []
     found, known = load_results(path), {claim.id: claim for claim in load_claims().claims}
-    judged = []
-    for said in (r for r in found if r.metric == VERDICT and r.row in known):
-        begins = f"{said.column}, comparison "
-        of_test = tuple(r for r in found if r.row == said.row and r.column.startswith(begins))
-        judged.append(Judged(known[said.row], said.column, of_test, said.why))
-    return judged
+    return [Judged(known[r.row], r.why) for r in found if r.metric == VERDICT and r.row in known]
 
 
 def count_verdicts(judged: Iterable[Judged]) -> str:
@@ -209,85 +200,6 @@ def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> N
     for name, text in zip(LISTS, lists, strict=True):
         with atomic_path(pages / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-
-# --- the report ---
-
-
-def report(profile: Profile, build: Path) -> str:
-    """The replication report in Markdown; ValueError where the claims page has not run."""
-    ledger_file = build / "results" / "claims.json"
-    ledger = read_ledger(ledger_file)
-    if not ledger:
-        raise ValueError(f"{ledger_file} holds no verdicts: run `mialib build` first")
-    versions = json.loads(ledger_file.read_text(encoding="utf-8"))["versions"]
-    claims, items, n_claims = load_claims(), printed_items(profile), len({j.claim.id for j in ledger})
-    n_done = sum(any(_has_numbers(build, page) for page in one.pages) for one in items)
-    parts = [
-        "# Replication report",
-        "## Scope",
-        "Four papers on detecting whether a text was in a language model's training data: "
-        f"{', '.join(PAPERS.values())}. Profile `{profile.name}`: {n_done} of {len(items)} printed tables and figures "
-        f"ran on {RAN_ON.get(profile.name, 'models of the lab')}, and {n_claims} claims are tested in {len(ledger)} "
-        "places (a claim in a setting). "
-        f"{len(claims.untested)} further claims are not tested; the last section says why.",
-        "## Method",
-        "Each claim is a comparison of two AUCs (or TPRs at 5% FPR) on the same texts, in the lab's models, "
-        "whose members a random number generator chose. The interval (95%) covers the draw of texts and of three "
-        "training seeds. *Tolerance* is the margin of an equality, or the smallest difference that matters. "
-        "*Deviation* is our difference minus the smallest lead that the paper prints, where it prints one; the models "
-        "and texts differ, so it measures no error. The verdict rests on the interval and the tolerance alone.",
-        "Software: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
-        "## Results",
-        f"{count_verdicts(ledger)}.",
-    ]
-    for paper in dict.fromkeys(j.claim.paper for j in ledger):
-        rows = [row for j in ledger if j.claim.paper == paper for row in _rows(j)]
-        head = ["claim", "published", "setting", "ours [95%]", "tolerance", "deviation", "verdict"]
-        parts += [f"### {PAPERS.get(paper, paper)}", markdown_table(head, rows)]
-    parts += [
-        "### Numbers printed beside ours",
-        "The lab's models are not the papers', so the heights of these numbers can't be compared: the deviation says "
-        "how far apart they are, and *inside* that the published number lies in our interval.",
-        _numbers(profile, build),
-        "## What was easy",
-        "The detectors are functions of a few numbers a token, so one forward pass serves all of them and every "
-        "hyperparameter. The papers give their main equations and default values.",
-        "## What was hard",
-        "The papers leave choices open (the start token, how many tokens k% are, on which texts hyperparameters were "
-        "chosen), which the page on these choices measures. Their benchmarks are split by date, and can be told apart "
-        "without a model. Membership in the papers' own models is not known for certain, so models had to be trained.",
-        "## What is not tested",
-        "\n".join(f"- {PAPERS.get(one.paper, one.paper)}: {one.claim} *{one.why}*" for one in claims.untested),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _rows(judged: Judged) -> list[tuple[str, ...]]:
-    """A row for each comparison of a test with its own verdict; what they share, the claim's among it, in the first."""
-    claim, rows = judged.claim, []
-    shared = [f"{claim.claim} **{judged.verdict}**", claim.published, judged.setting]
-    here = claim.at(judged.setting)
-    for result, side, leads in zip(judged.differences, here.against, leads_of(here), strict=True):
-        least = min((lead.lead for lead in leads if lead.lead > 0), default=None)
-        deviation = DASH if least is None else f"{result.ours - least:+.3f}"
-        tolerance, name = claim.margin or smallest_that_matters(claim, leads), getattr(side, "detector", side)
-        own = verdict_of(claim, result.interval, leads)
-        rows.append((*shared, f"against {name}: {result.interval}", f"±{tolerance:g}", deviation, own))
-        shared = ["", "", ""]
-    return rows
-
-
-def _numbers(profile: Profile, build: Path) -> str:
-    rows = []
-    for name in profile.notebooks:
-        path = build / "results" / f"{name}.json"
-        for r in load_results(path) if path.is_file() else []:
-            if r.published is not None and r.ours is not None:
-                inside = "inside" if r.low <= r.published <= r.high else "outside"
-                shown = [f"{r.row}, {r.column}, {r.metric}", f"{r.published:g}", r.interval]
-                rows.append([name, *shown, f"{r.ours - r.published:+.3f}", inside])
-    return markdown_table(["page", "number", "published", "ours [95%]", "deviation", "verdict"], rows)
 
 
 def build_folder(profile: Profile) -> Path:
