@@ -430,8 +430,7 @@ def signature(made: Mapping[str, Any], texts: str = "") -> str:
     """
     source, token = source_of(made["model"]), made.get("start_token", made.get("start_token_id", "unknown"))
     revision = made["revision"].rpartition("@")[2][:10] if source.has_weights else made["revision"]
-    seed = source.training_seed(made["model"])
-    seed = made.get("seed", "unknown") if seed is None else seed
+    seed = made.get("seed", "unknown") if (known := source.training_seed(made["model"])) is None else known
     texts = texts or f"{made['n_texts']} texts ({made['texts'][:8]})"
     token = "none" if token is None else f"id {token}" if isinstance(token, int) else token
     numbers = f", {made['dtype']} on {made['device']}" if source.has_weights else ""
