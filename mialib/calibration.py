@@ -5,12 +5,9 @@ rank among theirs, and all ranks are equally likely. Nothing is assumed of the s
 """
 
 import math
-import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import scipy
@@ -158,7 +155,7 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     """One p-value of a set of m texts, (m,) against (n,): do they score higher than known non-members?
 
     The one-sided rank-sum test (Mann and Whitney 1947), valid where a set without members is exchangeable with the
-    known non-members. Texts of one author are alike and not exchangeable: give means of groups (`group_means`) of both.
+    known non-members. Texts of one author are alike and not exchangeable: give the means of authors.
     Their conformal p-values must not be combined as if they were independent (Fisher's method): where the n known ones
     happen to score low, all m are small together (Bates et al. 2023).
 
@@ -214,23 +211,6 @@ def share_above_zero(scores: ArrayLike, level: float = 0.95) -> Interval:
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
     """`set_p_value` against the claim that a set was trained on: do its texts score lower than known members?"""
     return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
-
-
-def group_means(scores: ArrayLike, groups: Sequence[Any]) -> FloatArray:
-    """The mean score of each group, (G,), in order of first appearance; `groups` (N,) names each text's author, say.
-
-    Groups of one size are exchangeable where their texts are not. Where sizes differ, means of few texts scatter more
-    than the others, and a warning says so. ValueError for lists of different lengths.
-    """
-    scores = check_scores(scores, "the scores")
-    if len(groups) != len(scores):
-        raise ValueError(f"{len(scores)} scores and the groups of {len(groups)} texts")
-    number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    at = np.array([number[group] for group in groups], np.int64)
-    sizes = np.bincount(at, minlength=len(number))
-    if len(set(sizes.tolist())) > 1:
-        warnings.warn(f"means of {sizes.min()} to {sizes.max()} texts: p-values from them may be too low", stacklevel=2)
-    return np.bincount(at, scores, len(number)) / sizes
 
 
 @lru_cache(maxsize=256)

@@ -12,12 +12,12 @@ from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3248,
+    "mialib": 3228,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
     "mialib/commands": 673,
     "mialib/passes": 725,
-    "mialib/reports": 1555,
+    "mialib/reports": 1518,
     "mialib/shared": 804,
     "replication": 3947,
     "replication/builders": 1480,

@@ -42,7 +42,10 @@ CODE = {  # detector: repository and file
     "aeca": ("kecy03/AECA", "AECA.py"),
     "codec": ("NVIDIA-NeMo/Evaluator", "packages/nemo-evaluator/examples/notebooks/contamination_detection_demo.ipynb"),
 }
-COMMITS = {"codec": "460dcad6f41c8448ec4c8ef30a117d3c1e916449"}  # of files that the newest commit no longer has
+COMMITS = {  # where it is not the newest
+    "aeca": "1fabba660c2343a7553040a0c09f8dd01b72249d",
+    "codec": "460dcad6f41c8448ec4c8ef30a117d3c1e916449",
+}
 AT_ONE, AT_HALF = 26, 16  # places of the powers 1 and 1/2 among ACMIA's 0, 2^-2.5, 2^-2.4, ..., 2^2.5
 
 

@@ -1,7 +1,7 @@
 """A real language model on the papers' own benchmarks, as recorded: SmolLM2-135M beside the papers' and the lab's.
 
 `data/recorded/real/` has a page's results for each page that the profile `real` runs (`mialib record-real` copies them
-from a finished build), and `scores.parquet`: by benchmark and detector each text's score. No text is in it.
+from a finished build), and by benchmark and detector each text's score: `scores.parquet`, `samples.parquet`. No text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts
 from mialib.catalog.models import model_revision
-from mialib.passes.inputs import Target, inputs_of, score_all, versions_behind
+from mialib.passes.inputs import Inputs, Target, inputs_of, score_all, versions_behind
 from mialib.reports.audit import TextFile, audit
 from mialib.shared.files import is_file_of_texts
 from replication import BOOK_DATA, blind_tables, tables
@@ -70,11 +70,12 @@ def _leaks(pages: Sequence[str]) -> str:
     )
 
 
-def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:
+def load_scores(
+    benchmark: str, file: str = SCORES
+) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:
     """Who is a member, (N,), each text's domain, and its scores, (N,), by detector; ValueError for others."""
-    rows = read_recorded(FOLDER / SCORES, benchmark=benchmark)
-    if not rows:
-        raise ValueError(f"no scores of {benchmark} are recorded in {FOLDER / SCORES}")
+    if not (rows := read_recorded(FOLDER / file, benchmark=benchmark)):
+        raise ValueError(f"no scores of {benchmark} are recorded in {FOLDER / file}")
     scores = {row["detector"]: np.array(row["scores"], float) for row in rows}
     return np.array(rows[0]["labels"], np.int8), rows[0]["domains"], scores
 
@@ -104,13 +105,16 @@ def score_rows(benchmark: str) -> list[dict[str, Any]]:
     target, texts = Target(model=MODEL, benchmark=benchmark, corpus=CORPUS), load_benchmark(benchmark)
     if benchmark == FIXED:
         texts = texts.take(np.concatenate([np.flatnonzero(texts.labels == label)[:N_FIXED] for label in (1, 0)]), FIXED)
-    inputs = inputs_of(target, texts)
-    about = {"model": MODEL, "weights": model_revision(MODEL), "texts": inputs.labelled.revision}
-    about |= {"benchmark": Path(benchmark).stem if is_file_of_texts(benchmark) else benchmark}
-    about |= {"labels": inputs.labels, "domains": list(inputs.labelled.domains)}
+    return rows_of(inputs_of(target, texts), Path(benchmark).stem if is_file_of_texts(benchmark) else benchmark)
+
+
+def rows_of(inputs: Inputs, name: str, detectors: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The same of other inputs, under a name of their own, by some detectors."""
+    about = {"model": inputs.target.model, "weights": model_revision(inputs.target.model), "benchmark": name}
+    about |= {"texts": inputs.labelled.revision, "labels": inputs.labels, "domains": list(inputs.labelled.domains)}
     return [
         about | {"detector": name, "versions": json.dumps(versions_behind(name)), "scores": scores.astype(np.float32)}
-        for name, scores in score_all(inputs).items()
+        for name, scores in score_all(inputs, detectors).items()
         if scores is not None
     ]
 

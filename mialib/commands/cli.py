@@ -89,7 +89,7 @@ TextsArgument = Annotated[
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
 Reference = Annotated[str | None, typer.Option(help="a smaller model, for ref, wbc and ez_mia")]
 CorpusOption = Annotated[
-    str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+    str | None, typer.Option(help="a reference corpus, for dc_pdd and aeca: a file of texts, or a name such as lab/en")
 ]
 NonMemberPrefix = Annotated[
     str | None, typer.Option(help="known non-members to read before each text, for recall: a file, or a corpus's name")

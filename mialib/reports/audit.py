@@ -18,7 +18,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import comb
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
@@ -29,14 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
-from mialib.calibration import decide, fewest_pairs, group_means, p_values, set_p_value
+from mialib.calibration import decide, fewest_pairs, p_values, set_p_value
 from mialib.catalog.models import CAUSAL_TOLERANCE, NARROW_TOLERANCE, check_loadable
 from mialib.catalog.sources import source_of
 from mialib.catalog.stored import checksum_of
 from mialib.detectors import DETECTORS, FloatArray
-from mialib.metrics import Interval, auc_interval, epsilon_bound, tpr_at_fpr_interval
-from mialib.passes.inputs import Inputs, Target, score_all, scores_of, unavailable_reason
+from mialib.metrics import auc_interval, epsilon_bound, tpr_at_fpr_interval
+from mialib.passes.inputs import Inputs, Target, score_all, scores_of, signature, unavailable_reason
 from mialib.passes.leaks import LEVEL, explain_below, measure_leaks
+from mialib.reports.canaries import check_seal
 from mialib.reports.detection import (
     ALL,
     check_options,
@@ -96,28 +97,22 @@ class TextFile:
     sha256: str = ""  # of the file
 
     @classmethod
-    def read(cls, path: Path) -> TextFile:
-        """The texts to judge; a column `source` names each one's author or book."""
-        rows = read_rows(path)
-        if any(LABEL_COLUMN in row for row in rows):
-            logger.info("%s: its labels are not looked at", path)
-        return cls._of(path, texts_of(rows, str(path)), rows)
-
-    @classmethod
-    def read_known(cls, path: Path, label: int = 0) -> TextFile:
-        """Known non-members (0) or members (1): of a labelled file those labelled so, copies once."""
-        known = load_known(path, label)
-        rows = list(known.values())
-        return replace(cls._of(path, list(known), rows), coin=times_of(rows, str(path), COIN_COLUMN))
-
-    @classmethod
-    def _of(cls, path: Path, texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> TextFile:
-        of = cls(str(path), tuple(texts), sha256=checksum_of(path) if path.is_file() else "")
+    def read(cls, path: Path, label: int | None = None) -> TextFile:
+        """The texts to judge, or known non-members (0) or members (1): of a labelled file those labelled so, copies
+        once. A column `source` names each one's author or book."""
+        if label is None:
+            rows = read_rows(path)
+            texts = texts_of(rows, str(path))
+            if any(LABEL_COLUMN in row for row in rows):
+                logger.info("%s: its labels are not looked at", path)
+        else:
+            known = load_known(path, label)
+            texts, rows = list(known), list(known.values())
         n_lacking = sum(not row.get(SOURCE_COLUMN) for row in rows)
-        if not n_lacking:
-            return replace(of, sources=tuple(str(row[SOURCE_COLUMN]) for row in rows))
-        why = f"{path}: {n_lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`"
-        return replace(of, why_no_sources=why if n_lacking < len(rows) else "")
+        sources = () if n_lacking else tuple(str(row[SOURCE_COLUMN]) for row in rows)
+        why = f"{path}: {n_lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if n_lacking else ""
+        coin = () if label is None else times_of(rows, str(path), COIN_COLUMN)
+        return cls(str(path), tuple(texts), sources, why, coin, checksum_of(path) if path.is_file() else "")
 
     def take(self, indices: Sequence[int]) -> TextFile:
         """Some of the texts."""
@@ -129,15 +124,14 @@ def read_files(
     texts: Path, non_members: Path | None, members: Path | None
 ) -> tuple[TextFile, TextFile, TextFile | None]:
     """The texts to judge, known non-members and known members. Without `non_members` the texts have labels, and those
-    labelled 1 are compared with those labelled 0; ValueError where they have none.
+    labelled 1 are compared with those labelled 0; ValueError where they have none, and as for `check_seal`.
     """
     if non_members is None and labels_of(read_rows(texts), str(texts)) is None:
         raise ValueError(f"{texts}: its texts have no labels; give --non-members, a file of known non-members")
-    return (
-        TextFile.read(texts) if non_members else TextFile.read_known(texts, label=1),
-        TextFile.read_known(non_members or texts),
-        TextFile.read_known(members, label=1) if members else None,
-    )
+    if non_members is None:
+        check_seal(texts)
+    known = TextFile.read(non_members or texts, 0)
+    return TextFile.read(texts, None if non_members else 1), known, TextFile.read(members, 1) if members else None
 
 
 def audit(
@@ -162,6 +156,8 @@ def audit(
     language, options = language_of(texts.texts), options or {}
     files, copies = _without_copies([texts, non_members, *([members] if members else [])], language)
     non_members, members = files[1], files[2] if members else None
+    kept = [i for i in range(len(texts.texts)) if i not in copies]
+    once = texts.take(kept)
     check_rate(fpr, len(non_members.texts), non_members.name)
     if fdr is not None:
         check_rate(fdr, len(non_members.texts), non_members.name, "--fdr")
@@ -183,7 +179,7 @@ def audit(
             "start_token": target.start_token or "none",
             **{name: getattr(target, name) for name in SETTINGS},
         },
-        "blind": _blind(texts, non_members, language, copies),
+        "blind": _blind(once, non_members, language),
         "left_out": {},
         "provenance": [{"mialib": mialib_version(), "versions": versions_of("blind")}],
     }
@@ -199,20 +195,24 @@ def audit(
     decider, ends = next(iter(scores)), np.cumsum([len(file.texts) for file in files])[:-1]
     parts = {name: np.split(of, ends) for name, of in scores.items()}  # the scores of each of the files
     p = {name: p_values(own, known) for name, (own, known, *_) in parts.items()}
-    of_set = {name: _set_p(texts, non_members, own, known, copies) for name, (own, known, *_) in parts.items()}
-    n_shown = 3 if members and report["members"]["blind"]["is_alike"] else 2  # files: of members, only where alike
-    other_start, other_passes = _other_start_token(inputs, texts, non_members, copies, decider, options)
+    of_set = {name: _set_p(once, non_members, own[kept], known) for name, (own, known, *_) in parts.items()}
+    shown = members and report["members"]["blind"]["is_alike"]
+    known_scores = {name: of[1 : 3 if shown else 2] for name, of in parts.items()}
+    made = {"signature": signature(inputs.stats.provenance)}
+    logger.info("%s", made["signature"])
+    other_start, other_passes = _other_start_token(inputs, once, non_members, decider, options)
     report |= {
         "decider": decider,
         "decider_is_default": not named,
         "detectors": {
-            name: _decided(parts[name][:n_shown], p[name], fpr, of_set[name]["p"], copies, fdr) for name in scores
+            name: _decided(of[kept], *known_scores[name], fpr=fpr, fdr=fdr) | {"set_p": of_set[name]["p"]}
+            for name, of in p.items()
         },
         "set": of_set[decider],
         "start_token": other_start,
-        "coin": _by_coin(texts, non_members, parts[decider], copies),
+        "coin": _by_coin(once, non_members, parts[decider][0][kept], parts[decider][1]),
         "power": _power(of_set[decider]["n"], of_set[decider]["n_known"]),
-        "provenance": [*inputs.passes(), *other_passes, *report["provenance"]],
+        "provenance": [*inputs.passes(), *other_passes, made | report["provenance"][0]],
     }
     report["scores"] = _rows(report, texts, copies, scores, p)
     report["known_scores"] = {name: of[len(texts.texts) :].tolist() for name, of in scores.items()}
@@ -267,20 +267,16 @@ def _scores(
     inputs: Inputs, names: Sequence[str], named: Sequence[str], options: Options
 ) -> tuple[dict[str, FloatArray], dict[str, str]]:
     """Each detector's scores of the texts of all files, and why detectors are left out."""
-    left_out: dict[str, str] = {}
-    for name in names:
-        if why := unavailable_reason(inputs, name):
-            if name in named:
-                raise ValueError(f"detector {name} is not applicable: {why}")
-            left_out[name] = f"not applicable, since {why}"
-    able = [name for name in names if name not in left_out]
+    reasons = {name: unavailable_reason(inputs, name) for name in names}
+    if why := next((f"detector {name} is not applicable: {reasons[name]}" for name in named if reasons[name]), ""):
+        raise ValueError(why)
+    left_out = {name: f"not applicable, since {why}" for name, why in reasons.items() if why}
+    able = [name for name in names if not reasons[name]]
     scores = {name: of for name, of in score_all(inputs, able, **options).items() if of is not None}
-    for name in [name for name, of in scores.items() if np.ptp(of) == 0]:
-        if name == able[0]:
-            raise ValueError(f"{DETECTORS[name].label} scores all texts alike, so it decides nothing; name another")
-        left_out[name] = "it scores all texts alike"
-        del scores[name]
-    return scores, left_out
+    alike = {name: "it scores all texts alike" for name, of in scores.items() if np.ptp(of) == 0}
+    if able[0] in alike:
+        raise ValueError(f"{DETECTORS[able[0]].label} scores all texts alike, so it decides nothing; name another")
+    return {name: of for name, of in scores.items() if name not in alike}, left_out | alike
 
 
 def _scores_of(
@@ -315,33 +311,24 @@ def _check_same(before: Any, now: Any, place: str, tolerance: float = ROUNDING) 
         raise ValueError(f"{place}: {short_repr(before)} in the report, {short_repr(now)} now")
 
 
-def _blind(texts: TextFile, non_members: TextFile, language: str, copies: Copies | None = None) -> dict[str, Any]:
+def _blind(texts: TextFile, non_members: TextFile, language: str) -> dict[str, Any]:
     """How well the texts alone tell the two files apart, by baselines that look at no model.
 
-    Without copies. Where there are ten sources of each file or more, all texts of one share a fold: otherwise a
-    baseline knows a source again. Where there are fewer, it may, and then the sources are a difference of the files.
+    Where there are ten sources of each file or more, all texts of one share a fold: otherwise a baseline knows a source
+    again. Where there are fewer, it may, and then the sources are a difference of the files.
     """
-    kept = [i for i in range(len(texts.texts)) if i not in (copies or {})]
-    sources = [
-        f"{file.name} {file.sources[i] if file.sources else i}"
-        for file, of in ((texts, kept), (non_members, range(len(non_members.texts))))
-        for i in of
-    ]
-    both = Benchmark(
-        "the two files",
-        (*(texts.texts[i] for i in kept), *non_members.texts),
-        np.repeat([1, 0], [len(kept), len(non_members.texts)]).astype(np.int8),
-        "none",
-        language,
-        sources=tuple(sources),
-    )
+    files = (texts, non_members)
+    sources = [f"{file.name} {source}" for file in files for source in file.sources or range(len(file.texts))]
+    labels = np.repeat([1, 0], [len(file.texts) for file in files]).astype(np.int8)
+    of_both = (*texts.texts, *non_members.texts)
+    both = Benchmark("the two files", of_both, labels, "none", language, sources=tuple(sources))
     found = measure_leaks(both, ["auc"])
     if not any(of.interval for of in found):
         found = measure_leaks(replace(both, sources=()), ["auc"])
     intervals = {of.label: of.interval for of in found if of.interval}
     return {
         "baselines": [
-            {"name": of.label, "auc": _interval(of.interval) if of.interval else None, "why": of.why} for of in found
+            {"name": of.label, "auc": asdict(of.interval) if of.interval else None, "why": of.why} for of in found
         ],
         "level": LEVEL,
         "told_apart_by": [f"{of.label} {of.interval}" for of in found if of.is_sure],
@@ -352,25 +339,19 @@ def _blind(texts: TextFile, non_members: TextFile, language: str, copies: Copies
     }
 
 
-def _set_p(
-    texts: TextFile, non_members: TextFile, own: FloatArray, known: FloatArray, copies: Copies
-) -> dict[str, Any]:
-    """The set's p-value: of its texts without copies, or of its sources where both files name them."""
-    kept = [i for i in range(len(own)) if i not in copies]
-    why = texts.why_no_sources or non_members.why_no_sources
-    if not why and bool(texts.sources) != bool(non_members.sources):
-        why = f"{(non_members if texts.sources else texts).name} has no column `{SOURCE_COLUMN}`"
+def _set_p(texts: TextFile, non_members: TextFile, own: FloatArray, known: FloatArray) -> dict[str, Any]:
+    """The set's p-value: of its texts, or of its sources where both files name them."""
+    why, n_each, unit = texts.why_no_sources or non_members.why_no_sources, None, "texts"
     if texts.sources and non_members.sources:
-        of_set, of_known, n_each = _means_of_sources([texts.sources[i] for i in kept], own[kept], non_members, known)
-        if comb(len(of_set) + len(of_known), len(of_set)) * SET_LEVEL >= 1:
-            n = {"n": len(of_set), "n_known": len(of_known), "unit": "sources", "texts_a_source": n_each}
-            return {"p": set_p_value(of_set, of_known), **n, "why": ""}
+        of_set, of_known, n_each = _means_of_sources(texts.sources, own, non_members, known)
         why = (
             f"{_count(len(of_set), 'source')} against {len(of_known)} of known non-members, of "
             f"{_count(n_each, 'text')} or more each, allow no p-value of {SET_LEVEL:g}"
         )
-    n = {"n": len(kept), "n_known": len(known), "unit": "texts", "texts_a_source": None}
-    return {"p": set_p_value(own[kept], known), **n, "why": why}
+        if comb(len(of_set) + len(of_known), len(of_set)) * SET_LEVEL >= 1:
+            own, known, unit, why = of_set, of_known, "sources", ""
+    n = {"n": len(own), "n_known": len(known), "unit": unit, "texts_a_source": n_each if unit == "sources" else None}
+    return {"p": set_p_value(own, known), **n, "why": why}
 
 
 def _means_of_sources(
@@ -384,42 +365,29 @@ def _means_of_sources(
     n_each = min(*Counter(sources).values(), median_low(Counter(non_members.sources).values()))
 
     def means(of: Sequence[str], scores: FloatArray) -> FloatArray:
-        place: Counter[str] = Counter()
-        first = []
-        for i, source in enumerate(of):
-            place[source] += 1
-            first += [i] if place[source] <= n_each else []
-        kept = [i for i in first if place[of[i]] >= n_each]
-        return group_means(scores[kept], [of[i] for i in kept])
+        places = [np.flatnonzero(np.array(of) == source) for source in dict.fromkeys(of)]
+        return np.array([scores[at[:n_each]].mean() for at in places if len(at) >= n_each])
 
     return means(sources, own), means(non_members.sources, known), n_each
 
 
 def _decided(
-    parts: Sequence[FloatArray], p: FloatArray, fpr: float, p_of_set: float, copies: Copies, fdr: float | None = None
+    p: FloatArray, known: FloatArray, members: FloatArray | None = None, *, fpr: float, fdr: float | None = None
 ) -> dict[str, Any]:
-    """What one detector says: texts called, copies once, the threshold and its true FPR's interval, and what known
-    members show.
-
-    `parts` are its scores of the texts, of the known non-members and, where they may be shown, of the known members;
-    `p` are the texts' p-values.
-    """
-    _, known, *members = parts
+    """What one detector says: texts called, by their p-values, the threshold and its true FPR's interval, and what
+    known members show, if their scores are given."""
     decision = decide(known, fpr)
-    once = [i for i in range(len(p)) if i not in copies]
     found: dict[str, Any] = {
         "threshold": decision.threshold,
         "mean_fpr": decision.mean_fpr,
         "fpr_interval": [decision.fpr.low, decision.fpr.high],
-        "n_called": int((p[once] <= fpr).sum()),
-        "set_p": p_of_set,
+        "n_called": int((p <= fpr).sum()),
     }
-    found |= {"flagged": flag(p[once], len(known), fdr)} if fdr else {}
-    for of_members in members:
-        labels, scores = np.repeat([1, 0], [len(of_members), len(known)]), np.concatenate([of_members, known])
-        found |= {"auc": _interval(auc_interval(labels, scores))}
-        if len(known) >= 1 / fpr:
-            found |= {"tpr": _interval(tpr_at_fpr_interval(labels, scores, fpr))}
+    found |= {"flagged": flag(p, len(known), fdr)} if fdr else {}
+    if members is not None:
+        labels, scores = np.repeat([1, 0], [len(members), len(known)]), np.concatenate([members, known])
+        found |= {"auc": asdict(auc_interval(labels, scores))}
+        found |= {"tpr": asdict(tpr_at_fpr_interval(labels, scores, fpr))} if len(known) >= 1 / fpr else {}
     return found
 
 
@@ -427,29 +395,22 @@ def _rows(
     report: Mapping[str, Any], texts: TextFile, copies: Copies, scores: Scores, p: Scores
 ) -> list[dict[str, Any]]:
     """What each detector says of each of the texts; `scores` begin with theirs."""
-
-    def said(name: str, i: int) -> dict[str, Any]:
-        score, of_text = float(scores[name][i]), float(p[name][i])
-        found = {"score": score, "p": of_text, "is_called": of_text <= report["fpr"]}
-        flagged = report["detectors"][name].get("flagged")
-        return found | ({"is_flagged": of_text <= flagged["up_to_p"]} if flagged else {})
-
-    return [
-        {"text": excerpt(text, 80), "copy_of": copies.get(i)} | {name: said(name, i) for name in scores}
-        for i, text in enumerate(texts.texts)
+    rows: list[dict[str, Any]] = [
+        {"text": excerpt(text, 80), "copy_of": copies.get(i)} for i, text in enumerate(texts.texts)
     ]
+    for name, found in report["detectors"].items():
+        for row, score, of_text in zip(rows, scores[name].tolist(), p[name].tolist(), strict=False):
+            row[name] = {"score": score, "p": of_text, "is_called": of_text <= report["fpr"]}
+            row[name] |= {"is_flagged": of_text <= found["flagged"]["up_to_p"]} if "flagged" in found else {}
+    return rows
 
 
 def _count(n: int, unit: str) -> str:
     return f"{n} {unit}{'' if n == 1 else 's'}"
 
 
-def _interval(interval: Interval) -> dict[str, float]:
-    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
-
-
 def _other_start_token(
-    inputs: Inputs, texts: TextFile, non_members: TextFile, copies: Copies, decider: str, options: Options
+    inputs: Inputs, once: TextFile, non_members: TextFile, decider: str, options: Options
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """The set's p-value with the other start token, none or the tokenizer's own, and what ran for it.
 
@@ -459,15 +420,14 @@ def _other_start_token(
     other = None if inputs.target.start_token is not None else "auto"
     if not inputs.source.has_weights or (own is None and other is None):
         return None, []
-    n, n_known = len(texts.texts), len(non_members.texts)
-    changed = Inputs(inputs.target.but(start_token=other), inputs.texts[: n + n_known], inputs.language)
-    name = {"start_token": other or "none"}
-    if other is None and (inputs.stats.n_tokens[: n + n_known] < 2).any():
+    texts, name = (*once.texts, *non_members.texts), {"start_token": other or "none"}
+    changed = Inputs(inputs.target.but(start_token=other), texts, inputs.language)
+    if other is None and (inputs.stats.n_tokens < 2).any():
         return name | {"why": "a text has one token, of which nothing would be left"}, []
     if why := unavailable_reason(changed, decider):
         return name | {"why": why}, []
-    scores = scores_of(changed, decider, **options.get(decider, {}))
-    return name | {"p": _set_p(texts, non_members, scores[:n], scores[n:], copies)["p"]}, changed.passes()
+    scores = np.split(scores_of(changed, decider, **options.get(decider, {})), [len(once.texts)])
+    return name | {"p": _set_p(once, non_members, *scores)["p"]}, changed.passes()
 
 
 def _power(n: int, n_known: int) -> list[dict[str, float]]:
@@ -484,7 +444,7 @@ def _power(n: int, n_known: int) -> list[dict[str, float]]:
     ]
 
 
-def _by_coin(texts: TextFile, non_members: TextFile, parts: Sequence[FloatArray], copies: Copies) -> dict[str, Any]:
+def _by_coin(texts: TextFile, non_members: TextFile, own: FloatArray, known: FloatArray) -> dict[str, Any]:
     """What the decider's scores show where a coin decided, of all texts and by how often they were inserted.
 
     AUC and TPR compare the members inserted so often with all non-members; the bound on epsilon, with those that would
@@ -493,10 +453,8 @@ def _by_coin(texts: TextFile, non_members: TextFile, parts: Sequence[FloatArray]
     """
     if not (texts.coin and non_members.coin):
         return {"why": f"no column `{COIN_COLUMN}` says that a coin decided which texts were used", "rows": {}}
-    own, known, *_ = parts
-    kept = [i for i in range(len(own)) if i not in copies]
-    labels, scores = np.repeat([1, 0], [len(kept), len(known)]), np.concatenate([own[kept], known])
-    times = np.array([*(texts.coin[i] for i in kept), *non_members.coin])
+    labels, scores = np.repeat([1, 0], [len(own), len(known)]), np.concatenate([own, known])
+    times = np.array([*texts.coin, *non_members.coin])
     groups = {"all": times > 0} | {f"{n}": times == n for n in np.unique(times).tolist()}
     groups = groups if len(groups) > 2 else {"all": times > 0}
     level = 1 - (1 - LEVEL_OF_BOUNDS) / len(groups)
@@ -505,8 +463,8 @@ def _by_coin(texts: TextFile, non_members: TextFile, parts: Sequence[FloatArray]
         shown, n_guesses = of | (labels == 0), 2 * (int(of.sum()) // 4)
         return {
             "n": int(labels[of].sum()),
-            "auc": _or_why(lambda: _interval(auc_interval(labels[shown], scores[shown]))),
-            "tpr": _or_why(lambda: _interval(tpr_at_fpr_interval(labels[shown], scores[shown], FPR_OF_CANARIES))),
+            "auc": _or_why(lambda: asdict(auc_interval(labels[shown], scores[shown]))),
+            "tpr": _or_why(lambda: asdict(tpr_at_fpr_interval(labels[shown], scores[shown], FPR_OF_CANARIES))),
             "n_guesses": n_guesses,
             "epsilon": _or_why(lambda: epsilon_bound(labels[of], scores[of], n_guesses, level)),
         }
@@ -579,28 +537,26 @@ def _conclusion(report: Mapping[str, Any]) -> dict[str, Any]:
     if bounds:
         named = (f"{of:.2f} ({'all' if name == 'all' else f'inserted {name}x'})" for name, of in bounds.items())
         answer += f" Epsilon is at least {', '.join(named)}, with {LEVEL_OF_BOUNDS:.0%} confidence in all."
-    not_shown = ["that any one text was used, or was not"]
     if not coin["why"]:
-        not_shown.append("that the list is older than the training: compare its SHA-256 with the one published before")
+        unknown = "that the list is older than the training: compare its SHA-256 with the one published before"
     elif blind["is_known"]:
         could = f"up to an AUC of {blind['could_miss']:.2f}, which so few texts could hide"
-        not_shown.append(f"a difference between the files that needs no model, {could}")
+        unknown = f"a difference between the files that needs no model, {could}"
     else:
-        not_shown.append("that the two files are alike, on which the answer rests: to check it takes ten texts of each")
-    not_shown.append(f"a lower bound on epsilon, since {coin['why']}" if coin["why"] else "an upper bound on epsilon")
-    said = _first_lines(report, answer, not_shown)
+        unknown = "that the two files are alike; to check it takes ten texts of each"
+    of_epsilon = f"a lower bound on epsilon, since {coin['why']}" if coin["why"] else "an upper bound on epsilon"
+    said = _first_lines(report, answer, ["that any one text was used, or was not", unknown, of_epsilon])
     if of_set["unit"] == "texts" and coin["why"]:
         why = f"Not tested by source: {of_set['why']}. " if of_set["why"] else ""
         said.append(f"{why}This p takes the texts for independent; for texts of few sources it is too small.")
     n, (low, high) = report["texts"]["n"] - report["texts"]["n_copies"], of_decider["fpr_interval"]
-    mean = of_decider["mean_fpr"]
+    mean, n_called, flagged = of_decider["mean_fpr"], of_decider["n_called"], of_decider.get("flagged")
     said.append(
-        f"{of_decider['n_called']} of {_count(n, 'text')} {'is' if of_decider['n_called'] == 1 else 'are'} called. On "
-        f"average at most {100 * mean:.1f}% of unused texts like the known non-members are, {mean * n:.1f} of {n}; "
-        f"with these known non-members the share lies between {100 * low:.1f}% and {100 * high:.1f}% (95% interval)."
+        f"{n_called} of {_count(n, 'text')} {'is' if n_called == 1 else 'are'} called. On average at most "
+        f"{100 * mean:.1f}% of unused texts like the known non-members are, {mean * n:.1f} of {n}; with these known "
+        f"non-members the share lies between {100 * low:.1f}% and {100 * high:.1f}% (95% interval)."
     )
-    flagged = of_decider.get("flagged")
-    said += [more] if (more := explain_flagged(flagged) if flagged else explain_many(mean, n)) else []
+    said += filter(None, [explain_flagged(flagged) if flagged else explain_many(mean, n)])
     if (members := report.get("members")) and not members["blind"]["is_alike"]:
         told = "; ".join(members["blind"]["told_apart_by"])
         why = f"the texts alone distinguish them from the known non-members ({told})" if told else "too few to compare"
@@ -662,17 +618,15 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
     html = str(macros(Path(__file__).with_suffix(".html")).page(report, labels, _count))
     page, data, scores = (folder / name for name in FILES)
     scores.unlink(missing_ok=True)  # an earlier audit's
-    written = [page, data]
-    if report["verdict"]["concludes"]:
+    if concludes := report["verdict"]["concludes"]:
         with atomic_path(scores) as temporary:
             _write_scores(report, temporary)
             write_json(data, {**report, OF_SCORES: hash_files([temporary])})
-        written.append(scores)
     else:
         write_json(data, {**report, OF_SCORES: None})
     with atomic_path(page) as temporary:
         temporary.write_text(html, encoding="utf-8")
-    return written
+    return [page, data, *([scores] if concludes else [])]
 
 
 def _write_scores(report: Mapping[str, Any], path: Path) -> None:

@@ -7,6 +7,7 @@ mialib audit canaries.jsonl --model MODEL --output report      once the model is
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from secrets import SystemRandom
@@ -14,10 +15,12 @@ from typing import Any
 
 from mialib.catalog.corpora import read_licences
 from mialib.catalog.stored import checksum_of
-from mialib.shared.files import COIN_COLUMN, TIMES_COLUMN
+from mialib.shared.files import COIN_COLUMN, TIMES_COLUMN, read_rows, times_of
 from mialib.shared.near_duplicates import near_copies
 from mialib.store import atomic_path, mialib_version, write_json
 from mialib.text import language_of, words
+
+logger = logging.getLogger(__name__)
 
 REPEATS = (1, 4, 16)  # how often canaries are inserted, a third of them each
 N_MADE, N_WORDS = 300, 30  # canaries that are made, and words of each
@@ -55,7 +58,28 @@ def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
     for path, of_file in ((train, coin.sample(inserted, len(inserted))), (sealed, rows)):
         with atomic_path(path) as temporary:
             temporary.write_text("".join(f"{json.dumps(row)}\n" for row in of_file), encoding="utf-8", newline="")
-    about: dict[str, Any] = {"n": len(rows), "repeats": REPEATS, "n_inserted": len(inserted)}
-    about |= {"file": sealed.name, "sha256": checksum_of(sealed), "mialib": mialib_version()}
+    about = _about(sealed) | {"mialib": mialib_version()}
     write_json(seal, about)
     return about
+
+
+def _about(canaries: Path) -> dict[str, Any]:
+    rows = read_rows(canaries)
+    repeats, times = (times_of(rows, str(canaries), column) for column in (COIN_COLUMN, TIMES_COLUMN))
+    n: dict[str, Any] = {"n": len(rows), "repeats": sorted(set(repeats)), "n_inserted": sum(times)}
+    return n | {"file": canaries.name, "sha256": checksum_of(canaries)}
+
+
+def check_seal(canaries: Path) -> None:
+    """ValueError, naming what differs, where a list of canaries is not that of the seal.json beside it, if one is."""
+    seal = canaries.with_name("seal.json")
+    if not seal.is_file():
+        return
+    try:
+        sealed, now = dict(json.loads(seal.read_text(encoding="utf-8"))), _about(canaries)
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise ValueError(f"{seal}: not what `mialib canaries` wrote ({error}); restore it") from None
+    differ = [f"{key} {now[key]}, sealed {of}" for key, of in sealed.items() if key in now and now[key] != of]
+    if sealed.get("file") == canaries.name and differ:
+        raise ValueError(f"{canaries} is not the list that {seal} was written with: {'; '.join(differ)}")
+    logger.info("%s: as sealed, SHA-256 %s", canaries, now["sha256"])

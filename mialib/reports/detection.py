@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,9 @@ class Detection:
             return {}
         return {name: auc_interval(self.labels, of) for name, of in self.scores.items()}
 
-    def is_called(self, name: str, i: int) -> bool:
-        """Whether a detector calls text `i` a member."""
-        return bool(self.p[name][i] <= self.decisions[name].wanted_fpr)
-
-    def is_flagged(self, name: str, i: int) -> bool:
-        """Whether a detector flags text `i` at the target FDR."""
-        return bool(self.p[name][i] <= self.flagged[name]["up_to_p"])
+    def up_to_p(self, name: str) -> float:
+        """The p-value up to which a detector's texts get a star: those flagged at the target FDR, else those called."""
+        return self.flagged[name]["up_to_p"] if self.flagged else self.decisions[name].wanted_fpr
 
 
 def detect_texts(
@@ -93,7 +89,15 @@ def detect_texts(
         raise ValueError("--fpr and --fdr are two rules for a star; give one")
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
-    known = _load_known(calibrate, texts, {"--fpr": fpr} | rates) if calibrate else []
+    known = list(load_known(calibrate)) if calibrate else []
+    judged = set(map(bare, texts))
+    if same := [text for text in known if bare(text) in judged]:
+        first = excerpt(same[0])
+        raise ValueError(
+            f"{calibrate}: {len(same)} of its texts are among those to score, the first {first}; give others"
+        )
+    for option, rate in ({"--fpr": fpr} | rates).items() if calibrate else ():
+        check_rate(rate, len(known), str(calibrate), option)
     check_target(target, (*texts, *known))
     needed = {need for name in names for need in DETECTORS[name].needs}
     others = {"reference": target.reference, "neighbors": target.masked}
@@ -212,24 +216,23 @@ def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
     """
     up_to, share = flagged_up_to(p, fdr), share_of_members(p, n_known)
     n = {"n": len(p), "n_known": n_known, "n_flagged": (n_flagged := int((p <= up_to).sum()))}
-    shares = {"estimate": share.estimate, "low": share.low, "high": share.high}
-    return n | {"fdr": fdr, "up_to_p": up_to, "most_false": fdr * n_flagged, "share_of_members": shares}
+    return n | {"fdr": fdr, "up_to_p": up_to, "most_false": fdr * n_flagged, "share_of_members": asdict(share)}
 
 
 def explain_flagged(found: Mapping[str, Any]) -> str:
     """What `flag` gives, in sentences."""
-    n, n_flagged, fdr, n_known = (found[key] for key in ("n", "n_flagged", "fdr", "n_known"))
-    estimate, low, high = (f"{100 * share:.1f}%" for share in found["share_of_members"].values())
+    n, n_flagged, fdr = found["n"], found["n_flagged"], found["fdr"]
+    share, fewest = found["share_of_members"], math.ceil(n / (fdr * (found["n_known"] + 1)) - 1e-9)
+    estimate, low, high = (f"{100 * share[end]:.1f}%" for end in ("estimate", "low", "high"))
     said = (
-        f"{n_flagged} of {n} texts are flagged at an FDR of {100 * fdr:g}%. On average over such audits at most "
-        f"{100 * fdr:g}% of the flagged are not members, {found['most_false']:.1f} of {n_flagged}."
-    )
-    if not n_flagged:
-        fewest = math.ceil(n / (fdr * (n_known + 1)) - 1e-9)
-        said = (
-            f"None of {n} texts is flagged at an FDR of {100 * fdr:g}%. With {n_known} known non-members no fewer than "
-            f"{fewest} can be."
+        f"{n_flagged or 'None'} of {n} texts {'are' if n_flagged else 'is'} flagged at an FDR of {100 * fdr:g}%. "
+        + (
+            f"On average over such audits at most {100 * fdr:g}% of the flagged are not members, "
+            f"{found['most_false']:.1f} of {n_flagged}."
+            if n_flagged
+            else f"With {found['n_known']} known non-members no fewer than {fewest} can be."
         )
+    )
     return (
         f"{said} Of all {n}, an estimated {estimate} are members [95% interval {low} to {high}]; members that score "
         "like non-members are not counted. Both take the texts for independent of each other."
@@ -244,17 +247,6 @@ def explain_many(mean_fpr: float, n_texts: int) -> str:
         f"If none of the {n_texts} texts is a member, up to {n_false:.1f} are still called on average. "
         "`--fdr 0.1` flags texts so that on average at most 10% of the flagged are not members."
     )
-
-
-def _load_known(path: Path, texts: Sequence[str], rates: Mapping[str, float]) -> list[str]:
-    known, judged = list(load_known(path)), set(map(bare, texts))
-    if same := [text for text in known if bare(text) in judged]:
-        raise ValueError(
-            f"{path}: {len(same)} of its texts are among those to score, the first {excerpt(same[0])}; give others"
-        )
-    for option, rate in rates.items():
-        check_rate(rate, len(known), str(path), option)
-    return known
 
 
 def check_rate(rate: float, n_known: int, file: str, option: str = "--fpr") -> None:
@@ -322,9 +314,9 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
         row: dict[str, Any] = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
         if detection.p:
             row["p_values"] = {name: float(values[i]) for name, values in detection.p.items()}
-            row["called"] = [name for name in detection.p if detection.is_called(name, i)]
+            row["called"] = [name for name, of in detection.decisions.items() if detection.p[name][i] <= of.wanted_fpr]
             if detection.flagged:
-                row["flagged"] = [name for name in detection.p if detection.is_flagged(name, i)]
+                row["flagged"] = [name for name, of in detection.p.items() if of[i] <= detection.up_to_p(name)]
             row |= of_all
         if detection.labels is not None and detection.auc:
             row |= {"label": int(detection.labels[i]), "auc": {n: list(astuple(a)) for n, a in detection.auc.items()}}
@@ -336,7 +328,7 @@ def as_csv(detection: Detection) -> Iterator[str]:
     columns = detection.scores | {f"{name}_p": of for name, of in detection.p.items()}
     yield ",".join(["text", *columns, *(f"{name}_flagged" for name in detection.flagged)])
     for i, row in enumerate(zip(*columns.values(), strict=True)):
-        is_flagged = (str(int(detection.is_flagged(name, i))) for name in detection.flagged)
+        is_flagged = (str(int(detection.p[name][i] <= detection.up_to_p(name))) for name in detection.flagged)
         yield ",".join([str(i), *map(repr, map(float, row)), *is_flagged])
 
 
@@ -369,50 +361,47 @@ def _cell(detection: Detection, name: str, i: int, digits: int = 4) -> str:
     score = f"{detection.scores[name][i]:.{digits}f}"
     if not detection.p:
         return score
-    is_starred = detection.is_flagged if detection.flagged else detection.is_called
-    return f"{score} (p {detection.p[name][i]:.3f}){'*' if is_starred(name, i) else ' '}"
+    p = detection.p[name][i]
+    return f"{score} (p {p:.3f}){'*' if p <= detection.up_to_p(name) else ' '}"
 
 
 def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
     decisions = list(detection.decisions.values())
-    low, high = min(d.fpr.low for d in decisions), max(d.fpr.high for d in decisions)
-    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
     choose = "Choose one detector beforehand: of several that are looked at, one calls more."
     if detection.flagged:
         yield f"* flagged, by comparison with the texts of {known_from}. {choose}"
         yield from (f"{name}: {explain_flagged(found)}" for name, found in detection.flagged.items())
     else:
+        low, high = min(d.fpr.low for d in decisions), max(d.fpr.high for d in decisions)
         yield (
             f"* at most {100 * decisions[0].wanted_fpr:g}% of non-members like those of {known_from} would score as "
-            f"high. {choose}"
-        )
-        yield (
+            f"high. {choose}\n"
             f"That holds on average; with these {decisions[0].n_known} known non-members the true share lies between "
             f"{100 * low:.3g}% and {100 * high:.3g}% (95% interval)."
         )
-    holds = "The bound" if detection.flagged else "It"
     yield (
-        f"{holds} holds if the texts differ from the known non-members in nothing but membership; `mialib audit` looks "
-        "for differences that show without the model, and scores nothing where one is significant."
+        f"{'The bound' if detection.flagged else 'It'} holds if the texts differ from the known non-members in nothing "
+        "but membership; `mialib audit` looks for differences that show without the model, and scores nothing where "
+        "one is significant."
     )
     if not detection.flagged and (said := explain_many(decisions[0].mean_fpr, n_texts)):
         yield said
-    all_texts = f"All {n_texts} texts" if n_texts > 1 else "The text"
+    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
     yield (
-        f"{all_texts} as one set: p = {of_set}. It holds where they come one by one, as the known non-members do. "
-        "Texts of one author or topic are alike and called far too often; `mialib audit` tests them by their source."
+        f"{f'All {n_texts} texts' if n_texts > 1 else 'The text'} as one set: p = {of_set}. It holds where they come "
+        "one by one, as the known non-members do. Texts of one author or topic are alike and called far too often; "
+        "`mialib audit` tests them by their source."
     )
 
 
 def load_labelled(path: Path) -> tuple[list[str], NDArray[np.int8] | None]:
     """A file's texts and their labels, (N,), 1 = member; None, and a line in the log, where it has no such labels."""
-    rows = read_rows(path)
+    rows, labels = read_rows(path), None
     texts = texts_of(rows, str(path))
     try:
         labels = labels_of(rows, str(path))
     except ValueError as error:  # a column of that name with another meaning
         logger.info("no AUC is computed: %s", error)
-        return texts, None
     return texts, None if labels is None else np.array(labels, np.int8)
 
 
@@ -422,14 +411,11 @@ def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
     Of a file with labels those labelled so alone; lines in the log say what was left out. ValueError where a label is
     neither 0 nor 1, where some texts have none, and where no text is labelled so.
     """
-    wanted, others = ("members", "non-members") if label else ("non-members", "members")
-    rows = read_rows(path)
+    wanted, rows = "members" if label else "non-members", read_rows(path)
     texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))
     kept = [i for i in range(len(texts)) if labels is None or labels[i] == label]
     if not kept:
-        raise ValueError(
-            f"{path}: all {len(texts)} texts are labelled {1 - label}, {others}; known {wanted} are needed"
-        )
+        raise ValueError(f"{path}: all {len(texts)} texts are labelled {1 - label}; known {wanted} are needed")
     if len(kept) < len(texts):
         said = "%s: its %d texts labelled %d are the known %s; the others are left out"
         logger.info(said, path, len(kept), label, wanted)

@@ -117,8 +117,8 @@ class Way:
     hyperparameters: tuple[str, ...]
     quantity: str  # what is shaded
     levels: tuple[str, ...]  # the legend of the five shades
-    unshaded: str  # the legend of a level of None; empty where every token has one
     counted: str
+    unshaded: str = ""  # the legend of a level of None; empty where every token has one
     mean_of: str = "log p"  # what the score averages over the tokens that count
     unit: str = " nats"
     digits: int = 2
@@ -177,7 +177,6 @@ WAYS = {
         hyperparameters=("k",),
         quantity="log p of the token (nats)",
         levels=_LOG_PROBS,
-        unshaded="",
         counted="among the lowest {k:g}%",
     ),
     "surprise": Way(

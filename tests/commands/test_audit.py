@@ -78,6 +78,7 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, a
     said, report = audit(files[0], "--members", seen, "--dtype", "bfloat16")
     assert report["verdict"]["concludes"] and report["decider"] == "min_k++"
     assert said.splitlines()[:-1] == report["verdict"]["said"]
+    assert re.match("mialib .*, bfloat16 on ", report["provenance"][-1]["signature"])
     question, compared, answer, not_shown = said.splitlines()[:4]
     assert question.startswith("Question: ") and model_folder in question
     assert re.match(
@@ -322,11 +323,10 @@ def test_a_set_without_a_member_is_called_as_often_as_it_should_be():
     for _ in range(300):
         order = rng.permutation(400)
         own, known = pool[order[:200]], pool[order[200:]]
-        decided = auditing._decided([own, known], p_values(own, known), 0.05, 1.0, copies={})
+        decided = auditing._decided(p_values(own, known), known, fpr=0.05)
         called.append(decided["n_called"] / 200)
-        of_set = auditing._set_p(
-            auditing.TextFile("a", ("t",) * 200), auditing.TextFile("b", ("t",) * 200), own, known, copies={}
-        )
+        files = (auditing.TextFile(name, ("t",) * 200) for name in "ab")
+        of_set = auditing._set_p(*files, own, known)
         sets.append(of_set["p"] <= 0.05)
     assert np.mean(called) == pytest.approx(0.05, abs=0.005)
     assert 0.02 < np.mean(sets) < 0.09

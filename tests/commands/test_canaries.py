@@ -33,6 +33,15 @@ def test_the_training_file_holds_what_the_sealed_list_says(tmp_path):
     assert inserted == {row["text"]: row["duplicates"] for row in rows if row["duplicates"]}
     assert seal["sha256"] == hashlib.sha256((tmp_path / "canaries.jsonl").read_bytes()).hexdigest()
     assert "not replaced" in invoke("canaries", tmp_path, exit_code=1)
+    sealed = tmp_path / "canaries.jsonl"
+    assert len(auditing.read_files(sealed, None, None)[0].texts) == sum(row["duplicates"] > 0 for row in rows)
+    for changed, said in (
+        (rows[:-1], f"n 299, sealed 300; .*{seal['sha256']}"),
+        ([rows[0] | {"text": "Another."}, *rows[1:]], "with: sha256 "),
+    ):
+        sealed.write_text("".join(f"{json.dumps(row)}\n" for row in changed))
+        with pytest.raises(ValueError, match=said):
+            auditing.read_files(sealed, None, None)
     (own := tmp_path / "own.txt").write_text("\n".join(f"text {i} {'of few words ' * 7}" for i in range(60)))
     assert re.search("1 .* 60 ", invoke("canaries", tmp_path / "own", "--texts", own, exit_code=1)), "near copies"
 
@@ -41,13 +50,14 @@ def test_what_a_coin_shows_is_told_by_repeats_and_refused_without_one():
     times, rng = np.tile(REPEATS, 20), np.random.default_rng(0)
     members, of_16 = auditing.TextFile("list", ("t",) * 60, coin=tuple(times.tolist())), times == 16
     own, known = rng.normal(size=60) + 9 * of_16, rng.normal(size=60)
-    found = auditing._by_coin(members, members, [own, known], copies={1: 0})
+    kept = [i for i in range(60) if i != 1]  # which repeats another
+    found = auditing._by_coin(members.take(kept), members, own[kept], known)
     assert {name: row["n"] for name, row in found["rows"].items()} == {"all": 59, "1": 20, "4": 19, "16": 20}
     assert found["rows"]["16"]["auc"]["estimate"] > 0.99 and found["level"] == 1 - 0.05 / 4
     assert "needs 100 non-members, and there are 60" in found["rows"]["1"]["tpr"]
     bound = epsilon_bound(np.repeat([1, 0], 20), np.concatenate([own[of_16], known[of_16]]), 20, found["level"])
     assert found["rows"]["16"]["epsilon"] == bound > 1, "against those that would have been inserted 16 times"
-    assert "no column" in auditing._by_coin(auditing.TextFile("a", ("t",)), members, [own[:1], known], {})["why"]
+    assert "no column" in auditing._by_coin(auditing.TextFile("a", ("t",)), members, own[:1], known)["why"]
 
 
 @pytest.mark.slow

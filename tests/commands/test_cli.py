@@ -214,7 +214,7 @@ def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = ["detect", texts_file, "--model", model_folder, "--detector", "min_k", "--calibrate", path]
     assert "19 known non-members" in invoke(*command).stdout
-    for content, said in (('{"text": "b"}\n', f"{path}, row 2: .*'label'"), ("", "all 1 texts are labelled 1")):
+    for content, said in (('{"text": "b"}\n', f"{path}, row 2: .*'label'"), ("", "all 1 texts are labelled 1;")):
         path.write_text('{"text": "a", "label": 1}\n' + content)
         assert re.search(said, str(invoke(*command).exception))
 

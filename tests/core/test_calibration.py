@@ -195,18 +195,13 @@ def test_divisions_that_are_drawn_give_what_all_of_them_give(monkeypatch):
     assert d.rank_sum_p(160, 8, 20) == pytest.approx(1 / comb(28, 8))
 
 
-def test_the_opposite_claim_and_groups(recwarn):
+def test_the_opposite_claim():
     rng = np.random.default_rng(2)
     members, unused = rng.normal(1, size=50), rng.normal(size=20)
     assert d.non_use_p_value(unused, members) == d.set_p_value(-unused, -members) < 0.01
     assert d.non_use_p_value(members[:20], members[20:]) > 0.05
     with pytest.raises(ValueError, match="known members: number 0 is nan"):
         d.non_use_p_value([1.0], [np.nan])
-    assert d.group_means([1, 3, 2, 4], ["b", "b", "c", "c"]).tolist() == [2, 3] and not recwarn.list
-    with pytest.warns(UserWarning, match="means of 1 to 2 texts"):
-        assert d.group_means([1, 5, 3, 2, 4], ["b", "a", "b", "c", "c"]).tolist() == [2, 5, 3]
-    with pytest.raises(ValueError, match=r"2 scores .* 1 "):
-        d.group_means([1, 2], ["a"])
 
 
 def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):

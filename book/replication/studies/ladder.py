@@ -9,7 +9,7 @@ import json
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores
+from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.lab import MODEL_CARD
 from mialib.passes.cache import count_or_load
+from mialib.passes.inputs import Inputs, Target, inputs_of
 from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
-from replication import BOOK_DATA, blind_tables
+from replication import BOOK_DATA, blind_tables, real_model
 from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
 from replication.lab.source import lab, lab_recipe, of_seed, train_again
@@ -35,9 +37,15 @@ from replication.recorded import (
     read_provenance,
     save_benchmark,
     save_training,
+    write_recorded,
 )
 
 PROFILE = BOOK_DATA / "profiles" / "recorded.yml"
+LATER = ("min_k++", "aeca", "codec")  # CoDeC reads another text before each: some three times as many tokens
+ON_WIKIMIA, N_WIKIMIA = "wikimia-32", 150  # texts of a side
+RUNG, N_RUNG = "lab/docstrings-smollm2", 100
+SAMPLED = "samples.parquet"
+SAMPLES = f"{ON_WIKIMIA}, {2 * N_WIKIMIA} texts", f"docstrings-smollm2, {2 * N_RUNG} texts"
 
 
 def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -155,3 +163,31 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+# --- detectors that take a pass of their own ---
+
+
+def record_samples() -> None:
+    """Record the scores of `LATER` by the real model on texts of WikiMIA and, without AECA, by the ladder's real model
+    on its own texts, whose domain is how often each was seen.
+
+    It takes that model's weights, and trains it where they are not here. In a clone:
+
+        MIALIB_PROFILE=data/profiles/recorded.yml python -c \
+            "from replication.studies.ladder import *; record_samples()"
+    """
+    wikimia = _some(Target(model=real_model.MODEL, benchmark=ON_WIKIMIA, corpus=real_model.CORPUS), N_WIKIMIA)
+    rung = _some(Target(model=RUNG, benchmark=lab_recipe(RUNG).corpus), N_RUNG)
+    times = lab().times_seen(RUNG, rung.texts)
+    rung = replace(rung, benchmark=replace(rung.labelled, domains=tuple(map(str, times))))
+    of_rung = real_model.rows_of(rung, SAMPLES[1], [name for name in LATER if name != "aeca"])
+    write_recorded(real_model.FOLDER / SAMPLED, [*real_model.rows_of(wikimia, SAMPLES[0], LATER), *of_rung])
+
+
+def _some(target: Target, n: int) -> Inputs:
+    """So many texts of each side of a benchmark, evenly over its order."""
+    whole = load_benchmark(target.benchmark)
+    sides = [np.flatnonzero(whole.labels == label) for label in (1, 0)]
+    some = np.concatenate([of[np.linspace(0, len(of) - 1, n).astype(int)] for of in sides])
+    return inputs_of(target, whole.take(some, target.benchmark))
