@@ -32,12 +32,12 @@ from replication import pages
 BENCHMARK = "lab/en"
 HALF = 200  # texts, one half of them members
 TEMPLATE = Path(__file__).parents[1] / "playground.html"
-# The values that a number is rounded to; ends between two of them are multiples of 1/8, as SURP's thresholds are.
+# The values that a number is rounded to; ends between two of them are multiples of 1/4, as SURP's thresholds are.
 VALUES = {
-    "log_prob": -((np.arange(256)[::-1] / 58) ** 2),  # finer where the model is sure
-    "entropy": np.arange(1, 128, 2) / 16,
-    "log_prob_var": (np.arange(1, 52, 2) / 10) ** 2,
-    "log_frequency": -np.arange(64)[::-1] / 4,
+    "log_prob": -((np.arange(224)[::-1] / 50) ** 2),  # finer where the model is sure
+    "entropy": np.arange(1, 64, 2) / 8,
+    "log_prob_var": (np.arange(1, 42, 2) / 8) ** 2,
+    "log_frequency": -np.arange(32)[::-1] / 2,
     "is_first": np.arange(2),
 }
 
