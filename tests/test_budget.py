@@ -19,14 +19,14 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/passes": 725,
     "mialib/reports": 1518,
     "mialib/shared": 804,
-    "replication": 3947,
+    "replication": 3904,
     "replication/builders": 1480,
     "replication/lab": 1420,
-    "replication/pipeline": 2111,
+    "replication/pipeline": 2249,
     "replication/remote": 796,
     "replication/studies": 2645,
 }
-TEST_LINES = 22_627
+TEST_LINES = 22_704
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

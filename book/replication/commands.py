@@ -54,6 +54,14 @@ def notebook_command(
     say(f"{output}; its results: {results}")
 
 
+@app.command("grade")
+def grade_command(scores: Annotated[Path, typer.Argument(help="a file that the editor in a page saved")]) -> None:
+    """Judge a detector that was written in a page of the book, on the texts whose labels the page does not have."""
+    from replication.studies import playground
+
+    say(f"AUC on the other texts: {playground.grade(scores)}")
+
+
 @app.command()
 def student(
     pages: Annotated[

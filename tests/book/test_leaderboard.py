@@ -64,6 +64,9 @@ def test_labels_are_not_handed_out_and_nothing_is_changed(stats, board):
     board.submit(ppl)
     held = [value for value in vars(board).values() if isinstance(value, np.ndarray)]
     assert not any(np.array_equal(value, LABELS) for value in held)
+    with pytest.raises(ValueError, match="reveal"):
+        board.opened()
+    assert sorted(board.stats.n_tokens) == list(range(5, 5 + N)) != board.stats.n_tokens.tolist()
     seen = []
     board.submit(lambda row: seen.append(len(row.log_prob)) or 0.0)
     assert sorted(seen) == list(range(5, 5 + N)) != seen, "in another order than the benchmark's, members first"

@@ -5,12 +5,14 @@ import re
 from collections import Counter
 
 import matplotlib
+import numpy as np
 import pytest
 from page_code import compiled, functions_of
 from typer.testing import CliRunner
 
 from mialib.store import ROOT
 from replication.commands import app
+from replication.pipeline import theme
 from replication.pipeline.student import (
     CHECK,
     EXERCISE,
@@ -113,6 +115,33 @@ def test_the_same_with_what_the_page_computes(name, monkeypatch, tmp_path):
         exec(compiled(source, f"{name}, {cell['id']}"), scope)
         if "parameters" in tags:
             scope |= {key: value for key, value in given.items() if key in scope}
+
+
+OWN = """calls = []
+def my_detector(row):
+    calls.append(row)
+    z = np.sort((row.log_prob - row.top_log_prob) / np.sqrt(np.maximum(row.log_prob_var, 1e-12)))
+    return float(z[: max(1, len(z) // 5)].mean())
+"""
+
+
+@pytest.mark.slow
+def test_running_all_of_a_downloaded_leaderboard_grades_the_students_detector(tmp_path):
+    source = (ROOT / "notebooks" / "leaderboard.ipynb").read_text(encoding="utf-8")
+    scope, labels = {"__name__": "leaderboard"}, np.repeat([1, 0], 500)
+    for cell in json.loads(theme.downloaded(source))["cells"]:
+        code, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
+        if EXERCISE in tags:
+            code = OWN if "my_detector" in code else "best_detector = my_detector"
+        if cell["cell_type"] == "code":
+            if "board.reveal" in code:
+                held = [value for value in scope.values() if isinstance(value, np.ndarray)]
+                assert not any(np.array_equal(value, labels) for value in held) and "inputs" not in scope
+            exec(compiled(code, f"leaderboard, {cell['id']}"), scope)
+            if "parameters" in tags:
+                scope["out"] = str(tmp_path / "results.json")
+    assert len(scope["calls"]) >= 2 * len(labels), "my_detector and best_detector, on every text"
+    assert {"my_detector", "try 1"} <= scope["board"].opened()[1].keys()
 
 
 WITHOUT_EXERCISES = {

@@ -44,8 +44,8 @@ TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></th
 
 def test_a_downloaded_notebook_has_its_code_and_no_outputs():
     cells = [
-        {"cell_type": "markdown", "source": ["中文"]},
-        {"cell_type": "code", "source": ["1 + 1"], "outputs": [{"data": "2"}], "execution_count": 3},
+        {"cell_type": "markdown", "metadata": {}, "source": ["中文"]},
+        {"cell_type": "code", "metadata": {}, "source": ["1 + 1"], "outputs": [{"data": "2"}], "execution_count": 3},
     ]
     emptied = json.loads(theme.downloaded(json.dumps({"cells": cells, "nbformat": 4})))
     assert emptied["cells"][0] == cells[0]

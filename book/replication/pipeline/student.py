@@ -68,6 +68,8 @@ def student_notebook(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
         is_code, tags, source = cell["cell_type"] == "code", _tags(cell), "".join(cell["source"])
         if (SOLUTION if is_student else EXERCISE) in tags:
             continue
+        if is_student and CHECK in tags:
+            tags = [*tags, "skip-execution"]  # papermill runs the rest of the page, though the answer is missing
         source = source if is_code else plain(source, is_student)
         built = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
         built["metadata"] = {"tags": tags} if tags else {}

@@ -6,10 +6,16 @@ weight; the menus are dead; a page has no description. What cannot be set by an 
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import logging
 import os
 import re
 import shutil
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape, unescape
@@ -24,7 +30,11 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
+from mialib.catalog.stored import checksum_of
+from mialib.shared.kept import once
+from mialib.store import ROOT, home
 from replication.pipeline.notebooks import NOTEBOOKS
+from replication.pipeline.student import SOLUTION, student_notebook
 
 # Of MathJax what this book's equations load; the whole is 24 MB.
 MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
@@ -32,6 +42,10 @@ MATHJAX_FILES = ("startup.js", *(f"{part}.js" for part in MATHJAX), "output/chtm
 MATHJAX_FONTS = "output/chtml/fonts/woff-v2"
 # Copied with the theme and loaded by no page. The icons' font and its style sheet stay.
 UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "sphinx-thebe.*", "*webpack-macros.html", "locales")
+# MicroPython for the editor of replication.studies.playground, of the npm registry. MIT licence.
+INTERPRETER = "@micropython/micropython-webassembly-pyscript@1.27.0"
+INTERPRETER_SHA256 = "303919763c8ebfe5923b9da66226c20dce44ad72b604b225fb39338ea15367af"
+EDITOR = '<div class="ms pg"'
 SYSTEM_THEME = 'matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"'
 EDITS = (
     # A script of 1.5 MB draws the icons that the style sheet has already drawn from a font.
@@ -56,6 +70,7 @@ CAPTION = r'<caption[^>]*>(?:<span class="caption-number">[^<]*</span>)?(.*?)</c
 NUMBER = '<span class="caption-number">This book\'s table {}. </span>'
 TABLES = '<ol class="list-of-tables">'  # what a page of the book has where the list of tables is to be
 ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
+logger = logging.getLogger(__name__)
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
@@ -179,7 +194,9 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     pages = {path: edited(path.read_text(encoding="utf-8")) for path in out.rglob("*.html")}
     in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
     number_tables(pages, [path for path in in_order if path in pages])
+    is_there = any(EDITOR in page for page in pages.values()) and copy_interpreter(out / "_static" / "micropython.js")
     for path, page in pages.items():
+        page = page if is_there else page.replace(EDITOR, f'{EDITOR[:-1]} pg-absent"')
         path.write_text(page, encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
         path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
@@ -194,6 +211,35 @@ def copy_mathjax(target: Path) -> None:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / name, target / name)
     shutil.copytree(source / MATHJAX_FONTS, target / MATHJAX_FONTS)
+
+
+def copy_interpreter(target: Path) -> bool:
+    """Write the editor's interpreter as a script, fetched once, to `target`; False, with a warning, where npm can't."""
+    try:
+        kept = once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, error)
+        return False
+    shutil.copy(kept, target)
+    return True
+
+
+def fetch_interpreter(to: Path) -> None:
+    """Write MicroPython's module and WebAssembly as one script; OSError for another file than the one expected."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--silent", "--fetch-retries=0", "--fetch-timeout=30000", "--pack-destination", folder]
+        subprocess.run(["npm", "pack", INTERPRETER, *options], capture_output=True, check=True, timeout=120)
+        [archive] = Path(folder).iterdir()
+        if (checksum := checksum_of(archive)) != INTERPRETER_SHA256:
+            raise OSError(f"it has the SHA-256 {checksum}, and {INTERPRETER_SHA256} is expected")
+        with tarfile.open(archive) as content:
+            source, wasm = (content.extractfile(f"package/micropython.{of}").read() for of in ("mjs", "wasm"))
+    licence = re.sub("Copyright.*", "Copyright (c) 2013-2025 Damien P. George", (ROOT / "LICENSE").read_text("utf-8"))
+    # On a page that is opened as a file a worker can't be a module.
+    plain = re.sub(r"\bexport (default \w+;?|(?=async))", "", source.decode())
+    plain = f"(async () => {{{plain.replace('import.meta.url', 'location.href')}\n}})();"
+    parts = {"source": plain, "wasm": base64.b64encode(gzip.compress(wasm, mtime=0)).decode()}
+    to.write_text(f"/* {INTERPRETER}\n{licence}*/\nwindow.MICROPYTHON = {json.dumps(parts)};\n", encoding="utf-8")
 
 
 def edited(html: str) -> str:
@@ -249,8 +295,10 @@ def with_scopes(part: re.Match[str]) -> str:
 
 
 def downloaded(notebook: str, address: str = "") -> str:
-    """A notebook as JSON without outputs, with a first cell that installs both packages where `address` is known."""
+    """A notebook's student edition, as JSON, with a first cell that installs both packages if `address` is known."""
     content = json.loads(notebook)
+    if any(SOLUTION in cell["metadata"].get("tags", []) for cell in content["cells"]):
+        content = student_notebook(content, "student")
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
         at = f"@{sha}" if (sha := os.environ.get("GITHUB_SHA")) else ""  # the commit that the Action builds
         fetch = f"%pip install --quiet git+{address}{at} git+{address}{at}#subdirectory=book"

@@ -18,7 +18,9 @@ from numpy.typing import ArrayLike
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Comparison, Interval, auc_interval, compare_auc
 from mialib.model_selection import stratified_split
+from mialib.passes.inputs import Inputs
 from mialib.token_stats import TokenRow, TokenStats
+from replication import pages
 from replication.tables import comparison_table
 
 BASELINE = "min_k++"
@@ -43,15 +45,23 @@ class Submission:
         )
 
 
+def open_board(model: str, benchmark: str, **how: str) -> Board:
+    """A board on one model and benchmark; `how` as for `pages.load_columns`."""
+    [inputs] = pages.load_columns(model, benchmark, **how)
+    return Board(inputs.stats, inputs.labels, inputs)
+
+
 class Board:
     """Judges detectors on texts of known membership without handing out a label; not safe from those who want to cheat.
 
-    `stats` are the token statistics of N texts, `labels` (N,) 1 for members.
+    `stats` are the token statistics of N texts, `labels` (N,) 1 for members; `inputs` are for `opened`.
     """
 
-    def __init__(self, stats: TokenStats, labels: ArrayLike) -> None:
+    def __init__(self, stats: TokenStats, labels: ArrayLike, inputs: Inputs | None = None) -> None:
         labels = np.asarray(labels)
         halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5), strict=True))
+        self.n_of_class = [int((labels[halves[OPEN]] == label).sum()) for label in (1, 0)]  # members, others of a half
+        self._inputs = inputs
         self._order = np.random.default_rng(0).permutation(len(labels))  # members may come first in the benchmark
         self._stats, self._is_open = stats, True
         self._scores: dict[str, FloatArray] = {}
@@ -62,6 +72,17 @@ class Board:
             return auc_interval(of_labels, of_scores), compare_auc(of_labels, of_scores, of_baseline)
 
         self._judge = judge
+
+    @property
+    def stats(self) -> TokenStats:
+        """The token statistics of all texts, in an order that tells no labels."""
+        return self._stats.take(self._order)
+
+    def opened(self) -> tuple[Inputs, dict[str, FloatArray]]:
+        """Of a closed board its inputs, labels among them, and the scores of each submission, (N,) in their order."""
+        if self._is_open or self._inputs is None:
+            raise ValueError("labels are handed out after `reveal`, which closes the board")
+        return self._inputs, self._scores
 
     @property
     def n_submissions(self) -> int:

@@ -1,0 +1,109 @@
+"""An editor in a page: a student's `score(row)` is run in the browser and judged on texts of the lab.
+
+The page holds what a detector reads of `2 * HALF` texts, each number rounded to one of at most 256 values, and the
+labels of the first half. The browser saves the scores of the second half as a file, which `grade` judges. The HTML,
+style and script are in `playground.html`; `replication.pipeline.theme` puts the interpreter into the book.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from IPython.display import HTML
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.detectors import DETECTORS, FloatArray
+from mialib.metrics import FEW, Interval, auc, auc_interval
+from mialib.passes.inputs import Inputs, score_all
+from mialib.shared.templates import macros
+from mialib.store import hash_texts
+from mialib.token_stats import TokenStats
+from replication import pages
+
+BENCHMARK = "lab/en"
+HALF = 200  # texts, one half of them members
+TEMPLATE = Path(__file__).parents[1] / "playground.html"
+# The values that a number is rounded to; ends between two of them are multiples of 1/4, as SURP's thresholds are.
+VALUES = {
+    "log_prob": -((np.arange(224)[::-1] / 50) ** 2),  # finer where the model is sure
+    "entropy": np.arange(1, 64, 2) / 8,
+    "log_prob_var": (np.arange(1, 42, 2) / 8) ** 2,
+    "log_frequency": -np.arange(32)[::-1] / 2,
+    "is_first": np.arange(2),
+}
+
+
+def halves_of(texts: Sequence[str], labels: ArrayLike) -> list[NDArray[np.intp]]:
+    """The numbers of the first half's and the second half's texts, (HALF,) each, in an order that tells no labels.
+
+    They are the shortest of each class, so that a page stays small; a coin decided the classes.
+    """
+    rng = np.random.default_rng(0)
+    by_length = np.argsort([len(text) for text in texts], kind="stable")
+    of_classes = [rng.permutation(by_length[np.asarray(labels)[by_length] == label][:HALF]) for label in (1, 0)]
+    return [rng.permutation(np.concatenate(half)) for half in zip(*(np.split(of, 2) for of in of_classes), strict=True)]
+
+
+def pack(columns: dict[str, FloatArray]) -> tuple[str, dict[str, FloatArray]]:
+    """Columns of VALUES's names, (T,) each: a byte a number, column after column, as base64 of gzip; and as rounded."""
+    rounded, codes = {}, []
+    for name, column in columns.items():
+        values = VALUES[name]
+        codes.append(np.searchsorted((values[1:] + values[:-1]) / 2, column).astype(np.uint8))
+        rounded[name] = values[codes[-1]]
+    return base64.b64encode(gzip.compress(np.concatenate(codes).tobytes(), mtime=0)).decode(), rounded
+
+
+def token_columns(stats: TokenStats, log_frequency: FloatArray) -> dict[str, FloatArray]:
+    """What a detector reads of all texts' tokens, (T,) each: the keys of VALUES. `log_frequency` (V,) is by token."""
+    first = [np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1]) for ids, *_ in stats]
+    of_model = {name: getattr(stats, name).astype(float) for name in ("log_prob", "entropy", "log_prob_var")}
+    return of_model | {"log_frequency": log_frequency[stats.token_ids], "is_first": np.concatenate(first).astype(float)}
+
+
+def editor(model: str = "lab/en-900k") -> HTML:
+    """The editor on a model's statistics of BENCHMARK, beside the detectors of the papers on the same numbers."""
+    [inputs] = pages.load_columns(model, BENCHMARK, None, BENCHMARK)
+    halves = halves_of(inputs.texts, inputs.labels)
+    chosen = inputs.take(np.concatenate(halves), BENCHMARK)
+    packed, rounded = pack(token_columns(chosen.stats, chosen["frequency"].log_probability))
+    of_model = {name: rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var")}
+    on_page = chosen.given(stats=replace(chosen.stats, **of_model))
+    data = {
+        "packed": packed,
+        "values": {name: [float(f"{value:.6g}") for value in values] for name, values in VALUES.items()},
+        "lengths": chosen.stats.n_tokens.tolist(),
+        "zlib_bytes": [len(zlib.compress(text.encode())) for text in chosen.texts],
+        "labels": inputs.labels[halves[0]].tolist(),
+        "known": known_aucs(on_page.take(np.arange(HALF), BENCHMARK)),
+        "second": hash_texts(chosen.texts[HALF:]),
+        "quantile": float(stdtrit(HALF // 2 - 1, 0.975)),
+        "few": FEW,
+    }
+    return HTML(str(macros(TEMPLATE).editor(model=model, half=HALF, data=data)))
+
+
+def known_aucs(inputs: Inputs) -> dict[str, float]:
+    """The AUC of each detector of the papers that reads nothing besides what the page has, by its label."""
+    names = [name for name, of in DETECTORS.items() if not of.is_later and {*of.needs} <= {"texts", "frequency"}]
+    scores = score_all(inputs, names)
+    return {DETECTORS[name].label: auc(inputs.labels, of) for name, of in scores.items() if of is not None}
+
+
+def grade(path: Path) -> Interval:
+    """The AUC of a saved file of scores on the half without labels; ValueError for a file of other texts."""
+    benchmark = load_benchmark(BENCHMARK)
+    _, second = halves_of(benchmark.texts, benchmark.labels)
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved.get("texts") != hash_texts([benchmark.texts[i] for i in second]):
+        raise ValueError(f"{path}: these scores are of other texts than {BENCHMARK}'s; save them again from this book")
+    return auc_interval(benchmark.labels[second], saved["scores"])

@@ -1,0 +1,173 @@
+"""The editor in a page, in a real browser: right and wrong answers, loops, errors, from a file and from a server.
+
+It takes Debian's Chromium, playwright, and npm once, which fetches the interpreter.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import nbformat
+import numpy as np
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from test_browser import CHROMIUM, PHONE, Quiet, browser  # noqa: F401
+
+import mialib
+from mialib.store import ROOT
+from replication import pages
+from replication.pipeline import theme
+from replication.studies import playground
+
+MIN_K_PLUS_PLUS = """
+def score(row):
+    z = sorted((l + h) / math.sqrt(v) for l, h, v in zip(row.log_prob, row.entropy, row.log_prob_var))
+    return sum(z[: max(1, len(z) // 5)]) / max(1, len(z) // 5)
+"""
+DC_PDD = """
+def score(row):
+    alpha = [min(-math.exp(l) * f, 0.01) for l, f, first in zip(row.log_prob, row.log_frequency, row.is_first) if first]
+    return sum(alpha) / len(alpha)
+"""
+ZLIB = "def score(row):\n    return sum(row.log_prob) / len(row.log_prob) / row.zlib_bytes"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A book of one page with the editor."""
+    folder = tmp_path_factory.mktemp("playground")
+    shown = new_output("display_data", data={"text/html": playground.editor().data})
+    cells = [new_markdown_cell("# Try it"), new_code_cell("1", outputs=[shown], execution_count=1)]
+    nbformat.write(new_notebook(cells=cells), folder / "index.ipynb")
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
+    for name in ("_static", "references.bib"):
+        (folder / name).symlink_to(ROOT / "book" / name)
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")])}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "no editor in the pages" in done.stderr:
+        pytest.skip(done.stderr[-300:])
+    return folder / "_build" / "html" / "index.html"
+
+
+@pytest.fixture(scope="module", params=["file", "server"])
+def tab(request, browser, page):  # noqa: F811
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(page.parent)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    opened = browser.new_page(viewport={"width": PHONE, "height": 844})
+    opened.asked = []
+    opened.on("request", lambda asked: opened.asked.append(asked.url))
+    opened.goto(page.as_uri() if request.param == "file" else f"http://127.0.0.1:{server.server_port}/index.html")
+    yield opened
+    opened.close()
+    server.shutdown()
+
+
+def said(tab, code=None, wait=15_000):
+    """What the page says once it has run the code."""
+    if code is not None:
+        tab.get_by_label("Your detector, in Python").fill(code)
+    tab.evaluate("document.querySelector('.pg-said').textContent = ''")
+    tab.get_by_role("button", name="Run").click()
+    tab.wait_for_function("!/^(Running.*)?$/.test(document.querySelector('.pg-said').textContent)", timeout=wait)
+    return tab.get_by_role("status").inner_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine: apt-get install chromium")
+class TestInABrowser:
+    def test_detectors_typed_in_give_what_mialib_gives(self, tab):
+        [inputs] = pages.load_columns("lab/en-900k", "lab/en", None, "lab/en")
+        first, second = playground.halves_of(inputs.texts, inputs.labels)
+        known = json.loads(tab.locator(".pg > script").first.text_content())["known"]
+        for name, code in {"min_k": None, "min_k++": MIN_K_PLUS_PLUS, "dc_pdd": DC_PDD, "zlib": ZLIB}.items():
+            needs = {"dc_pdd": {"frequency": inputs["frequency"]}, "zlib": {"texts": inputs.texts}}
+            scores = mialib.detect(name, inputs.stats, **needs.get(name, {}))
+            found = said(tab, code)
+            auc = re.match(r"AUC ([\d.]+) \[[\d.]+, [\d.]+\] on 100 members and 100 non-members; place \d of 7", found)[
+                1
+            ]
+            assert abs(float(auc) - mialib.auc(inputs.labels[first], scores[first])) < 0.0015, name
+            assert abs(known[mialib.detectors.DETECTORS[name].label] - float(auc)) < 0.00051 + 0.001 * (
+                name == "dc_pdd"
+            ), name
+            with tab.expect_download() as saved:
+                tab.get_by_role("button", name="Save the other").click()
+            expected = mialib.auc(inputs.labels[second], scores[second])
+            assert abs(playground.grade(saved.value.path()).estimate - expected) < 0.0015, name
+        assert not [url for url in tab.asked if not url.startswith(("file:", "http://127.0.0.1", "blob:", "data:"))]
+
+    def test_the_interval_is_mialibs(self, tab):
+        [inputs] = pages.load_columns("lab/en-900k", "lab/en")
+        first, _ = playground.halves_of(inputs.texts, inputs.labels)
+        scores = -inputs.stats.n_tokens[first]
+        found = said(tab, "def score(row):\n    return -len(row.log_prob)")
+        assert str(mialib.auc_interval(inputs.labels[first], scores)) in found
+        assert "Below 0.5" in said(tab, "def score(row):\n    return -sum(row.log_prob)")
+
+    @pytest.mark.parametrize(
+        ("code", "expected"),
+        [
+            ("def score(row):\n    pass", "score(row) has to return one finite number; for text 1 it returned None"),
+            ("def score(row):\n    return 'high'", "it returned 'high'"),
+            ("def score(row):\n    return math.inf", "it returned inf"),
+            ("x = 1", "There is no function score(row)"),
+            ("def score(row):\n    return 1 +\n", "Line 2: SyntaxError"),
+            ("def score(row):\n    a = 1\n    return undefined", "Line 3: NameError"),
+            ("def score(row):\n    return helper(row)\n\ndef helper(row):\n    return row.log_probs", "Line 5: Attr"),
+            ("def score(row):\n    return score(row)", "RuntimeError: maximum recursion depth exceeded"),
+        ],
+    )
+    def test_what_is_wrong_is_said_with_its_line(self, tab, code, expected):
+        assert expected in said(tab, code)
+        assert not tab.locator(".pg-found").is_visible(), "no result of an earlier run stands there"
+        if line := re.match(r"Line (\d+)", expected):
+            chosen = tab.evaluate("(e => e.value.slice(e.selectionStart, e.selectionEnd))(document.activeElement)")
+            assert chosen == code.split("\n")[int(line[1]) - 1]
+
+    def test_print_shows_and_an_endless_loop_ends(self, tab):
+        assert "AUC 0.500" in said(tab, "print('once')\ndef score(row):\n    return 1")
+        assert tab.locator(".pg-printed").inner_text().strip() == "once"
+        assert "Stopped after 10 seconds" in said(tab, "while True:\n    print('again')")
+        tab.get_by_label("Your detector, in Python").fill("while True: pass")
+        tab.get_by_role("button", name="Run").click()
+        tab.get_by_role("button", name="Stop").click()
+        assert tab.get_by_role("status").inner_text() == "Stopped."
+
+    def test_it_fits_a_phone_and_works_by_keyboard(self, tab):
+        tab.get_by_label("Your detector, in Python").fill("def score(row):\n    return " + "1 + " * 100 + "1")
+        tab.keyboard.press("Control+Enter")
+        tab.wait_for_function("document.querySelector('.pg-said').textContent.startsWith('AUC')")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        assert not [rule["id"] for rule in axe.run(tab, context=".pg").response["violations"]]
+
+    def test_without_an_interpreter_one_line_says_so(self, tab):
+        tab.evaluate("document.querySelector('.pg').classList.add('pg-absent')")
+        shown = tab.locator(".pg > *").locator("visible=true").all_inner_texts()
+        assert len(shown) == 1 and "no editor" in shown[0]
+
+
+def test_without_npm_there_is_no_interpreter_and_no_error(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
+    assert not theme.copy_interpreter(tmp_path / "micropython.js") and "npm can't fetch" in caplog.text
+
+
+def test_halves_are_of_both_classes_and_no_order_tells_labels(tmp_path):
+    labels = np.repeat([1, 0], 300)
+    texts = ["x" * (i * 7 % 300) + str(i) for i in range(600)]
+    halves = playground.halves_of(texts, labels)
+    assert len(set(np.concatenate(halves))) == 2 * playground.HALF
+    for half in halves:
+        assert labels[half].sum() == playground.HALF / 2 and 20 < labels[half][: playground.HALF // 2].sum() < 80
+    (tmp_path / "scores.json").write_text('{"texts": "other", "scores": []}')
+    with pytest.raises(ValueError, match="other texts"):
+        playground.grade(tmp_path / "scores.json")
