@@ -90,8 +90,20 @@ def notebook_of(page):
 localrules: all, page, book
 
 
+# Each result is named, since Snakemake does not miss a file that only a file which exists was made of.
 rule all:
-    input: build.book_index(PROFILE),
+    input:
+        build.book_index(PROFILE),
+        [path for name in NEEDS for path in (*build.made_files(PROFILE, name), *columns_of(name))],
+
+
+onstart:
+    if workflow.executor_plugin.name == "slurm":
+        jobs.check_processors(
+            (job.rule.name, job.resources.get("slurm_partition", ""), job.resources.get("cpus_per_task", job.threads))
+            for job in workflow.dag.needrun_jobs()
+            if not job.is_local
+        )
 
 
 # Scores know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes a rule's outputs
@@ -143,8 +155,7 @@ rule notebook:
         glob("data/revisions.yml"),
         glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json"),
     output:
-        page=build.page_file("{notebook}"),
-        results=f"{OUT}/results/{{notebook}}.json",
+        build.made_files(PROFILE, "{notebook}"),
     log: f"{OUT}/logs/notebook-{{notebook}}.log",
     params:
         parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),

@@ -155,6 +155,15 @@ def test_a_second_build_runs_nothing(built):
     assert again.stderr == "" and again.stdout.startswith("The book is ready: open ")
 
 
+@pytest.mark.parametrize("path", ["book/pages/drawn.ipynb", "build/tiny/results/drawn.json"])
+def test_a_deleted_page_or_result_is_made_again_although_the_book_is_there(built, tmp_path, path):
+    shutil.move(built.folder / path, tmp_path / "aside")
+    left, of_page = built.left(), built.left("--page", "drawn")
+    shutil.move(tmp_path / "aside", built.folder / path)
+    assert left == {"notebook drawn", "book"} and of_page == {"notebook drawn", "page drawn"}
+    assert built.left() == set()
+
+
 def test_a_comment_is_no_reason_to_run_anything(built):
     with built.edited("book/replication/figures.py", "\n# a comment\n"):
         assert built.left() == set()

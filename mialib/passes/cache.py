@@ -32,8 +32,7 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 
     Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). With `part`, (3, 16) say,
     the third of sixteen parts is scored and all are joined once they are there; PartsMissing before. ValueError for
-    `after`, another temperature, a dtype or a part where the model's weights are not here. TypeError for an unknown
-    option.
+    `after`, another temperature, a dtype or a part where its weights are not here. TypeError for an unknown option.
     """
     given, source = PassOptions(**options), source_of(model)
     if (given.dtype != "auto" or given.part) and not source.has_weights:

@@ -46,7 +46,8 @@ def build(page: str, profile: str, only: str, cores: int, dry_run: bool) -> None
             raise ValueError(f"{file} names the notebook {notebook}, which does not exist")
         read_notebook(notebook)
     target, cores = planning.single_page(profile, page) if page else planning.book_index(profile), cores or n_cores()
-    given = [target, "--cores", str(cores), "--config", f"profile={profile}", f"only={only}"]
+    made = planning.made_files(profile, page) if page else ["all"]  # named, so that one that was deleted is missed
+    given = [target, *made, "--cores", str(cores), "--config", f"profile={profile}", f"only={only}"]
     with one_build():
         planned = "".join(_snakemake(profile, *given, "--dry-run"))
         names = dict.fromkeys(planning.job_name(rule, output) for rule, output in PLANNED.findall(planned))

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
@@ -82,6 +82,22 @@ def _in_process(job: str, arguments: list[str], log: str) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what is being written is removed
     end_with_the_parent()
     globals()[job](*arguments)
+
+
+def check_processors(asked: Iterable[tuple[str, str, int]]) -> None:
+    """ValueError where a job asks for more processors than any node has: Slurm would let it wait without a word.
+
+    `asked` holds a job's rule, its Slurm partitions ("" where none is named) and its processors.
+    """
+    for rule, partition, n in sorted(set(asked)):
+        listed = ["sinfo", "--noheader", "--Node", "--format=%c", *([f"--partition={partition}"] if partition else [])]
+        nodes = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+        if nodes and n > (largest := max(map(int, nodes))):
+            where = f"partition {partition}" if partition else "Slurm"
+            raise ValueError(
+                f"a job {rule} asks for {n} processors, and the largest node of {where} has {largest}: "
+                "set cpus_per_task in data/slurm/config.yaml"
+            )
 
 
 def end_with_the_parent() -> None:

@@ -103,6 +103,11 @@ def page_file(name: str) -> str:
     return f"book/pages/{name}.ipynb"
 
 
+def made_files(profile: str, name: str) -> list[str]:
+    """What the notebook of a page makes: the page and its results."""
+    return [page_file(name), f"build/{profile}/results/{name}.json"]
+
+
 def single_page(profile: str, name: str) -> str:
     """A page rendered by itself."""
     return f"build/{profile}/page/{name}/_build/html/pages/{name}.html"
