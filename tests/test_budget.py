@@ -16,17 +16,17 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
     "mialib/commands": 673,
-    "mialib/passes": 725,
+    "mialib/passes": 723,
     "mialib/reports": 1518,
     "mialib/shared": 804,
-    "replication": 3904,
-    "replication/builders": 1480,
-    "replication/lab": 1420,
-    "replication/pipeline": 2249,
+    "replication": 3961,
+    "replication/builders": 1477,
+    "replication/lab": 1393,
+    "replication/pipeline": 2183,
     "replication/remote": 796,
-    "replication/studies": 2645,
+    "replication/studies": 2695,
 }
-TEST_LINES = 22_706
+TEST_LINES = 23_039
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
