@@ -10,9 +10,10 @@ import oracles
 import pyarrow.parquet as pq
 import pytest
 
+from mialib.catalog.sources import source_of
 from replication.claim_tests import judged_texts, load_claims
 from replication.judging import RECORDED_FILE, judge_all, judge_one
-from replication.recorded import LADDER_FOLDER
+from replication.recorded import LADDER_FOLDER, UNTOUCHED
 
 NOT_SUPPORTED = {
     "dc-pdd-beats-min-k": "English; Chinese",
@@ -32,7 +33,7 @@ NOT_SUPPORTED = {
     "probe-leads-on-contamination": "Seen once",
     "probe-leads-on-contamination-seen-twice": "Seen twice",
     "smaller-model-finds-contamination": "Seen twice",
-    "dc-pdd-beats-its-baselines-on-the-ladder": "English ladder; Chinese ladder",
+    "dc-pdd-beats-its-baselines-on-the-ladder": "English ladder; Chinese ladder; English real",
 }
 NOT_SUPPORTED = [(claim, setting) for claim, settings in NOT_SUPPORTED.items() for setting in settings.split("; ")]
 STATED = load_claims()
@@ -63,7 +64,8 @@ def of_ladder(claim, setting):
     counts = pq.read_table(LADDER_FOLDER / f"{name}-counts.parquet")["count"].to_pylist()
     every = []
     for seed in range(3):
-        large, other = (pq.read_table(LADDER_FOLDER / f"{m}-seed-{seed}.parquet").to_pydict() for m in (stem, small))
+        names = f"{stem}-seed-{seed}", small if UNTOUCHED in small else f"{small}-seed-{seed}"
+        large, other = (pq.read_table(LADDER_FOLDER / f"{name}.parquet").to_pydict() for name in names)
         columns = (large["log_prob"], large["entropy"], large["log_prob_var"], other["log_prob"], texts["token_ids"])
         of_texts = [
             {
@@ -83,7 +85,8 @@ def of_ladder(claim, setting):
 @pytest.mark.parametrize(("name", "setting"), NOT_SUPPORTED)
 def test_other_code_finds_the_difference_that_a_verdict_rests_on(name, setting):
     claim = next(claim for claim, where in STATED.tests() if (claim.id, where) == (name, setting))
-    seeds, is_member = (of_ladder if "ladder" in setting else recorded_scores)(claim, setting)
+    has_texts = source_of(STATED.settings[setting].model).has_texts
+    seeds, is_member = (recorded_scores if has_texts else of_ladder)(claim, setting)
     judgement = judge_one(STATED, claim, setting)
     assert judgement.verdict == "not supported" and len(seeds) == len(judgement.seeds) == 3
     measure = {"auc": auc, "tpr_at_5_fpr": tpr}[claim.metric]
