@@ -156,11 +156,11 @@ def judge(
         found = ["inconclusive"] * 3
     elif because := claim.confounded:
         found = [CONFOUNDED] * 3
-    elif because := _why_uninformative(claim, labels, seeds, control):
-        found = [UNINFORMATIVE] * 3
     else:
         by_rule = (verdicts_of(claim, comparisons, leads, matters) for matters in (None, claim.matters or SMALLEST, 0))
         found = [together(claim, verdicts) for verdicts in by_rule]
+        if because := _why_uninformative(claim, labels, seeds, control if found[0] == "supported" else None):
+            found = [UNINFORMATIVE] * 3
     dominate = any(_seeds_dominate(claim, labels, of_a, of_other) for of_other in of_others)
     of_seeds = tuple(s.seed for s in seeds)
     judged = Judgement(claim, setting, place, of_seeds, comparisons, leads, *found)

@@ -142,7 +142,10 @@ def power_at(ours: Interval, lead: float) -> float:
 
 
 def auc_error(auc: float, m: int, n: int) -> float:
-    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982)."""
+    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982).
+
+    That of exponential scores or of their negatives, whichever is larger.
+    """
     return exponential_variance(auc, m, n) ** 0.5
 
 

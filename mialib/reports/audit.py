@@ -422,7 +422,8 @@ def _other_start_token(
         return None, []
     texts, name = (*once.texts, *non_members.texts), {"start_token": other or "none"}
     changed = Inputs(inputs.target.but(start_token=other), texts, inputs.language)
-    if other is None and (inputs.stats.n_tokens < 2).any():
+    n_tokens = dict(zip(inputs.texts, inputs.stats.n_tokens, strict=True))
+    if other is None and any(n_tokens[text] < 2 for text in texts):
         return name | {"why": "a text has one token, of which nothing would be left"}, []
     if why := unavailable_reason(changed, decider):
         return name | {"why": why}, []

@@ -75,11 +75,14 @@ def check_seal(canaries: Path) -> None:
     seal = canaries.with_name("seal.json")
     if not seal.is_file():
         return
+    now = _about(canaries)
     try:
-        sealed, now = dict(json.loads(seal.read_text(encoding="utf-8"))), _about(canaries)
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
-        raise ValueError(f"{seal}: not what `mialib canaries` wrote ({error}); restore it") from None
-    differ = [f"{key} {now[key]}, sealed {of}" for key, of in sealed.items() if key in now and now[key] != of]
-    if sealed.get("file") == canaries.name and differ:
+        sealed = json.loads(seal.read_text(encoding="utf-8"))
+        differ = [f"{key} {of}, sealed {sealed[key]}" for key, of in now.items() if sealed[key] != of]
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
+        raise ValueError(f"{seal}: not what `mialib canaries` wrote ({error!r}); restore it") from None
+    if sealed["file"] != canaries.name:
+        return logger.info("%s is not the list that %s seals, %s: not compared", canaries, seal, sealed["file"])
+    if differ:
         raise ValueError(f"{canaries} is not the list that {seal} was written with: {'; '.join(differ)}")
     logger.info("%s: as sealed, SHA-256 %s", canaries, now["sha256"])

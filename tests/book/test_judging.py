@@ -636,6 +636,7 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
         ((1, 1, 1), {"control": {"detector": "zlib"}}, ("uninformative", "its control lies within the margin, too")),
         ((1, 1, 0), {"control": {"detector": "zlib"}}, ("supported", "")),
         ((1, 0, 0), {"control": {"detector": "zlib"}}, ("not supported", "")),  # an equality that fails says something
+        ((1, 0, 1), {"control": {"detector": "zlib"}}, ("not supported", "")),  # whatever its control does
         ((1, 0, 1), {"confounded": "another cause"}, ("confounded", "another cause")),
     ],
 )

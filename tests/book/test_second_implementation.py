@@ -1,4 +1,4 @@
-"""Each "not supported" rests on a difference that other code finds, too.
+"""The metric behind each "not supported" is computed again by other code, and on the ladder the scores, too.
 
 Nothing of mialib's detectors or metrics is used: pairs are counted, tokens go through the loops of `oracles`. Of the
 ladder all token statistics are recorded, so its scores are computed again. Of the lab's seeds only scores are

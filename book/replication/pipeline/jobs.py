@@ -91,7 +91,10 @@ def check_processors(asked: Iterable[tuple[str, str, int]]) -> None:
     """
     for rule, partition, n in sorted(set(asked)):
         listed = ["sinfo", "--noheader", "--Node", "--format=%c", *([f"--partition={partition}"] if partition else [])]
-        nodes = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+        done = subprocess.run(listed, capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(f"sinfo: {done.stderr.strip()}")
+        nodes = done.stdout.split()
         if nodes and n > (largest := max(map(int, nodes))):
             where = f"partition {partition}" if partition else "Slurm"
             raise ValueError(

@@ -191,12 +191,13 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     for pattern in UNUSED:
         for path in out.joinpath("_static").glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    pages = {path: edited(path.read_text(encoding="utf-8")) for path in out.rglob("*.html")}
+    absent = f'{EDITOR[:-1]} pg-absent"'  # as an earlier build may have left a page
+    pages = {path: edited(path.read_text(encoding="utf-8")).replace(absent, EDITOR) for path in out.rglob("*.html")}
     in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
     number_tables(pages, [path for path in in_order if path in pages])
     is_there = any(EDITOR in page for page in pages.values()) and copy_interpreter(out / "_static" / "micropython.js")
     for path, page in pages.items():
-        page = page if is_there else page.replace(EDITOR, f'{EDITOR[:-1]} pg-absent"')
+        page = page if is_there else page.replace(EDITOR, absent)
         path.write_text(page, encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
         path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
@@ -218,7 +219,8 @@ def copy_interpreter(target: Path) -> bool:
     try:
         kept = once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
     except (OSError, subprocess.SubprocessError) as error:
-        logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, error)
+        why = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()[-1:] or [error]
+        logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, why[0])
         return False
     shutil.copy(kept, target)
     return True
@@ -227,9 +229,11 @@ def copy_interpreter(target: Path) -> bool:
 def fetch_interpreter(to: Path) -> None:
     """Write MicroPython's module and WebAssembly as one script; OSError for another file than the one expected."""
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--silent", "--fetch-retries=0", "--fetch-timeout=30000", "--pack-destination", folder]
-        subprocess.run(["npm", "pack", INTERPRETER, *options], capture_output=True, check=True, timeout=120)
-        [archive] = Path(folder).iterdir()
+        options = ["--fetch-retries=0", "--fetch-timeout=30000"]
+        subprocess.run(["npm", "pack", INTERPRETER, *options], capture_output=True, check=True, timeout=120, cwd=folder)
+        archive = next(Path(folder).glob("*.tgz"), None)
+        if archive is None:
+            raise OSError("npm pack wrote no file")
         if (checksum := checksum_of(archive)) != INTERPRETER_SHA256:
             raise OSError(f"it has the SHA-256 {checksum}, and {INTERPRETER_SHA256} is expected")
         with tarfile.open(archive) as content:

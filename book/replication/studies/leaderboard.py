@@ -19,6 +19,7 @@ from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Comparison, Interval, auc_interval, compare_auc
 from mialib.model_selection import stratified_split
 from mialib.passes.inputs import Inputs
+from mialib.store import hash_of
 from mialib.token_stats import TokenRow, TokenStats
 from replication import pages
 from replication.tables import comparison_table
@@ -62,7 +63,7 @@ class Board:
         halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5), strict=True))
         self.n_of_class = [int((labels[halves[OPEN]] == label).sum()) for label in (1, 0)]  # members, others of a half
         self._inputs = inputs
-        self._order = np.random.default_rng(0).permutation(len(labels))  # members may come first in the benchmark
+        self._order = np.argsort([hash_of(row.token_ids.tolist()) for row in stats])  # members may come first
         self._stats, self._is_open = stats, True
         self._scores: dict[str, FloatArray] = {}
         baseline = self._score(DETECTORS[BASELINE].score_text)

@@ -11,7 +11,7 @@ import base64
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,14 +43,17 @@ VALUES = {
 
 
 def halves_of(texts: Sequence[str], labels: ArrayLike) -> list[NDArray[np.intp]]:
-    """The numbers of the first half's and the second half's texts, (HALF,) each, in an order that tells no labels.
+    """The numbers of the first half's and the second half's texts, (HALF,) each, by hash: no place tells a label.
 
     They are the shortest of each class, so that a page stays small; a coin decided the classes.
     """
-    rng = np.random.default_rng(0)
+
+    def by_hash(some: Iterable[int]) -> list[int]:
+        return sorted(some, key=lambda i: hash_texts([texts[i]]))
+
     by_length = np.argsort([len(text) for text in texts], kind="stable")
-    of_classes = [rng.permutation(by_length[np.asarray(labels)[by_length] == label][:HALF]) for label in (1, 0)]
-    return [rng.permutation(np.concatenate(half)) for half in zip(*(np.split(of, 2) for of in of_classes), strict=True)]
+    members, others = (by_hash(by_length[np.asarray(labels)[by_length] == label][:HALF]) for label in (1, 0))
+    return [np.array(by_hash([*members[half], *others[half]])) for half in (slice(HALF // 2), slice(HALF // 2, HALF))]
 
 
 def pack(columns: dict[str, FloatArray]) -> tuple[str, dict[str, FloatArray]]:
@@ -103,7 +106,12 @@ def grade(path: Path) -> Interval:
     """The AUC of a saved file of scores on the half without labels; ValueError for a file of other texts."""
     benchmark = load_benchmark(BENCHMARK)
     _, second = halves_of(benchmark.texts, benchmark.labels)
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    if saved.get("texts") != hash_texts([benchmark.texts[i] for i in second]):
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        is_of_these = saved["texts"] == hash_texts([benchmark.texts[i] for i in second])
+        scores = np.array(saved["scores"], float)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: not a file of scores that the editor in a page saved ({error!r})") from None
+    if not is_of_these or scores.shape != second.shape:
         raise ValueError(f"{path}: these scores are of other texts than {BENCHMARK}'s; save them again from this book")
-    return auc_interval(benchmark.labels[second], saved["scores"])
+    return auc_interval(benchmark.labels[second], scores)
