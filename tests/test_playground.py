@@ -129,7 +129,7 @@ class TestInABrowser:
     )
     def test_what_is_wrong_is_said_with_its_line(self, tab, code, expected):
         assert expected in said(tab, code)
-        assert not tab.locator(".pg-found").is_visible(), "no result of an earlier run stands there"
+        assert not tab.locator(".pg-found").is_visible(), "the result of an earlier run is gone"
         if line := re.match(r"Line (\d+)", expected):
             chosen = tab.evaluate("(e => e.value.slice(e.selectionStart, e.selectionEnd))(document.activeElement)")
             assert chosen == code.split("\n")[int(line[1]) - 1]
