@@ -137,6 +137,7 @@ def main() -> None:
                 time.sleep(0.2)
         with start():
             amid.join()
+            ask("with", "again", many)  # what is kept is not asked for anew
     if (worst := max([0.0, *(gap for gap in gaps if not np.isnan(gap))])) > MOST_APART[options.server]:
         sys.exit(f"{options.server}: log-probs came that are {worst:.2g} nats from the local ones")
 
