@@ -15,6 +15,7 @@ import numpy as np
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import Markdown
+from myst_nb import glue as glue_one
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -219,6 +220,20 @@ def check_same_members(columns: Sequence[Inputs]) -> None:
                 f"({len(first - members)} of the first's {len(first)} are not in the second); "
                 "give the same members with other non-members"
             )
+
+
+def glue(**values: Any) -> None:
+    """Give the page's Markdown numbers and words by name, which it takes as {glue:text}`name:.3f`.
+
+    A number stays one; anything else is text. In a notebook that is run without the book each is also printed.
+    """
+    if shell := get_ipython():
+        for name, value in values.items():
+            plain = value.item() if isinstance(value, np.generic) else value
+            shown = plain if isinstance(plain, int | float) else str(plain)
+            glue_one(name, shown, display=False)
+            if not shell.user_ns.get("out"):
+                print(f"{name}: {shown}")
 
 
 def leak_note(benchmarks: Any) -> Markdown:
