@@ -223,10 +223,7 @@ def check_same_members(columns: Sequence[Inputs]) -> None:
 
 
 def glue(**values: Any) -> None:
-    """Give the page's Markdown numbers and words by name, which it takes as {glue:text}`name:.3f`.
-
-    A number stays one; anything else is text. In a notebook that is run without the book each is also printed.
-    """
+    """Numbers and words that a text takes as {glue:text}`name:.3f`; printed where a notebook runs without the book."""
     if shell := get_ipython():
         for name, value in values.items():
             plain = value.item() if isinstance(value, np.generic) else value
