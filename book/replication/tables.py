@@ -119,7 +119,8 @@ def compact_table(results: Iterable[Result], metric: str, headings: Mapping[str,
     for r in results:
         if r.metric == metric and r.column in headings and not _is_blind(r):
             published = "" if r.published is None else f" ({r.published:.3f}{r.published_marker})"
-            rows.setdefault(headings[r.column], {})[r.row] = f"{str(r.interval or r).split()[0]}{published}"
+            row = headings[r.column] + (f" ({r.published_column})" if r.published_column else "")
+            rows.setdefault(row, {})[r.row] = f"{str(r.interval or r).split()[0]}{published}"
     return text_table(rows, caption).fillna(DASH)
 
 
