@@ -225,6 +225,7 @@ def test_nothing_is_left_that_jupyter_does_not_know(path):
         ("Of {cite:t}`zhang2024surp`", "Of [Zhang and Wu (2024)](https://arxiv.org/abs/2407.21248)"),
         ("{cite:p}`shi2024detecting`", "([Shi et al. 2024](https://openreview.net/forum?id=zWqr3MQuNs))"),
         ("{index}`tokens <!token>`; see [](lab), [it](../glossary#auc)", "tokens; see *The lab*, it"),
+        ("an AUC of {glue:text}`auc:.3f`", "an AUC of `auc`"),
         ("```{admonition} Exercise: why?\n:class: tip\n- `x[0](y)`\n```", "> **Exercise: why?**\n>\n> - `x[0](y)`"),
         ("````{dropdown} More\n```python\nrows[i](k)\n```\n````", "**More.**\n\n```python\nrows[i](k)\n```"),
     ],

@@ -118,6 +118,10 @@ def test_what_an_answers_cell_prints_comes_above_the_first_cell_and_its_code_sta
     page += nodes.section("", nodes.title(text="Question"), nodes.paragraph(text="Words"), cell("p", ""), later)
     theme.show_answers_first(None, page)
     assert page.astext().split() == ["Question", "Words", "answer", "p", "Later", "c", "d", "other"]
+    page[0].insert(1, nodes.enumerated_list("", nodes.list_item("", nodes.paragraph(text="finding"))))
+    page[0] += cell("e", "picture", "tag_answer")
+    theme.show_answers_first(None, page)
+    assert page.astext().split()[:3] == ["Question", "picture", "finding"]
     theme.show_answers_first(None, new_document("page without a section"))
 
 

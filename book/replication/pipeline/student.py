@@ -33,7 +33,7 @@ _DIRECTIVE = re.compile(
     r"(?P<body>.*?)^(?P=fence)(?P=mark)*[ \t]*(?:\n|\Z)",
     re.M | re.S,
 )
-_ROLE = re.compile(r"\{(?P<name>cite:[pt]|index)\}`(?P<text>[^`]*)`")
+_ROLE = re.compile(r"\{(?P<name>cite:[pt]|index|glue:text)\}`(?P<text>[^`]*)`")
 # Code, which stays as it is, or a link to a page of the book.
 _CODE_OR_LINK = re.compile(
     r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)|`[^`\n]*`"
@@ -130,6 +130,8 @@ def _plain_role(role: re.Match[str]) -> str:
     name, text = role["name"], role["text"]
     if name == "index":
         return text.partition("<")[0].strip()
+    if name == "glue:text":
+        return f"`{text.partition(':')[0]}`"
     cited = [_cited(key.strip(), in_text=name == "cite:t") for key in text.split(",")]
     return ", ".join(cited) if name == "cite:t" else f"({'; '.join(cited)})"
 

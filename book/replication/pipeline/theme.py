@@ -51,11 +51,8 @@ EDITS = (
     # A script of 1.5 MB draws the icons that the style sheet has already drawn from a font.
     (r'<script[^>]*scripts/fontawesome\.js[^>]*></script>', ""),
     # Thebe, which runs cells on another host, stands in each page twice, and the second time is an error.
-    (r'<link[^>]*sphinx-thebe\.css[^>]*>', ""),
-    (r'<script[^>]*sphinx-thebe\.js[^>]*></script>', ""),
-    (r'<script>const THEBE_JS_URL[^<]*</script>', ""),
-    (r'<script type="text/x-thebe-config">[^<]*</script>', ""),
-    (r"<script>kernelName = [^<]*</script>", ""),
+    (r'<link[^>]*sphinx-thebe\.css[^>]*>|<script[^>]*sphinx-thebe\.js[^>]*></script>', ""),
+    (r'<script(>const THEBE_JS_URL| type="text/x-thebe-config">|>kernelName = )[^<]*</script>', ""),
     # Before the theme's script has run a first visit has no colours, and without scripts it never has.
     (r' data-theme="auto"', ""),
     (r'(getItem\("theme"\) \|\|) "auto"', rf"\1 ({SYSTEM_THEME})"),
@@ -119,7 +116,7 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
-    """Show what cells with the tag `answer` print above a page's first cell, though they run later.
+    """Show what cells with the tag `answer` print above a page's first cell or numbered list, though they run later.
 
     Their code stays where it is.
     """
@@ -130,7 +127,7 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
-    at = next(i for i, node in enumerate(first.children) if "cell" in node.get("classes", ()))
+    at = next(i for i, n in enumerate(first) if isinstance(n, nodes.enumerated_list) or "cell" in n.get("classes", ()))
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
 
