@@ -121,7 +121,7 @@ def line_style(label: str, position: int) -> dict[str, str]:
     if label.startswith(BLIND_PREFIX):
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
     for name, style in CLASS_STYLES.items():
-        if label == name or label.startswith((f"{name} ", f"{name},")):  # "members (500)", "non-members, held out"
+        if label == name or label.startswith((f"{name} (", f"{name},")):  # "members (500)", "non-members, held out"
             return {"color": style["color"], "marker": style["marker"]}
     if known := (DETECTOR_STYLES | {"published": PUBLISHED}).get(label):
         return dict(known)

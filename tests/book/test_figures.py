@@ -50,7 +50,7 @@ def test_a_colour_means_one_thing_and_all_else_is_grey():
     assert len(of_detectors | of_classes | of_verdicts) == len(figures.DETECTOR_COLORS) + 2 + len(VERDICTS)
     for name, label in {"ppl": "Loss Attack", "min_k": "MinK", "ref": "Smaller Model"}.items():
         assert figures.line_style(label, 0)["color"] == figures.DETECTOR_COLORS[name]
-    others = [figures.line_style(f"model {i}", i) for i in range(10)]
+    others = [figures.line_style(f"members − model {i}", i) for i in range(10)]
     assert all(float(style["color"]) < 1 for style in others) and len({style["marker"] for style in others}) == 10
 
 
