@@ -45,7 +45,8 @@ MARKERS = "os^vDPX*hd"
 DETECTOR_STYLES = {
     label: {"color": DETECTOR_COLORS[name], "marker": MARKERS[list(DETECTOR_COLORS).index(name)]}
     for of_paper in METHODS.values()
-    for name, label in of_paper.items()
+    for name, printed in of_paper.items()
+    for label in (name, printed)
 }
 GREYS = ["0", "0.45", "0.25", "0.6"]  # of series that are none of these, by position
 PUBLISHED = {"color": "0.45", "marker": "D", "markerfacecolor": "white"}
@@ -157,8 +158,10 @@ def lines_in_panels(
         _draw_lines(axes, curves, log_x, bands)
         _draw_lines(axes, beside, log_x, bands, hollow=True)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
-        labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
-        axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
+        places = np.log(some) if log_x else np.array(some)
+        is_apart = np.diff(places, prepend=-np.inf) >= 0.08 * (places[-1:] - places[:1])  # else labels overlap
+        labels = [(ticks or {}).get(x, f"{x:g}") if apart else "" for x, apart in zip(some, is_apart, strict=True)]
+        axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 30 else 0)
         axes.minorticks_off()
         if chance is not None:
             axes.axhline(chance, **CHANCE)
