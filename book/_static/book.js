@@ -29,6 +29,15 @@ document.addEventListener("DOMContentLoaded", () => {
     watch(box, corner ? `Table: ${corner}` : "Table");
   }
 
+  // A figure can be saved as the SVG that it is, under its own name.
+  for (const image of document.querySelectorAll('.bd-article figure[id] > img[src$=".svg"]')) {
+    const link = Object.assign(document.createElement("a"), { href: image.src, download: `${image.parentElement.id}.svg` });
+    link.className = "saves";
+    link.textContent = "SVG";
+    link.setAttribute("aria-label", "Download this figure as SVG");
+    image.parentElement.querySelector("figcaption p")?.append(" ", link);
+  }
+
   // A figure that a phone would shrink to less than half scrolls, too, and is shown at three quarters of its size.
   const phone = 600; // pixels, as in book.css
   for (const image of document.querySelectorAll(".bd-article .cell_output figure > img")) {

@@ -121,6 +121,23 @@ def slides_command(
     say(f"{output}: {len(figures)} figures")
 
 
+@app.command()
+def pdf(
+    output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the PDF to write")] = Path("book.pdf"),
+) -> None:
+    """Print the finished book as one PDF, by this machine's browser: folded text is open, folded code is left out."""
+    from replication.pipeline.needs import book_index, check_pages
+    from replication.pipeline.notebooks import clone
+    from replication.pipeline.pdf import print_book
+    from replication.profile import load_profile
+
+    profile = load_profile()
+    html = (clone() / book_index(profile.name)).parent
+    check_pages(html, profile)
+    print_book(html, [page.file for page in profile.pages], output)
+    say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+
+
 @app.command("column")
 def column_command(
     page: Annotated[str, typer.Argument(help="a page of the profile with a paper's table")],

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import yaml
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -148,9 +149,9 @@ def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def describe_page(
-    app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
+    app: Sphinx, page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Give a page a description and what a link to it shows elsewhere, unless it has them."""
+    """Give a page a description, what a link to it shows elsewhere, unless it has them, and how to cite it."""
     title = re.sub("<[^>]*>", "", context.get("title") or "") or escape(app.config.html_title)
     text = description(doctree) if doctree else ""
     tags = {
@@ -165,6 +166,27 @@ def describe_page(
     known = context.get("metatags", "")
     new = [f'<meta {name} content="{value}" />' for name, value in tags.items() if value and name not in known]
     context["metatags"] = "\n".join([known, *new])
+    if doctree:
+        entry = escape(citation(page, unescape(title), context.get("pageurl") or ""))
+        context["body"] += f'<details class="cite"><summary>Cite this page</summary><pre>{entry}</pre></details>'
+
+
+def citation(page: str, title: str, address: str) -> str:
+    """A page's BibTeX entry, by CITATION.cff; without an address where none is known."""
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    names = (
+        f"{{{who['name']}}}" if "name" in who else f"{who['given-names']} {who['family-names']}"
+        for who in cff["authors"]
+    )
+    fields = {
+        "title": "{" + re.sub(r"([%&#_$])", r"\\\1", title) + "}",
+        "author": " and ".join(names),
+        "howpublished": f"{cff['title']}, version {cff['version']}",
+        "year": str(cff["date-released"])[:4],
+        "url": address,
+    }
+    lines = (f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
+    return f"@misc{{mialib-{page.rpartition('/')[2]},\n{''.join(lines)}}}"
 
 
 def description(doctree: nodes.document) -> str:
