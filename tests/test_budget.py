@@ -22,11 +22,11 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication": 3981,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2274,
+    "replication/pipeline": 2281,
     "replication/remote": 796,
     "replication/studies": 2704,
 }
-TEST_LINES = 23_105
+TEST_LINES = 23_142
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -8,8 +8,8 @@ How exercises stand in a notebook:
     Markdown                         `{admonition} Exercise`, then `{dropdown} Solution`
 
 In the book the three code cells run one after the other, the solution folded. Both notebooks are written without
-outputs and metadata, which hold what a solution printed. What the book's Markdown has beyond Jupyter's becomes plain:
-boxes, folds, citations, index entries, and links to other pages.
+outputs and metadata, which hold what a solution printed; nbgrader can take either as an assignment's source. What the
+book's Markdown has beyond Jupyter's becomes plain: boxes, folds, citations, index entries, and links to other pages.
 """
 
 from __future__ import annotations
@@ -63,19 +63,26 @@ def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
 def student_notebook(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
     """A notebook (as JSON) for students or with solutions; in the latter a solution takes its stub's place."""
     check_exercises(notebook["cells"])
-    is_student, cells = kind == "student", []
+    is_student, cells, answer = kind == "student", [], ""
     for cell in notebook["cells"]:
         is_code, tags, source = cell["cell_type"] == "code", _tags(cell), "".join(cell["source"])
+        answer = cell["id"] if EXERCISE in tags else answer
         if (SOLUTION if is_student else EXERCISE) in tags:
             continue
-        if is_student and CHECK in tags:
-            tags = [*tags, "skip-execution"]  # papermill runs the rest of the page, though the answer is missing
         source = source if is_code else plain(source, is_student)
         built = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
         built["metadata"] = {"tags": tags} if tags else {}
+        if is_code and {EXERCISE, SOLUTION, CHECK} & {*tags}:
+            built["metadata"]["nbgrader"] = graded(f"{answer}-check" if CHECK in tags else answer, CHECK in tags)
         cells.append(built | ({"execution_count": None, "outputs": []} if is_code else {}))
     kept = {key: notebook["metadata"][key] for key in ("kernelspec", "language_info") if key in notebook["metadata"]}
     return {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
+
+
+def graded(name: str, is_check: bool) -> dict[str, Any]:
+    """What nbgrader reads of a cell: an answer that the student writes, or a locked test of it, which gives a point."""
+    known = {"schema_version": 3, "grade_id": name, "grade": is_check, "locked": is_check, "solution": not is_check}
+    return known | {"task": False} | ({"points": 1} if is_check else {})
 
 
 def check_exercises(cells: list[dict[str, Any]]) -> None:
