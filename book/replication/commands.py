@@ -112,13 +112,14 @@ def slides_command(
     files = [folder / f"{page}.ipynb" for page in wanted]
     for missing in (file for file in files if not file.is_file()):
         logging.info("%s: left out, since it has not run", missing.stem)
-    figures = [figure for file in files if file.is_file() for figure in slide_show.figures_of(file)]
-    if not figures:
+    shown = [slide for file in files if file.is_file() for slide in slide_show.slides_of(file)]
+    if not shown:
         raise ValueError(f"{folder} holds no figure of these pages: run `mialib build` first")
     title = "Was this text in the training data?" + (f" Lesson {lesson}" if lesson else "")
     with atomic_path(output) as temporary:
-        temporary.write_text(slide_show.slides(figures, title), encoding="utf-8")
-    say(f"{output}: {len(figures)} figures")
+        temporary.write_text(slide_show.slides(shown, title), encoding="utf-8")
+    n_equations = sum(bool(slide.equation) for slide in shown)
+    say(f"{output}: {len(shown) - n_equations} figures and {n_equations} equations")
 
 
 @app.command()

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
-from markupsafe import Markup
-
 from mialib.shared.templates import macros
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -44,9 +42,9 @@ def one_page(html: Path, pages: Sequence[str]) -> str:
         article = re.search('<article class="bd-article">(.*?)</article>', text, re.S)[1]
         article = re.sub(r"<script\b.*?</script>", "", article, flags=re.S).replace("<details", "<details open")
         title = re.search(r'<h1>(.*?)(?:<a class="headerlink"|</h1>)', article, re.S)[1]
-        articles.append((page, Markup(title), Markup(in_one_page(article, page, pages))))
+        articles.append((page, title, in_one_page(article, page, pages)))
     head = re.search("<head>.*?</head>", (html / f"{pages[0]}.html").read_text(encoding="utf-8"), re.S)[0]
-    return str(macros(Path(__file__).with_suffix(".html")).book(Markup(in_one_page(head, pages[0], pages)), articles))
+    return str(macros(Path(__file__).with_suffix(".html")).book(in_one_page(head, pages[0], pages), articles))
 
 
 def in_one_page(html: str, page: str, pages: Sequence[str]) -> str:

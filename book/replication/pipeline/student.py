@@ -27,6 +27,7 @@ from mialib.store import ROOT, atomic_path
 
 KINDS = ("student", "solution")
 EXERCISE, SOLUTION, CHECK = "exercise", "solution", "check"  # tags of code cells
+NBGRADER = {"schema_version": 3, "task": False}  # of each cell that nbgrader reads
 _OPENS = r"^(?P<fence>(?P<mark>[`:~])(?P=mark){2,})\{(?P<name>[\w-]+)\} *(?P<title>[^\n]*?)[ \t]*$"
 _DIRECTIVE = re.compile(
     _OPENS + r"\n(?:(?::[\w-]+:[^\n]*|[ \t]*)\n)*"  # options and empty lines
@@ -73,16 +74,12 @@ def student_notebook(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
         built = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
         built["metadata"] = {"tags": tags} if tags else {}
         if is_code and {EXERCISE, SOLUTION, CHECK} & {*tags}:
-            built["metadata"]["nbgrader"] = graded(f"{answer}-check" if CHECK in tags else answer, CHECK in tags)
+            test = CHECK in tags  # which is locked, and gives a point
+            of = {"grade_id": answer + "-check" * test, "grade": test, "locked": test, "solution": not test}
+            built["metadata"]["nbgrader"] = NBGRADER | of | ({"points": 1} if test else {})
         cells.append(built | ({"execution_count": None, "outputs": []} if is_code else {}))
     kept = {key: notebook["metadata"][key] for key in ("kernelspec", "language_info") if key in notebook["metadata"]}
     return {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
-
-
-def graded(name: str, is_check: bool) -> dict[str, Any]:
-    """What nbgrader reads of a cell: an answer that the student writes, or a locked test of it, which gives a point."""
-    known = {"schema_version": 3, "grade_id": name, "grade": is_check, "locked": is_check, "solution": not is_check}
-    return known | {"task": False} | ({"points": 1} if is_check else {})
 
 
 def check_exercises(cells: list[dict[str, Any]]) -> None:

@@ -174,13 +174,10 @@ def describe_page(
 def citation(page: str, title: str, address: str) -> str:
     """A page's BibTeX entry, by CITATION.cff; without an address where none is known."""
     cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    names = (
-        f"{{{who['name']}}}" if "name" in who else f"{who['given-names']} {who['family-names']}"
-        for who in cff["authors"]
-    )
+    names = (who.get("name") or "{given-names} {family-names}".format(**who) for who in cff["authors"])
     fields = {
         "title": "{" + re.sub(r"([%&#_$])", r"\\\1", title) + "}",
-        "author": " and ".join(names),
+        "author": " and ".join(f"{{{name}}}" for name in names),
         "howpublished": f"{cff['title']}, version {cff['version']}",
         "year": str(cff["date-released"])[:4],
         "url": address,
