@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from mialib.store import ROOT
 from replication.commands import app
 from replication.pipeline import theme
+from replication.pipeline.slides import TEACHING
 from replication.pipeline.student import (
     CHECK,
     EXERCISE,
@@ -166,15 +167,28 @@ def test_a_page_has_three_exercises_one_of_them_in_code_and_an_answer_to_each(pa
 
 
 def test_the_exercise_of_the_lesson_plan_checks_itself():
-    stub, check, solution = re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "book" / "teaching.md").read_text(encoding="utf-8"), re.M | re.S
-    )
+    stub, check, solution = re.findall(r"^```python\n(.*?)^```$", TEACHING.read_text(encoding="utf-8"), re.M | re.S)
     scope = {}
     exec(stub, scope)
     with pytest.raises(NotImplementedError):
         exec(check, scope)
     exec(solution, scope)
     exec(check, scope)
+
+
+PROBLEMS = re.findall(r"^\| \[`\w+`\]\(pages/(\w+)\).*? \| (.*?) \|", TEACHING.read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
+@pytest.mark.parametrize(("name", "expected"), PROBLEMS, ids=lambda text: text.split("`")[0])
+def test_a_problem_sets_numbers_are_what_the_page_prints(name, expected):
+    cells = [cell for cell in read(ROOT / "book" / "pages" / f"{name}.ipynb")["cells"] if cell["cell_type"] == "code"]
+    outputs = [
+        output for cell in cells if {SOLUTION, CHECK} & {*cell["metadata"]["tags"]} for output in cell["outputs"]
+    ]
+    printed = "".join("".join(one.get("text") or one["data"]["text/plain"]) for one in outputs)
+    assert all(number in printed for number in re.findall("`(.*?)`", expected)), printed
 
 
 def markdown(source, **metadata):
