@@ -26,8 +26,8 @@ def print_book(html: Path, pages: Sequence[str], output: Path) -> None:
     whole.write_text(one_page(html, pages), encoding="utf-8")
     as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and not os.geteuid() else []  # there is no sandbox for root
     try:
-        command = [browser, *FLAGS, *as_root, f"--print-to-pdf={output.resolve()}", whole.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+        given = [*FLAGS, *as_root, f"--print-to-pdf={output.resolve()}", whole.as_uri()]
+        done = subprocess.run([browser, *given], capture_output=True, text=True, timeout=1200)
     finally:
         whole.unlink()
     if done.returncode or not output.is_file():
@@ -51,10 +51,9 @@ def in_one_page(html: str, page: str, pages: Sequence[str]) -> str:
     """A page's HTML with ids that begin with the page's name, and links to them; a link to no page of these is none."""
 
     def moved(found: re.Match[str]) -> str:
-        attribute, path, place = found.groups()
-        name = normpath(join(dirname(page), path)) if path else f"{page}.html"
-        of = name.removesuffix(".html")
-        return f'{attribute}="{name}"' if of == name else f'href="#{of}.{place[1:]}"' if of in pages else ""
+        kind, path, place = found.groups()
+        at = normpath(join(dirname(page), path)) if path else f"{page}.html"
+        return f'{kind}="{at}"' if (of := at.removesuffix(".html")) == at else f'href="#{of}.{place}"' * (of in pages)
 
     html = re.sub(r'(<[a-z][^<>]*?\sid=")', rf"\g<1>{page}.", html)
-    return re.sub(r'\b(href|src)="(?![a-z]+:)([^"#]*)(#?[^"]*)"', moved, html)
+    return re.sub(r'\b(href|src)="(?![a-z]+:)([^"#]*)#?([^"]*)"', moved, html)

@@ -214,7 +214,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     pages = {path: edited(path.read_text(encoding="utf-8")).replace(absent, EDITOR) for path in out.rglob("*.html")}
     in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
     number_tables(pages, [path for path in in_order if path in pages])
-    is_there = any(EDITOR in page for page in pages.values()) and copy_interpreter(out / "_static" / "micropython.js")
+    runs_python = any(EDITOR in page or "tag_in-page" in page for page in pages.values())
+    is_there = runs_python and copy_interpreter(out / "_static" / "micropython.js")
     for path, page in pages.items():
         page = page if is_there else page.replace(EDITOR, absent)
         path.write_text(page, encoding="utf-8")
