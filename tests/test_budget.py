@@ -19,14 +19,14 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/passes": 723,
     "mialib/reports": 1522,
     "mialib/shared": 804,
-    "replication": 3964,
+    "replication": 3982,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2190,
+    "replication/pipeline": 2270,
     "replication/remote": 796,
     "replication/studies": 2704,
 }
-TEST_LINES = 23_047
+TEST_LINES = 23_182
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
