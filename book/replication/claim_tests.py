@@ -152,6 +152,8 @@ class Claim(Strict):
     paper: str
     claim: str
     published: str
+    objection: str = ""  # the strongest one that the paper's authors could make to the verdict
+    answer: str = ""  # ours to it
     printed: PrintedIn | None = None  # None: no table prints what is compared
     repeats: str = ""  # the claim that this one tests once more: at other sizes or lengths, or by TPR
     fixed: Literal["before", "after a note's figures", "after seed 0", "after all seeds"]  # what had been seen
@@ -176,6 +178,8 @@ class Claim(Strict):
             raise ValueError(f"claim {self.id}: `equivalent`, and nothing else, has a margin")
         if self.control and self.margin is None:
             raise ValueError(f"claim {self.id}: `equivalent`, and nothing else, has a control")
+        if bool(self.objection) != bool(self.answer):
+            raise ValueError(f"claim {self.id}: an objection and its answer come together")
         if self.metric != "auc" and CHANCE in self.against:
             raise ValueError(f"claim {self.id}: texts that all tie have no {self.metric}; compare it with a detector")
         for side in self.scored:

@@ -248,6 +248,30 @@ def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
     return text_table(rows, caption)
 
 
+def objections_table(judgements: Sequence[Judgement], paper: str) -> Styler:
+    """One row a claim of a paper to whose verdict we know an objection: the verdict, the objection, and our answer.
+
+    A verdict has three parts: direction, size beside the printed leads, scale. Those of the claim's repetitions are in
+    its row.
+    """
+    rows = []
+    for group in by_claim(by_paper(judgements).get(paper, [])).values():
+        where: dict[str, dict[str, None]] = {}
+        for j in group:
+            differences = [c.difference for c in j.comparisons]
+            size = j.sizes[differences.index(_worst(j.claim, j.comparisons))] or "no lead printed"
+            words = f", {n} words" if (n := j.claim.a.n_words.get(j.setting)) else ""
+            metric = "" if j.claim.metric == "auc" else f", {METRIC_LABELS[j.claim.metric]}"
+            where.setdefault(f"{j.verdict}; {size}; {SCALES[j.scale]}", {})[f"{j.setting}{words}{metric}"] = None
+        verdicts = "\n".join(f"• {parts}: {'; '.join(settings)}" for parts, settings in where.items())
+        if (claim := group[0].claim).objection:
+            rows.append((claim.claim, verdicts, claim.objection, claim.answer))
+    columns = ["claim", "verdict: direction; size; scale", "what the authors could object", "our answer"]
+    return cards(
+        pd.DataFrame(rows, columns=columns), f"{paper}: the strongest objections that we know, and our answers."
+    )
+
+
 def untested_table(stated: Claims) -> Styler:
     """The claims of the papers that no test here is of, and why."""
     columns = {"paper": "paper", "claim": "claim", "published": "published", "why": "why it is not tested here"}

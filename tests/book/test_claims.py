@@ -56,6 +56,16 @@ def test_tests_are_grouped_by_paper_in_the_books_order_and_former_ones_are_left_
     assert grouped == {"Min-K% Prob": [of["min-k"]], "SURP": [of["surp"]], "Claims of others": [of["others"]]}
 
 
+def test_an_objection_stands_beside_the_verdicts_of_a_claim_and_of_its_repetitions(tmp_path):
+    claim = load_written(claim_of(objection="too small", answer="so it is"), tmp_path).claims[0]
+    again = claim.model_copy(update={"repeats": "x", "a": claim.a.model_copy(update={"n_words": {"here": 9}})})
+    other = claim.model_copy(update={"id": "y", "objection": ""})
+    judged = [judge(of, "here", PLACE, LABELS, three_seeds(2, 0)) for of in (claim, again, other)]
+    [row] = claims.objections_table(judged, claims.OTHERS).data.to_numpy().tolist()
+    assert row[2:] == ["too small", "so it is"] and "• supported; no lead" in row[1] and "here; here, 9 words" in row[1]
+    assert claims.objections_table(judged, "SURP").data.empty
+
+
 def test_the_auc_of_a_side_is_the_mean_over_seeds(tmp_path, monkeypatch):
     stated, seeds = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path), three_seeds(2, 1, 0)
     for seed in seeds:

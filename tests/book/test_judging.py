@@ -225,17 +225,10 @@ def test_claims_are_counted_by_each_criterion_and_their_repetitions_apart(tmp_pa
     one = claim_of()["claims"][0]
     others = [one | {"id": "y", "repeats": "x"}, one | {"id": "z", "expect": "equivalent", "margin": 0.05}]
     stated = load_written(claim_of() | {"claims": [one, *others]}, tmp_path)
-    shifts = {"x": (1, 0), "y": (0, 1), "z": (0, 1)}
-    judgements = [
-        judge(
-            claim,
-            "here",
-            PLACE,
-            LABELS,
-            [SeedScores(s, np.array([scores_at(x, s) for x in shifts[claim.id]]), "t") for s in range(3)],
-        )
-        for claim in stated.claims
-    ]
+    shifts, judgements = {"x": (1, 0), "y": (0, 1), "z": (0, 1)}, []
+    for claim in stated.claims:
+        seeds = [SeedScores(s, np.array([scores_at(x, s) for x in shifts[claim.id]]), "t") for s in range(3)]
+        judgements.append(judge(claim, "here", PLACE, LABELS, seeds))
     counted = claims.tally_table(judgements)
     assert counted["holds"].tolist() == [1, 1, 1, 0, 0] and counted["of claims"].tolist() == [2, 2, 2, 0, 0]
     assert claims.tiles(judgements) == {claims.OTHERS: ["supported", "not supported"]}
@@ -291,7 +284,7 @@ def test_every_claim_about_a_table_finds_its_leads_there():
     n_leads = {claim.id: [len(leads) for leads in judging.leads_of(claim)] for claim in load_claims().claims}
     assert n_leads["dc-pdd-beats-all-baselines"] == [7, 5, 7, 6, 7, 6], "as many columns as print both"
     assert n_leads["surp-beats-min-k"] == n_leads["surp-rises-with-length"] == [6]
-    assert n_leads["probe-leads-on-contamination"] == [1] * 5 and n_leads["lup-helps"] == [0]
+    assert n_leads["probe-leads-on-contamination"] == [1] * 6 and n_leads["lup-helps"] == [0]
     by_id = {claim.id: claim for claim in load_claims().claims}
     [[large]] = judging.leads_of(by_id["surp-rises-with-size"])
     assert large.lead == pytest.approx(0.698 - 0.633)
@@ -403,20 +396,15 @@ def test_a_recorded_seed_comes_back_and_one_of_another_test_is_left_out(tmp_path
     assert (first.seed, second.seed) == (1, 2) and row["test"] == test
     assert json.loads(row["versions"]) == claim_tests.versions_behind_test(claims.claims[0])
     np.testing.assert_allclose(first.scores, live.scores, rtol=1e-6)
-    assert not load_recorded("x", "there", test, path) and not load_recorded(
-        "x", "here", test, tmp_path / "none.parquet"
-    )
+    assert not load_recorded("x", "there", test, path)
+    assert not load_recorded("x", "here", test, tmp_path / "none.parquet")
     [judgement] = judging.judge_all(claims, path)
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
     with monkeypatch.context() as patch:
         patch.setattr(judging, "weights_of", lambda *_: "of another processor")
         [other] = judging.judge_all(claims, path)
-    assert (
-        other.seeds == (0, 1, 2)
-        and len(other.left_out) == 1
-        and "seed 0" in other.left_out[0]
-        and "weights" in other.left_out[0]
-    )
+    [why] = other.left_out
+    assert other.seeds == (0, 1, 2) and "seed 0" in why and "weights" in why
     with monkeypatch.context() as patch:
         patch.setitem(VERSIONS, "scoring", 7)
         [other] = judging.judge_all(claims, path)
@@ -714,6 +702,7 @@ def test_the_fifths_that_chose_differently_widen_the_interval():
         ({"margin": 0.1}, "margin"),
         ({"metric": "tpr_at_5_fpr", "against": ["chance"]}, "claim x: .*tpr_at_5_fpr"),
         ({"control": {"detector": "zlib"}}, "claim x: .*control"),
+        ({"objection": "too small"}, "claim x: .*answer"),
         ({"a": {"detector": "ppl", "model": {"hree": "m"}}}, "'hree'"),
         ({"a": {"detector": "ppl", "part": "head"}}, "n_words .*'here'"),
         ({"a": {"detector": "ppl", "options": "grid"}}, "'ppl' .*grid"),
