@@ -174,7 +174,7 @@ rule notebook:
 
 
 # What the book is made of besides its pages. report.py writes three lists of results.
-TEXT = ["_config.yml", *(f"book/replication/pipeline/{name}.py" for name in ("theme", "report", "slides", "student")), PROFILE_FILE]
+TEXT = ["_config.yml", "CITATION.cff", *(f"book/replication/pipeline/{name}.py" for name in ("theme", "report", "slides", "student")), PROFILE_FILE]
 TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))]
 
 

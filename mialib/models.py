@@ -5,7 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
+from threading import RLock
 from typing import TYPE_CHECKING, cast
 
 from mialib.store import hash_of
@@ -19,6 +23,7 @@ logger = logging.getLogger(__name__)
 # DC-PDD (Section 4) prepends these instead of the tokenizer's own start token. The public code of Min-K% Prob and
 # Min-K%++ takes what the tokenizer adds by itself, which is nothing for Pythia.
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
+_ROUNDING = RLock()
 HEAD_TOLERANCE = 1e-5  # the distance of head(base(x)) from the model's own logits, as a share of the largest of them
 
 
@@ -137,6 +142,44 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     if tokenizer.is_fast:  # how the last call padded and truncated is stored there too
         return hash_of(json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None})
     return hash_of([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
+
+
+@cache
+def keeps_float32() -> bool:
+    """Whether this processor's oneDNN keeps float32's digits where it may round to bfloat16; without AMX it does."""
+    import torch
+
+    factor = torch.full((256, 256), 1 + 2.0**-12)  # which bfloat16 rounds to 1
+    with _allowed_to_round():
+        products = [factor[:n] @ factor for n in (1, 16, 256)]
+    return all(bool((product > 256.1).all()) for product in products)  # 256 times the square of 1.00024, or of 1
+
+
+@contextmanager
+def _allowed_to_round() -> Iterator[None]:
+    import torch
+
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    with _ROUNDING:  # the setting is the process's
+        before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
+        try:
+            yield
+        finally:
+            matmul.fp32_precision = before
+
+
+@contextmanager
+def fast_products(device: torch.device, *factors: torch.Tensor) -> Iterator[None]:
+    """Multiply float32 matrices by oneDNN on a processor; MKL, which torch takes, needs up to twice as long on AMD's.
+
+    torch takes oneDNN where it may round factors to bfloat16. So this is done only where that loses nothing: the
+    `factors` are float32 copies of these bfloat16 ones, or oneDNN does not round here (`keeps_float32`).
+    """
+    import torch
+
+    is_exact = bool(factors) and all(factor.dtype == torch.bfloat16 for factor in factors)
+    with _allowed_to_round() if device.type == "cpu" and (is_exact or keeps_float32()) else nullcontext():
+        yield
 
 
 def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:

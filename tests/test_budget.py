@@ -12,21 +12,21 @@ from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3228,
+    "mialib": 3272,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
     "mialib/commands": 673,
     "mialib/passes": 723,
     "mialib/reports": 1522,
-    "mialib/shared": 804,
-    "replication": 3992,
+    "mialib/shared": 809,
+    "replication": 4012,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2190,
-    "replication/remote": 796,
-    "replication/studies": 2704,
+    "replication/pipeline": 2270,
+    "replication/remote": 797,
+    "replication/studies": 2705,
 }
-TEST_LINES = 23_047
+TEST_LINES = 23_218
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -45,6 +45,8 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("playground")
     shown = new_output("display_data", data={"text/html": playground.editor().data})
     cells = [new_markdown_cell("# Try it"), new_code_cell("1", outputs=[shown], execution_count=1)]
+    cells.append(new_code_cell("def double(x):\n    raise NotImplementedError", metadata={"tags": ["exercise"]}))
+    cells.append(new_code_cell("assert double(2) == 4, 'twice'", metadata={"tags": ["check", "in-page"]}))
     nbformat.write(new_notebook(cells=cells), folder / "index.ipynb")
     (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
     for name in ("_static", "references.bib"):
@@ -79,7 +81,7 @@ def said(tab, code=None, wait=15_000):
     tab.evaluate("document.querySelector('.pg-said').textContent = ''")
     tab.get_by_role("button", name="Run").click()
     tab.wait_for_function("!/^(Running.*)?$/.test(document.querySelector('.pg-said').textContent)", timeout=wait)
-    return tab.get_by_role("status").inner_text()
+    return tab.locator(".pg-said").inner_text()
 
 
 @pytest.mark.slow
@@ -141,7 +143,24 @@ class TestInABrowser:
         tab.get_by_label("Your detector, in Python").fill("while True: pass")
         tab.get_by_role("button", name="Run").click()
         tab.get_by_role("button", name="Stop").click()
-        assert tab.get_by_role("status").inner_text() == "Stopped."
+        assert tab.locator(".pg-said").inner_text() == "Stopped."
+
+    def test_an_exercise_of_plain_python_is_checked_in_the_page(self, tab):
+        box, ends = (
+            tab.locator(".tries"),
+            "!/^(Running.*)?$/.test(document.querySelector('.tries [role=status]').textContent)",
+        )
+        stub = box.locator("textarea").input_value()
+        for code, expected in (
+            (stub, "The check: NotImplementedError"),
+            (stub.replace("raise NotImplementedError", "return x + 1"), "The check: AssertionError: twice"),
+            ("def double(x):\n    return 2 *\n", "Your code, line 2: SyntaxError"),
+            (stub.replace("raise NotImplementedError", "return 2 * x"), "Right: the check runs through."),
+        ):
+            box.locator("textarea").fill(code)
+            box.get_by_role("button", name="Check").click()
+            tab.wait_for_function(ends, timeout=15_000)
+            assert box.get_by_role("status").inner_text().startswith(expected)
 
     def test_it_fits_a_phone_and_works_by_keyboard(self, tab):
         tab.get_by_label("Your detector, in Python").fill("def score(row):\n    return " + "1 + " * 100 + "1")

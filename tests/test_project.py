@@ -130,6 +130,17 @@ def test_a_page_about_a_method_shows_it(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_text_takes_the_numbers_that_its_page_gives_it(path):
+    cells = nbformat.read(path, as_version=4).cells
+    used = {name: c for c in cells for name in re.findall(r"\{glue:text\}`(\w+)", c.source) if c.cell_type != "code"}
+    calls = [
+        node for cell in code_cells(path) for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)
+    ]
+    given = [word.arg for call in calls if ast.unparse(call.func) == "pages.glue" for word in call.keywords]
+    assert sorted(given) == sorted(used), [used[name].source for name in used.keys() - set(given)]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_all_that_a_notebook_takes_from_mialib_is_there(path):
     tree = list(ast.walk(ast.parse("\n".join(cell.source for cell in code_cells(path)))))
     objects = {"mialib": mialib}

@@ -29,6 +29,15 @@ document.addEventListener("DOMContentLoaded", () => {
     watch(box, corner ? `Table: ${corner}` : "Table");
   }
 
+  // A figure can be saved as the SVG that it is, under its own name.
+  for (const image of document.querySelectorAll('.bd-article figure[id] > img[src$=".svg"]')) {
+    const link = Object.assign(document.createElement("a"), { href: image.src, download: `${image.parentElement.id}.svg` });
+    link.className = "saves";
+    link.textContent = "SVG";
+    link.setAttribute("aria-label", "Download this figure as SVG");
+    image.parentElement.querySelector("figcaption p")?.append(" ", link);
+  }
+
   // A figure that a phone would shrink to less than half scrolls, too, and is shown at three quarters of its size.
   const phone = 600; // pixels, as in book.css
   for (const image of document.querySelectorAll(".bd-article .cell_output figure > img")) {
@@ -43,5 +52,57 @@ document.addEventListener("DOMContentLoaded", () => {
       watch(box, "Figure");
     };
     image.complete ? fit() : image.addEventListener("load", fit);
+  }
+
+  // An exercise whose check is plain Python (tag `in-page`) is written and checked in the page, too, by the interpreter
+  // of the editor (playground.html): in a worker, so that an endless loop can be ended.
+  const work = async ({ wasm, code, check }) => {
+    let who = "Your code";
+    try {
+      const packed = new Blob([Uint8Array.from(atob(wasm), (letter) => letter.charCodeAt(0))]);
+      const plain = await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+      const url = URL.createObjectURL(new Blob([plain], { type: "application/wasm" }));
+      const python = await loadMicroPython({ url, stdout: () => {} });
+      python.runPython(code);
+      who = "The check";
+      python.runPython(check);
+      postMessage("Right: the check runs through.");
+    } catch (error) {
+      const line = who === "Your code" && String(error.message).match(/line (\d+)/g)?.pop();
+      postMessage(`${who}${line ? `, ${line}` : ""}: ${String(error.message).trim().split("\n").pop().replace(/:$/, "")}`);
+    }
+  };
+  const loaded = () => new Promise((resolve, reject) => {
+    if (window.MICROPYTHON) return resolve(window.MICROPYTHON);
+    const src = `${document.documentElement.dataset.content_root || ""}_static/micropython.js`;
+    const found = { src, onload: () => resolve(window.MICROPYTHON), onerror: reject };
+    document.head.append(Object.assign(document.createElement("script"), found));
+  });
+  const seconds = 10;
+  for (const checked of document.querySelectorAll(".cell.tag_check.tag_in-page")) {
+    const stub = [...document.querySelectorAll(".cell.tag_exercise")].findLast((cell) => cell.compareDocumentPosition(checked) & 4);
+    const [box, editor, button, said] = ["div", "textarea", "button", "span"].map((name) => document.createElement(name));
+    editor.value = stub.querySelector("pre").textContent.trimEnd();
+    Object.assign(editor, { rows: editor.value.split("\n").length + 4, spellcheck: false, ariaLabel: "Your answer, in Python" });
+    Object.assign(button, { type: "button", textContent: "Check" });
+    said.setAttribute("role", "status");
+    const end = (text, worker) => {
+      worker?.terminate();
+      [button.disabled, said.textContent] = [false, text];
+    };
+    button.onclick = async () => {
+      [button.disabled, said.textContent] = [true, "Running…"];
+      const python = await loaded().catch(() => end("The interpreter is not in this copy of the book."));
+      if (!python) return;
+      const parts = [python.source, `\nonmessage = ({ data }) => (${work})(data);`];
+      const worker = new Worker(URL.createObjectURL(new Blob(parts, { type: "text/javascript" })));
+      const timer = setTimeout(() => end(`Stopped after ${seconds} seconds: is there a loop that never ends?`, worker), 1000 * seconds);
+      worker.onmessage = ({ data }) => (clearTimeout(timer), end(data, worker));
+      worker.postMessage({ wasm: python.wasm, code: editor.value, check: checked.querySelector("pre").textContent });
+    };
+    box.className = "tries";
+    box.append(editor, button, said);
+    stub.classList.add("tried");
+    stub.after(box);
   }
 });

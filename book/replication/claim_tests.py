@@ -33,11 +33,12 @@ from mialib.versions import versions_of
 from replication import BOOK_DATA
 from replication.builders.unseen import APART, SAMPLED, load_unseen
 from replication.lab.source import of_seed, recipes_of
+from replication.recorded import recorded_probe
 from replication.results import document_means
 
 CLAIMS_FILE = BOOK_DATA / "claims.yml"
 CHANCE = "chance"
-PROBE = "probe"
+PROBE, RECORDED = "probe", "recorded"
 NO_CORPUS = "none"  # in the place of a corpus: every token is as frequent as any other
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "jieba")
 
@@ -80,7 +81,7 @@ class Side(Strict):
     n_words: dict[str, int] = Field(default_factory=dict)
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets of n_words
     corpus: str | None = None  # in which DC-PDD counts tokens; "none": without one
-    training: str | None = None  # unseen texts for the probe, named as in `replication.builders.unseen`
+    training: str | None = None  # unseen texts for the probe, as in `replication.builders.unseen`, or RECORDED scores
     n_training: PositiveInt = N_TRAINING
     only: tuple[str, ...] = ()  # the settings that it is compared in; (): all of the claim's
     printed: tuple[str, str] = ("", "")  # row and place in the paper's table, where not the detector's and the claim's
@@ -298,10 +299,13 @@ def judged_texts(claims: Claims, claim: Claim, setting: str) -> JudgedTexts:
     revision, of_all = _dealt(claims.settings[setting].benchmark)
     positive, negative = (group.indices(of_all) for group in (claim.positive, claim.negative))
     labels = np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)])
-    everything = np.arange(len(labels))
+    numbers, everything = np.concatenate([positive, negative]), np.arange(len(labels))
     runs = folds(labels) if any(side.is_chosen for side in claim.scored) else [(everything, everything)]
+    if any(side.training == RECORDED for side in claim.scored):  # it was chosen on some texts, the same with each seed
+        is_judged = np.isin(numbers, recorded_probe(claims.settings[setting].model)[1])
+        runs = [(everything[~is_judged], everything[is_judged])]
     made_of = hash_of([revision, labels.tolist(), [test_idx.tolist() for _, test_idx in runs]])
-    return JudgedTexts(np.concatenate([positive, negative]), labels, runs, made_of)
+    return JudgedTexts(numbers, labels, runs, made_of)
 
 
 @cache
@@ -359,7 +363,7 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
         "seed": seed,
         "models": [_model_revision(name) for name in claims.models(claim, setting, seed)],
         "benchmark": _dealt(place.benchmark)[0],
-        "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART}))],
+        "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART, RECORDED}))],
         "device": pick_device().type,
         "versions": versions_behind_test(claim),
         "libraries": [version(name) for name in LIBRARIES],
@@ -388,6 +392,8 @@ def _candidates(target: Target, side: Side, seed: int) -> Candidates:
 
     Of the probe these are every learning rate and layer; the training seed also draws its unseen texts and coin.
     """
+    if side.training == RECORDED:
+        return Candidates(({},), recorded_probe(target.model)[0][None])
     if side.detector != PROBE:
         inputs = _inputs(target)
         if side.corpus == NO_CORPUS:

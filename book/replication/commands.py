@@ -112,13 +112,31 @@ def slides_command(
     files = [folder / f"{page}.ipynb" for page in wanted]
     for missing in (file for file in files if not file.is_file()):
         logging.info("%s: left out, since it has not run", missing.stem)
-    figures = [figure for file in files if file.is_file() for figure in slide_show.figures_of(file)]
-    if not figures:
+    shown = [slide for file in files if file.is_file() for slide in slide_show.slides_of(file)]
+    if not shown:
         raise ValueError(f"{folder} holds no figure of these pages: run `mialib build` first")
     title = "Was this text in the training data?" + (f" Lesson {lesson}" if lesson else "")
     with atomic_path(output) as temporary:
-        temporary.write_text(slide_show.slides(figures, title), encoding="utf-8")
-    say(f"{output}: {len(figures)} figures")
+        temporary.write_text(slide_show.slides(shown, title), encoding="utf-8")
+    n_equations = sum(bool(slide.equation) for slide in shown)
+    say(f"{output}: {len(shown) - n_equations} figures and {n_equations} equations")
+
+
+@app.command()
+def pdf(
+    output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the PDF to write")] = Path("book.pdf"),
+) -> None:
+    """Print the finished book as one PDF, by this machine's browser: folded text is open, folded code is left out."""
+    from replication.pipeline.needs import book_index, check_pages
+    from replication.pipeline.notebooks import clone
+    from replication.pipeline.pdf import print_book
+    from replication.profile import load_profile
+
+    profile = load_profile()
+    html = (clone() / book_index(profile.name)).parent
+    check_pages(html, profile)
+    print_book(html, [page.file for page in profile.pages], output)
+    say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 @app.command("column")

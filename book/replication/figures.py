@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -17,50 +17,57 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from seaborn.utils import relative_luminance
 
-from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication import pages
+from replication.printed_leads import METHODS
 from replication.results import BLIND_PREFIX, CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, VERDICTS, Result
 from replication.tables import html
 
-# Okabe and Ito's colours, which colour-blind readers tell apart, and a marker each: no figure depends on colour alone.
-COLORS = ["#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#000000", "#7F7F7F", "#8C564B"]
-MARKERS = "os^v*PDXh"
-
-
-def _detector_style(i: int) -> dict[str, str]:
-    lap, i = divmod(i, len(COLORS))  # the same colour again has another marker and a line with dots
-    return {"color": COLORS[i], "marker": MARKERS[(i + lap) % len(MARKERS)]} | ({"linestyle": "-."} if lap else {})
-
-
-# The one mapping of the whole book: each detector, by the papers' label, and each class of texts. The classes' colours
-# (of Tol's muted scheme, as those of other series) are no detector's.
-DETECTOR_STYLES = {known.label: _detector_style(i) for i, known in enumerate(DETECTORS.values())}
+# Each colour means one thing in the whole book: a class of texts, a detector of the papers (as any of them spells it),
+# or a verdict's tile. All else is grey, and its marker says which it is. No figure depends on colour alone.
 CLASS_STYLES = {
-    "members": {"color": "#332288", "marker": "o", "hatch": ""},
-    "non-members": {"color": "#CC6677", "marker": "x", "hatch": "//"},
+    "members": {"color": "#4B0092", "marker": "o", "hatch": ""},
+    "non-members": {"color": "#7A7A00", "marker": "x", "hatch": "//"},
 }
-OTHER_COLORS = ["#117733", "#AA4499", "#44AA99", "#661100", "#6699CC", "#999933"]  # of series that are no detectors
+DETECTOR_COLORS = {  # the first six are Okabe and Ito's, which colour-blind readers tell apart
+    "ppl": "#0072B2",
+    "lowercase": "#E69F00",
+    "zlib": "#009E73",
+    "ref": "#56B4E9",
+    "min_k": "#CC79A7",
+    "min_k++": "#D55E00",
+    "dc_pdd": "#661100",
+    "surp": "#0B6E6E",
+    "neighbor": "#A65628",
+    "probe": "#882255",
+}
+MARKERS = "os^vDPX*hd"
+DETECTOR_STYLES = {
+    label: {"color": DETECTOR_COLORS[name], "marker": MARKERS[list(DETECTOR_COLORS).index(name)]}
+    for of_paper in METHODS.values()
+    for name, printed in of_paper.items()
+    for label in (name, printed)
+}
+GREYS = ["0", "0.45", "0.25", "0.6"]  # of series that are none of these, by position
+PUBLISHED = {"color": "0.45", "marker": "D", "markerfacecolor": "white"}
 
 
 class VerdictStyle(NamedTuple):
-    """How a verdict looks: a mark that can be read without its colour, its tile, and its point in a forest plot."""
+    """A verdict's tile: a mark that can be read without the tile's colour, and the colours of both."""
 
     mark: str
     color: str
-    text: str  # colour of the mark on the tile
-    marker: str
+    text: str
 
 
-# Tol's high-contrast scheme and greys: they differ in lightness, too.
 VERDICT_STYLES = {
-    "supported": VerdictStyle("✓", "#004488", "white", "o"),
-    "inconclusive": VerdictStyle("?", "#DDAA33", "black", "D"),
-    UNSHOWN: VerdictStyle("∼", "#88CCEE", "black", "P"),
-    NO_DIFFERENCE: VerdictStyle("=", "#6E6E6E", "white", "s"),
-    UNINFORMATIVE: VerdictStyle("∅", "#D9D9D9", "black", "v"),
-    CONFOUNDED: VerdictStyle("!", "#BBBBBB", "black", "^"),
-    "not supported": VerdictStyle("✗", "#BB5566", "white", "X"),
+    "supported": VerdictStyle("✓", "#004488", "white"),
+    "inconclusive": VerdictStyle("?", "#F0E442", "black"),
+    UNSHOWN: VerdictStyle("∼", "#88CCEE", "black"),
+    NO_DIFFERENCE: VerdictStyle("=", "#6E6E6E", "white"),
+    UNINFORMATIVE: VerdictStyle("∅", "#D9D9D9", "black"),
+    CONFOUNDED: VerdictStyle("!", "#BBBBBB", "black"),
+    "not supported": VerdictStyle("✗", "#BB5566", "white"),
 }
 
 
@@ -74,13 +81,9 @@ class Tested(NamedTuple):
 
 Curves = dict[str, dict[float, Interval]]  # {line: {x: interval}}
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
-# Ours and the printed number of a detector whose row says which it is: no colour is needed, and none is a detector's.
-SOURCE_STYLES = {
-    "ours, 95% interval": {"color": "0.1", "marker": "o"},
-    "published (its own model)": {"color": "0.45", "marker": "D", "markerfacecolor": "none"},
-}
 AT_THE_RIGHT = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.2, "zorder": 0.8}  # above the grid
+CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.4, "zorder": 0.8, "label": "chance"}  # above the grid
+WIDTH = 6.6  # inches, of the page's column: a wider figure is shrunk, and its digits with it
 
 
 def use_style() -> None:
@@ -91,7 +94,7 @@ def use_style() -> None:
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
     if shell := get_ipython():
         shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
-    sns.set_theme(context="notebook", style="ticks", palette=COLORS)
+    sns.set_theme(context="notebook", style="ticks")
     plt.rcParams |= {
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -100,6 +103,11 @@ def use_style() -> None:
         "grid.color": "0.9",
         "figure.constrained_layout.use": True,
         "legend.frameon": False,
+        "legend.fontsize": 9,
+        "axes.titlesize": 10.5,
+        "axes.labelsize": 10.5,
+        "xtick.labelsize": 9.5,
+        "ytick.labelsize": 9.5,
         "svg.fonttype": "none",  # text stays text: it can be searched, selected and read aloud
         "svg.hashsalt": "mialib",
     }
@@ -107,20 +115,19 @@ def use_style() -> None:
 
 
 def line_style(label: str, position: int) -> dict[str, str]:
-    """Colour and marker: a detector's (by the papers' label) and a class's are the same on every page.
+    """Colour and marker: a detector's (by any paper's label) and a class's are the same on every page.
 
-    Other series have colours of their own, by position. A blind baseline's line is dashed, as it is no detector's.
+    Other series are grey, with a marker by position. A blind baseline's line is dashed, as it is no detector's.
     """
     if label.startswith(BLIND_PREFIX):
         return {"color": "0.25", "marker": "x", "linestyle": "--"}
     for name, style in CLASS_STYLES.items():
-        if label == name or label.startswith((f"{name} ", f"{name},")):  # "members (500)", "non-members, held out"
+        if label == name or label.startswith((f"{name} (", f"{name},")):  # "members (500)", "non-members, held out"
             return {"color": style["color"], "marker": style["marker"]}
-    if known := (DETECTOR_STYLES | SOURCE_STYLES).get(label):
+    if known := (DETECTOR_STYLES | {"published": PUBLISHED}).get(label):
         return dict(known)
-    lap, i = divmod(position, len(OTHER_COLORS))
-    linestyle = ("-", "--", "-.", ":")[lap % 4]
-    return {"color": OTHER_COLORS[i], "marker": MARKERS[position % len(MARKERS)], "linestyle": linestyle}
+    linestyle = ("-", "--", "-.", ":")[position % 4]
+    return {"color": GREYS[position % 4], "marker": MARKERS[position % len(MARKERS)], "linestyle": linestyle}
 
 
 def _bars(intervals: Iterable[Interval]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -138,49 +145,47 @@ def lines_in_panels(
     chance: float | None = 0.5,
     ticks: dict[float, str] | None = None,
     bands: bool = False,
-    columns: int = 2,
     hollow: dict[str, Curves] | None = None,
 ) -> Figure:
-    """One line a detector over x with its intervals, `columns` panels a row: {panel: {line: {x: interval}}}.
+    """One line a detector over x with its intervals, two panels a row: {panel: {line: {x: interval}}}.
 
     Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense. What
     is `hollow` stands in the same panels with hollow markers and dashed lines.
     """
-    height = 4.4 if min(columns, len(panels)) == 1 < len(panels) else 3.6
-    figure, grid = _grid(len(panels), columns, lambda _, n_rows: (7.2, height * n_rows + 0.5), sharey=True)
+    figure, grid = _grid(len(panels), 2, 3.0 if len(panels) > 1 else 3.6, xlabel, sharey=True)
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         beside = (hollow or {}).get(title, {})
         _draw_lines(axes, curves, log_x, bands)
         _draw_lines(axes, beside, log_x, bands, hollow=True)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
-        labels = [(ticks or {}).get(x, f"{x:g}") for x in some]
-        axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 24 else 0)
+        places = np.log(some) if log_x else np.array(some)
+        is_apart = np.diff(places, prepend=-np.inf) >= 0.08 * (places[-1:] - places[:1])  # else labels overlap
+        labels = [(ticks or {}).get(x, f"{x:g}") if apart else "" for x, apart in zip(some, is_apart, strict=True)]
+        axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 30 else 0)
         axes.minorticks_off()
         if chance is not None:
             axes.axhline(chance, **CHANCE)
-            axes.annotate("chance", (1, chance), (3, 0), **AT_THE_RIGHT, fontsize=8.5, color="0.4")  # where no mark is
-        axes.set(xlabel=xlabel, ylabel=ylabel if axes in grid[:, 0] else "")
-        axes.set_title(title, fontsize=11)
-    return _with_legend(figure, grid, most_columns=6)
+        axes.set(title=title, ylabel=ylabel if axes in grid[:, 0] else "")
+    return _with_legend(figure, grid)
 
 
-def _grid(
-    n_panels: int, columns: int, size: Callable[[int, int], tuple[float, float]], **shared: bool
-) -> tuple[Figure, NDArray[Any]]:
-    """A figure of so many panels, at most `columns` a row; `size` is a function of the columns and rows, in inches."""
-    n_columns = min(columns, n_panels)
+def _grid(n_panels: int, most_columns: int, height: float, xlabel: str, **shared: bool) -> tuple[Figure, NDArray[Any]]:
+    """A figure as wide as the page with so many panels, each row `height` inches high; the lowest have a label."""
+    n_columns = min(most_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=size(n_columns, n_rows), squeeze=False, **shared)
-    for axes in grid.flat[n_panels:]:
-        axes.set_visible(False)
+    size = (WIDTH, height * n_rows + 0.6)
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, **shared)
+    for i, axes in enumerate(grid.flat):
+        axes.set_visible(i < n_panels)
+        axes.set_xlabel(xlabel if i + n_columns >= n_panels else "")
     return figure, grid
 
 
-def _with_legend(figure: Figure, grid: NDArray[Any], most_columns: int) -> Figure:
-    """The figure with one legend of all panels, closed."""
+def _with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
+    """The figure with one legend of all panels, in as many columns as the page has room for, closed."""
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    columns = min(len(handles), most_columns)
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, fontsize=9)
+    columns = max(1, int(100 * WIDTH / (6.5 * max(map(len, handles)) + 50)))
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(columns, len(handles)))
     return _closed(figure)
 
 
@@ -217,20 +222,20 @@ def _closed(figure: Figure) -> Figure:
 
 
 def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str, chance: float) -> Figure:
-    """One panel a column, one line a detector: our dot with its interval, the published number a hollow diamond."""
+    """A panel of our numbers and one of the paper's for each column, on axes of their own.
+
+    Another model on other texts has another height of AUC: what can be compared is the order of the detectors.
+    """
     panels: dict[str, dict[str, dict[str, Interval]]] = {}
-    titles: dict[str, str] = {}
-    for result in (r for r in results if r.metric == metric):
-        printed = f"\npublished: {result.published_column}" if result.published_column else ""
-        title = titles.setdefault(result.column, result.column + printed)
-        ours, published = panels.setdefault(title, {name: {} for name in SOURCE_STYLES}).values()
-        if result.interval:
-            ours[result.row] = result.interval
-        if result.published is not None:
-            published[result.row] = Interval(result.published, result.published, result.published)
-    figure = dots_in_panels(panels, xlabel=xlabel, chance=chance, spread=0)
-    figure.set_size_inches(3.9 * len(panels) + 1.2, 0.42 * len(figure.axes[0].get_yticks()) + 1.6)
-    return figure
+    for r in (r for r in results if r.metric == metric):
+        ours = panels.setdefault(f"ours:\n{r.column}", {"ours, 95% interval": {}})
+        if r.interval:
+            ours["ours, 95% interval"][r.row] = r.interval
+        if r.published_column:
+            printed = panels.setdefault(f"published:\n{r.published_column}", {"published": {}})
+            if r.published is not None:
+                printed["published"][r.row] = Interval(r.published, r.published, r.published)
+    return dots_in_panels(panels, xlabel=xlabel, chance=chance, share_axis=False)
 
 
 def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
@@ -248,7 +253,7 @@ def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
     if not both:
         axes.text(0.5, 0.5, "nothing was run", ha="center", transform=axes.transAxes)
     else:
-        figure.legend(loc="outside right upper", fontsize=9)
+        figure.legend(loc="outside right upper")
     axes.set(xlim=ends, ylim=ends, xlabel="published AUC", ylabel="ours", aspect="equal")
     return _closed(figure)
 
@@ -256,53 +261,48 @@ def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
 def heatmaps(
     grids: dict[str, np.ndarray],
     *,
-    xticks: Sequence[float],
-    yticks: Sequence[float],
-    xlabel: str,
-    ylabel: str,
+    thresholds: Sequence[float],
+    ks: Sequence[float],
     fmt: str,
     label: str,
-    frame_best: bool = False,
     paper_cell: tuple[float, float] | None = None,
 ) -> Figure:
-    """Annotated heatmaps of shape (len(yticks), len(xticks)) on one colour scale, two side by side.
+    """SURP's grids of shape (len(thresholds), len(ks)) as in the paper's Figure 4: k upwards, thresholds to the right.
 
-    `frame_best` frames the highest cell, `paper_cell` (x, y) the one that the paper reports, by dashes. Digits are as
-    large as the cells allow, and so have no 0 before the point.
+    With `paper_cell` (k, threshold) that cell is framed by dashes, and the highest one by a line. Digits have no 0
+    before the point, so that they are large.
     """
-    width, height = 0.4 * len(xticks) + 0.5, 0.27 * len(yticks) + 1.0
-    figure, panels = _grid(len(grids), 2, lambda n, n_rows: (n * width + 0.9, n_rows * height + 0.3), sharey=True)
-    every = np.stack(list(grids.values()))
-    digits = np.vectorize(lambda x: re.sub(r"^0\.", ".", f"{x:{fmt}}"))(every)
-    ticks = {"xticklabels": [f"{x:g}" for x in xticks], "yticklabels": [f"{y:g}" for y in yticks]}
+    figure, panels = _grid(len(grids), 1, 0.3 * len(ks) + 0.6, xlabel="")
+    shown = {title: grid.T[::-1] for title, grid in grids.items()}
+    every = np.stack(list(shown.values()))
     scale = {"vmin": np.nanmin(every), "vmax": np.nanmax(every), "cmap": "cividis", "cbar": False}
-    text = {"fmt": "", "annot_kws": {"fontsize": min(11, 40 / np.char.str_len(digits).max())}}
-    paper_cell = paper_cell or (np.nan, np.nan)
-    at_paper = [np.flatnonzero(np.isclose(of, at)) for of, at in zip((xticks, yticks), paper_cell, strict=True)]
+    ticks = {"xticklabels": [f"{x:g}" for x in thresholds], "yticklabels": [f"{y:g}" for y in reversed(ks)]}
     framed: dict[str, Any] = {}
 
-    def frame(axes: Axes, column: int, row: int, **look: Any) -> Any:
+    def frame(axes: Axes, row: int, column: int, **look: Any) -> Any:
         """Frame one cell, a little inside of it."""
         return axes.add_patch(plt.Rectangle((column + 0.04, row + 0.04), 0.92, 0.92, fill=False, **look))
 
-    for axes, (title, grid), of_grid in zip(panels.flat, grids.items(), digits, strict=False):
-        sns.heatmap(grid, ax=axes, annot=of_grid, **text, **scale, **ticks)
+    for axes, (title, grid) in zip(panels.flat, shown.items(), strict=True):
+        digits = np.vectorize(lambda x: re.sub(r"^0\.", ".", f"{x:{fmt}}"))(grid)
+        sns.heatmap(grid, ax=axes, annot=digits, fmt="", annot_kws={"fontsize": 8.5}, **scale, **ticks)
         colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
-        for shown, colour in zip(axes.texts, colours, strict=True):
-            shown.set_color("black" if relative_luminance(colour) > EQUAL_CONTRAST else "white")
-        if frame_best:
-            row, column = np.unravel_index(np.nanargmax(grid), grid.shape)
-            framed["best here"] = frame(axes, column, row, edgecolor="#D55E00", linewidth=2.5)
-        for column, row in zip(*at_paper, strict=False):
-            frame(axes, column, row, edgecolor="white", linewidth=2.5)
-            dashes = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
-            framed["the paper's best"] = frame(axes, column, row, **dashes)
-        axes.set(xlabel=xlabel, ylabel=ylabel if axes in panels[:, 0] else "")
-        axes.set_title(title, fontsize=10.5)
-        axes.tick_params(axis="y", rotation=0)
-    figure.colorbar(axes.collections[0], ax=panels, label=label, fraction=0.04, pad=0.02)
+        for text, colour in zip(axes.texts, colours, strict=True):
+            text.set_color("black" if relative_luminance(colour) > EQUAL_CONTRAST else "white")
+        if paper_cell:
+            best = np.unravel_index(np.nanargmax(grid), grid.shape)
+            framed["best here"] = frame(axes, *best, edgecolor="black", linewidth=2.5)
+            at_k, at_threshold = np.isclose(list(reversed(ks)), paper_cell[0]), np.isclose(thresholds, paper_cell[1])
+            for cell in np.argwhere(np.outer(at_k, at_threshold)):
+                frame(axes, *cell, edgecolor="white", linewidth=2.5)
+                dashes = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
+                framed["the paper's best"] = frame(axes, *cell, **dashes)
+        axes.set(title=title, ylabel="percentile k")
+        axes.tick_params(axis="both", rotation=0, labelsize=8.5)
+    axes.set_xlabel("entropy threshold ε (nats)")  # of the lowest one
+    figure.colorbar(axes.collections[0], ax=panels, label=label, fraction=0.03, pad=0.02)
     if framed:
-        figure.legend(framed.values(), framed, loc="outside lower center", ncols=2, fontsize=9)
+        figure.legend(framed.values(), framed, loc="outside lower center", ncols=2)
     return _closed(figure)
 
 
@@ -319,7 +319,7 @@ def score_histograms(
     for (label, score), marker in zip(marked.items(), MARKERS, strict=False):
         axes.plot(score, 0, marker, color="black", markersize=9, clip_on=False, zorder=5, linestyle="", label=label)
     axes.set(xlabel=xlabel, ylabel="texts")
-    figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    figure.legend(loc="outside lower center", ncols=3)
     return _closed(figure)
 
 
@@ -328,37 +328,34 @@ def dots_in_panels(
     *,
     xlabel: str = "AUC",
     chance: float | None = 0.5,
-    spread: float = 0.24,
+    share_axis: bool = True,
 ) -> Figure:
     """Estimates as dots with intervals: {panel: {series: {row: interval}}}; a row a line, each series its own marker.
 
-    Panels share the rows and stand side by side, at most three of them. `spread` is how far two series of a row lie
-    apart, at most.
+    Panels stand side by side and share the rows; with `share_axis` all have one axis of values.
     """
     rows = list(dict.fromkeys(row for groups in panels.values() for points in groups.values() for row in points))
     series = list(dict.fromkeys(name for groups in panels.values() for name in groups))
-    step, height = min(spread, 0.8 / len(series)), (0.24 + 0.16 * len(series)) * len(rows) + 0.9
-    columns = 2 if len(panels) == 4 else 3
-    figure, grid = _grid(
-        len(panels), columns, lambda n, n_rows: (3.3 * max(n, 1.8), height * n_rows + 0.6), sharex=True, sharey=True
-    )
+    most = max(map(len, panels.values()))  # series of one panel
+    step, height = min(0.24, 0.8 / most), (0.22 + 0.11 * most) * len(rows) + 0.5
+    columns = 3 if len(panels) == 3 else 2
+    figure, grid = _grid(len(panels), columns, height, xlabel, sharex=share_axis, sharey=True)
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
-        for name, points in groups.items():
-            style = line_style(name, j := series.index(name)) | {"linestyle": ""}
-            at = [rows.index(row) + (j - (len(series) - 1) / 2) * step for row in points]
+        for i, (name, points) in enumerate(groups.items()):
+            style = line_style(name, series.index(name)) | {"linestyle": ""}
+            at = [rows.index(row) + (i - (len(groups) - 1) / 2) * step for row in points]
             estimates, ends = _bars(points.values())
-            axes.errorbar(estimates, at, xerr=ends, label=name, markersize=5, elinewidth=1.4, **style)
+            axes.errorbar(estimates, at, xerr=ends, label=name, markersize=5.5, elinewidth=1.4, **style)
         if chance is not None:
-            axes.axvline(chance, **CHANCE)
-        axes.set_title(title, fontsize=10.5)
-        axes.set_xlabel(xlabel)
+            axes.axvline(chance, **CHANCE | ({} if chance else {"label": "no difference"}))
+        axes.set_title(title)
         _upright_grid(axes)
         axes.tick_params(labelbottom=True)
         for border in np.arange(0.5, len(rows) - 1):
             axes.axhline(border, color="0.93", linewidth=0.8, zorder=0)
     grid[0][0].set_yticks(range(len(rows)), rows)
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
-    return _with_legend(figure, grid, most_columns=3)
+    return _with_legend(figure, grid)
 
 
 def _upright_grid(axes: Axes) -> None:
@@ -405,7 +402,7 @@ def _tile(axes: Axes, x: float, y: float, verdict: str, size: float = 0.92) -> N
 
 
 def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
-    """Each test's difference with its interval against its threshold: {claim: {setting: test}}; marked by verdict.
+    """Each test's difference with its interval against its threshold, {claim: {setting: test}}, and its verdict.
 
     The threshold of a claimed difference is 0, the line; that of an equality is its margin, the grey box around 0.
     """
@@ -425,9 +422,9 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
             if test.margin is not None:
                 box = (-test.margin, at - 0.4 * row), 2 * test.margin, 0.8 * row
                 axes.add_patch(plt.Rectangle(*box, facecolor="0.87", edgecolor="0.6", linewidth=0.6, zorder=0.9))
-            look = {"fmt": style.marker, "markeredgecolor": "0.2", "markeredgewidth": 0.6, "ecolor": "0.2"}
-            axes.errorbar(estimate, [at], xerr=ends, color=style.color, markersize=7, elinewidth=1.4, **look)
-            axes.annotate(style.mark, (1, at), (5, 0), **AT_THE_RIGHT, fontsize=13, annotation_clip=False)
+            axes.errorbar(estimate, [at], xerr=ends, fmt="o", color="0.2", markersize=6, elinewidth=1.4)
+            tile = {"color": style.text, "bbox": {"boxstyle": "square,pad=0.15", "fc": style.color, "ec": "0.35"}}
+            axes.annotate(style.mark, (1, at), (8, 0), **AT_THE_RIGHT, **tile, fontsize=11, annotation_clip=False)
             ticks[at] = name
             used.append(test.verdict)
     axes.axvline(0, **CHANCE | {"linestyle": "-", "linewidth": 1})
@@ -439,10 +436,7 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
     axes.spines["left"].set_visible(False)
     _upright_grid(axes)
     shown = [name for name in VERDICTS if name in used]
-    handles = [
-        plt.Line2D([], [], linestyle="none", marker=of.marker, color=of.color, markeredgecolor="0.2", markersize=7)
-        for of in map(VERDICT_STYLES.get, shown)
-    ]
+    handles = [plt.Rectangle((0, 0), 1, 1, facecolor=VERDICT_STYLES[name].color, edgecolor="0.35") for name in shown]
     labels = [f"{VERDICT_STYLES[name].mark} {name}: {used.count(name)}" for name in shown]
     figure.legend(handles, labels, loc="outside lower left", ncols=1, fontsize=10.5)
     return _closed(figure)

@@ -15,6 +15,7 @@ import numpy as np
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import Markdown
+from myst_nb import glue as glue_one
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -219,6 +220,17 @@ def check_same_members(columns: Sequence[Inputs]) -> None:
                 f"({len(first - members)} of the first's {len(first)} are not in the second); "
                 "give the same members with other non-members"
             )
+
+
+def glue(**values: Any) -> None:
+    """Numbers and words that a text takes as {glue:text}`name:.3f`; printed where a notebook runs without the book."""
+    if shell := get_ipython():
+        for name, value in values.items():
+            plain = value.item() if isinstance(value, np.generic) else value
+            shown = plain if isinstance(plain, int | float) else str(plain)
+            glue_one(name, shown, display=False)
+            if not shell.user_ns.get("out"):
+                print(f"{name}: {shown}")
 
 
 def leak_note(benchmarks: Any) -> Markdown:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -236,28 +235,6 @@ def one_seed_says(difference: Interval, margin: float | None = None) -> str:
 def literal(text: str) -> str:
     """Foreign text, such as an error's message, on one line of Markdown: all its characters stand for themselves."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
-
-
-def one_seed_text(statement: str, comparisons: dict[str, Comparison | None], margin: float | None = None) -> str:
-    """A statement and whether it holds with the one seed that a page ran, in Markdown; `margin` as for `verdict`."""
-    found = [
-        f"**{one_seed_says(c.difference, margin)}** for {literal(name)} (difference {c.difference})"
-        if c
-        else f"not applicable for {literal(name)}"
-        for name, c in comparisons.items()
-    ]
-    return f"*{statement}.* With this training seed: " + "; ".join(found) + "."
-
-
-def count_outcomes(comparisons: dict[str, Comparison], margin: float | None = None) -> str:
-    """How many comparisons hold, fail and stay open with this seed, in words; `margin` as for `verdict`."""
-    counts = Counter(one_seed_says(comparison.difference, margin) for comparison in comparisons.values())
-    said = (
-        f"of {len(comparisons)} comparisons {counts['holds']} hold, {counts['fails']} fail, {counts['open']} stay open"
-    )
-    if small := counts[TOO_SMALL]:
-        said += f", {small} {'is' if small == 1 else 'are'} {TOO_SMALL}"
-    return said
 
 
 def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> dict[str, dict[float, Interval]]:

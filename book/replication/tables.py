@@ -113,6 +113,17 @@ def results_in_parts(
     return tables
 
 
+def compact_table(results: Iterable[Result], metric: str, headings: Mapping[str, str], caption: str) -> pd.DataFrame:
+    """Ours without its interval, and in brackets the published number; columns are rows, and no blind baseline."""
+    rows: dict[str, dict[str, str]] = {}
+    for r in results:
+        if r.metric == metric and r.column in headings and not _is_blind(r):
+            published = "" if r.published is None else f" ({r.published:.3f}{r.published_marker})"
+            row = headings[r.column] + (f" ({r.published_column})" if r.published_column else "")
+            rows.setdefault(row, {})[r.row] = f"{str(r.interval or r).split()[0]}{published}"
+    return text_table(rows, caption).fillna(DASH)
+
+
 def comparison_table(
     comparisons: dict[str, Comparison | None], claim: str, margin: float | None = None
 ) -> pd.DataFrame:

@@ -31,7 +31,7 @@ from mialib.catalog.models import (
     pick_dtype,
     unload,
 )
-from mialib.models import LoadedModel, find_head, pick_device, rope_borders
+from mialib.models import LoadedModel, fast_products, find_head, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import ARRAYS, Parts, keep
 from mialib.store import hash_of, hash_texts
@@ -144,7 +144,7 @@ def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) 
 
     def last_states(batch: list[int]) -> tuple[list[int], NDArray[np.float32]]:
         inputs, lengths = right_padded([token_ids[i] for i in batch], device)
-        with torch.inference_mode():
+        with torch.inference_mode(), fast_products(loaded.device):
             states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
         values = np.zeros((len(states), len(batch), max(state.shape[-1] for state in states)), np.float32)
         rows = torch.arange(len(batch), device=device)

@@ -30,7 +30,7 @@ Part = Annotated[
     typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are kept"),
 ]
 BOOK = (  # commands that the book's package adds
-    *("build", "notebook", "report", "student", "slides", "column", "plan", "lock"),
+    *("build", "notebook", "pdf", "student", "slides", "column", "plan", "lock"),
     *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
 )
 

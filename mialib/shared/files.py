@@ -15,7 +15,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
 from typing import Any, BinaryIO
@@ -160,17 +160,22 @@ def _text(content: bytes, name: str) -> str:
         raise ValueError(
             f"{name}, line {line}: not UTF-8 text (byte {error.start} of the file is {byte:#04x}); save it as UTF-8"
         ) from None
-    before, nul, _ = text.partition("\0")
-    if nul:
-        line = before.count("\n") + 1
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
         raise ValueError(
             f"{name}, line {line}: a NUL character, which no text holds; if the file is UTF-16, save it as UTF-8"
         )
     return text
 
 
+def _lines(content: bytes, name: str, newline: str | None = None) -> TextIOWrapper:
+    """A file's lines, ended as `open` says of `newline`, without the whole text in memory."""
+    _text(content, name)
+    return TextIOWrapper(BytesIO(content), "utf-8-sig", newline=newline)
+
+
 def _read_jsonl(content: bytes, name: str) -> Rows:
-    lines = enumerate(StringIO(_text(content, name), newline=None), start=1)
+    lines = enumerate(_lines(content, name), start=1)
     return _objects([(f"line {n}", _parse(line, name, n)) for n, line in lines if not line.isspace()], name)
 
 
@@ -256,7 +261,7 @@ def _read_csv(content: bytes, name: str, delimiter: str | None = None) -> Rows:
     """Every row has as many cells as the header and ends as it does, so no comma and no end of line of an unquoted text
     is taken for the file's. Semicolons divide the cells where the header has them and no comma."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
-    raw = list(StringIO(_text(content, name), newline=""))
+    raw = list(_lines(content, name, newline=""))
     if delimiter is None:
         header = {sign: next(filter(None, csv.reader(raw, delimiter=sign)), []) for sign in ",;"}
         delimiter = next((sign for sign, cells in header.items() if len(cells) > 1), ",")
@@ -290,7 +295,7 @@ def _read_csv(content: bytes, name: str, delimiter: str | None = None) -> Rows:
 
 
 def _read_txt(content: bytes, name: str) -> Rows:
-    return [{"text": line.rstrip("\n")} for line in StringIO(_text(content, name), newline=None)]
+    return [{"text": line.rstrip("\n")} for line in _lines(content, name)]
 
 
 READERS: dict[str, Callable[[bytes, str], Rows]] = {

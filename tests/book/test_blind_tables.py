@@ -211,7 +211,6 @@ def test_the_page_says_which_benchmarks_beat_the_papers_surely_and_which_do_not(
     said = say([blind("wikimia-32", 0.99, 0.01), blind("arxiv_mia", 0.62, 0.04), blind("mine", 0.9, 0.01)])
     assert re.search(r"wikimia-32.* 0\.990 \[0\.980, 1\.000\], beats .*0\.868", said)
     assert re.search(r"arxiv_mia.* not .*0\.603", said) and "mine" not in said
-    assert "highest of 6" in said and "compared at 99.17%" in said
     # One of six: an interval that ends just above 0.603 is not enough.
     assert "beats" not in say([blind("arxiv_mia", 0.62, 0.015)])
     assert "beats" in say([blind("arxiv_mia", 0.62, 0.01)])

@@ -1,6 +1,5 @@
 """The figures draw the numbers that they are given, and the tables print them."""
 
-import io
 import re
 
 import matplotlib
@@ -10,7 +9,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 matplotlib.use("Agg")
 
-from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from mialib.store import ROOT
 from replication import figures
@@ -32,48 +30,44 @@ def test_lines_pass_through_the_estimates_and_bars_end_at_the_interval():
     np.testing.assert_allclose(ends, [[0.5, 0.65], [0.6, 0.75]])
 
 
-def test_heatmaps_frame_the_best_cell_and_the_papers_where_the_grid_has_it():
-    grid = np.array([[0.5, 0.6], [0.9, np.nan]])
-    axes = {"xticks": [10, 40], "yticks": [0.5, 2.5], "xlabel": "k", "ylabel": "ε", "fmt": ".2f", "label": "AUC"}
-    figure = figures.heatmaps({"a": grid, "b": grid}, **axes, frame_best=True, paper_cell=(40, 2.5))
+def test_heatmaps_stand_as_in_the_paper_and_frame_the_best_cell_and_the_papers_where_the_grid_has_it():
+    grid = np.array([[0.5, 0.6], [0.9, np.nan]])  # (thresholds, ks)
+    axes = {"thresholds": [0.5, 2.5], "ks": [10, 40], "fmt": ".2f", "label": "AUC"}
+    figure = figures.heatmaps({"a": grid, "b": grid}, **axes, paper_cell=(40, 2.5))
     for panel in figure.axes[:2]:
+        assert [digits.get_text() for digits in panel.texts] == [".60", ".50", ".90"], "none where there is no number"
+        assert [tick.get_text() for tick in panel.get_yticklabels()] == ["40", "10"], "the highest k is the top row"
         cells = [tuple(np.floor(patch.get_xy())) for patch in panel.patches]
-        assert set(cells) == {(0, 1), (1, 1)}
-        assert [digits.get_text() for digits in panel.texts] == [".50", ".60", ".90"], "none where there is no number"
+        assert set(cells) == {(1, 0), (1, 1)}
     assert len(figure.legends[0].get_texts()) == 2
-    off_the_grid = figures.heatmaps({"a": grid}, **axes, paper_cell=(30, 2.5))
-    assert not off_the_grid.axes[0].patches and not off_the_grid.legends
+    assert len(figures.heatmaps({"a": grid}, **axes, paper_cell=(30, 2.5)).axes[0].patches) == 1
 
 
-def test_a_detector_a_class_and_any_other_series_have_styles_of_their_own():
-    styles = [tuple(style.items()) for style in figures.DETECTOR_STYLES.values()]
-    assert len(set(styles)) == len(styles) == len(DETECTORS)
-    for label, style in figures.DETECTOR_STYLES.items():
-        assert figures.line_style(label, 0) == figures.line_style(label, 7) == style
-    of_classes = {name: figures.line_style(name, 3)["color"] for name in ("members", "non-members")}
-    others = {figures.line_style(f"model {i}", i)["color"] for i in range(20)}
-    assert len(set(of_classes.values()) - others - set(figures.COLORS)) == 2 and not others & set(figures.COLORS)
-    for label in ("non-members (40)", "non-members, held out"):
-        assert figures.line_style(label, 0)["color"] == of_classes["non-members"]
+def test_a_colour_means_one_thing_and_all_else_is_grey():
+    of_detectors = {figures.line_style(label, 7)["color"] for label in figures.DETECTOR_STYLES}
+    of_classes = {figures.line_style(name, 3)["color"] for name in ("members", "non-members, held out")}
+    of_verdicts = {style.color for style in figures.VERDICT_STYLES.values()}
+    assert len(of_detectors | of_classes | of_verdicts) == len(figures.DETECTOR_COLORS) + 2 + len(VERDICTS)
+    for name, label in {"ppl": "Loss Attack", "min_k": "MinK", "ref": "Smaller Model"}.items():
+        assert figures.line_style(label, 0)["color"] == figures.DETECTOR_COLORS[name]
+    others = [figures.line_style(f"members − model {i}", i) for i in range(10)]
+    assert all(float(style["color"]) < 1 for style in others) and len({style["marker"] for style in others}) == 10
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
 def test_no_page_chooses_a_colour_of_its_own(path):
     """Greys and black are free; all else comes from the one mapping."""
-    assert not re.findall(r"figures\.COLORS|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
+    assert not re.findall(r"\WC[01]\W|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
 
 
-def test_a_figure_is_the_same_file_and_its_text_stays_text():
-    with matplotlib.rc_context():
-        figures.use_style()
-        svg = io.StringIO()
-        figures.lines_in_panels(PANELS, xlabel="texts").savefig(svg, format="svg")
-    assert ">texts</text>" in svg.getvalue() and ">PPL</text>" in svg.getvalue()
+def test_a_figure_is_the_same_file_and_its_text_stays_text_that_can_be_read():
     with matplotlib.rc_context():
         figures.use_style()
         show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
         first, again = (show(figures.lines_in_panels(PANELS, xlabel="texts")) for _ in range(2))
-    assert first == again and "<svg" in first and "dc:date" not in first
+    assert first == again and "dc:date" not in first and ">texts</text>" in first and ">PPL</text>" in first
+    assert float(re.search(r'width="([\d.]+)pt"', first)[1]) <= 504, "no wider than the page's column, 672 px"
+    assert min(map(float, re.findall(r"font(?:-size)?: [^;]*?([\d.]+)px", first))) >= 8
 
 
 def texts_of(figure):
@@ -115,3 +109,9 @@ def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
     assert drawn == {"PPL": [[0.6, 0.7]], "Zlib": [[0.5, 0.8], [0.65, 0.9]]}
     empty = figures.ours_against_published(cells[-1:], "auc")
     assert [text.get_text() for text in empty.axes[0].texts] == ["nothing was run"]
+
+
+def test_ours_and_the_published_number_have_no_axis_in_common():
+    ours, published = figures.ours_beside_published([result("PPL", "c", 0.7, 0.6)], "auc", xlabel="", chance=0.5).axes
+    assert [panel.containers[0].lines[0].get_xdata().tolist() for panel in (ours, published)] == [[0.7], [0.6]]
+    assert not ours.get_shared_x_axes().joined(ours, published)

@@ -9,7 +9,7 @@ import pytest
 from page_code import page_of
 
 from mialib.metrics import auc, tpr_at_fpr
-from mialib.passes.inputs import Target, load_inputs, score_all
+from mialib.passes.inputs import Target, load_inputs
 from mialib.store import hash_texts
 from replication import pages, tables
 from replication.results import BOTH, load_results
@@ -148,13 +148,6 @@ def test_tables_2_and_3_are_of_the_probe_that_the_page_shows(target, unseen_file
         f"{name}: the coin, rate 0.003",
         f"{name}: the coin, rate 0.01",
     ]
-    # Fewer neighbors are the first ones.
-    by_count = names["by_count"]
-    assert [r.row for r in by_count] == ["1", "2"], "there are two neighbors a text"
-    own = score_all(of.inputs, ["ppl"])["ppl"]
-    first = own - of.inputs["neighbors"][:, 0]
-    assert by_count[0].ours == pytest.approx(auc(of.labels, first[of.test_idx]))
-    assert by_count[1].ours == pytest.approx(auc(of.labels, of.on_test()["Neighbor Attack"]))
 
 
 def test_one_model_is_compared_with_nothing_and_no_unseen_texts_are_an_error(target, tmp_path, unseen_file):

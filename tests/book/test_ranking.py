@@ -89,7 +89,7 @@ def test_detectors_that_tie_or_that_some_blocks_lack():
     found = rank([*full, lacking])
     assert list(found.mean_rank) == ["ppl", "zlib"]
     assert ranking.applicable([*full, lacking]) == (["ppl", "zlib"], {"min_k": 1})
-    assert "Min-K% Prob (missing in 1 of 3)" in PAGE["describe"]([*full, lacking])
+    assert PAGE["tested"]([*full, lacking])["not ranked"] == "Min-K% Prob (missing in 1 of 3)"
 
 
 @pytest.mark.parametrize("rows", [[(50, 40, 30)], [(50, 40), (30, 20)]])
@@ -98,7 +98,7 @@ def test_too_few_blocks_or_detectors_have_ranks_and_no_test(rows):
     assert rank(blocks).p_value is None and rank(blocks).critical_difference is None
     places, bars, critical = PAGE["line_of_ranks"](blocks)
     assert bars == [tuple(places)] and critical is None, "nothing can be told apart"
-    assert "no critical difference" in PAGE["describe"](blocks)
+    assert PAGE["tested"](blocks)["critical difference"] == "–"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from base64 import b64decode
 
 import pytest
 from test_browser import FLAGS
@@ -34,7 +35,10 @@ def page(tmp_path):
     cells = [
         markdown("# A page <b>"),
         drawn("fig-first", "AUC against $k$. Dotted: chance."),
-        markdown("## One\nText\n```python\n# a comment\n```\n### The second of $\\alpha$"),
+        markdown(
+            "## One\nText of {cite:t}`zhang2024surp`, <b>with</b> $a < b$:\n\n$$\nx < y_1\n$$\n\n"
+            "```python\n# a comment\n```\n### The second of $\\alpha$"
+        ),
         {"cell_type": "code", "metadata": {}, "source": "1", "outputs": [{"data": {"image/svg+xml": "no caption"}}]},
         drawn("fig-second", "A <script> & more.", 300, 400),
     ]
@@ -43,17 +47,19 @@ def page(tmp_path):
 
 
 def test_a_pages_figures_become_slides_in_which_foreign_text_is_text(page):
-    first, second = slides.figures_of(page)
+    first, second = (one for one in slides.slides_of(page) if one.name)
     assert (first.page, first.section, first.name) == ("A page <b>", "", "fig-first")
     assert (second.section, second.caption) == ("The second of $\\alpha$", "A <script> & more.")
-    assert [first.is_upright, second.is_upright] == [False, True]
-    assert first.image == SVG.format(400, 300).encode()
-    html = slides.slides(slides.figures_of(page), "All")
-    assert html.count("<section") == 3 and html.count("<script>") == 1
-    assert re.findall(r"<h1>(.*?)</h1>", html) == ["All", "A page &lt;b&gt;", "A page &lt;b&gt;"]
-    assert "AUC against <i>k</i>. Dotted" in html and "A &lt;script&gt; &amp; more." in html
+    assert b64decode(first.source.removeprefix("data:image/svg+xml;base64,")) == SVG.format(400, 300).encode()
+    _, equation, _ = slides.slides_of(page)
+    assert (equation.section, equation.equation.strip(), equation.source) == ("One", "x < y_1", "")
+    html = re.sub("<script>.*?</script>", "", slides.slides(slides.slides_of(page), "All"), flags=re.S)
+    assert html.count("<section") == 4 and "<script" not in html
+    assert re.findall(r"<h1>(.*?)</h1>", html) == ["All", *["A page &lt;b&gt;"] * 3]
+    assert re.search(r"AUC against <\w[^>]*>\\\(k\\\)</\w+>\. Dotted", html) and "A &lt;script&gt; &amp; more." in html
+    assert r"\[x &lt; y_1" in html and r"\(a &lt; b\)" in html and "Zhang and Wu (2024)</a>, &lt;b&gt;with" in html
     assert 'alt="dots, &#34;framed&#34;"' in html
-    assert not re.search(r"(?:src|href)=.(?!data:)", html), "nothing comes from elsewhere"
+    assert not re.search(r"src=.(?!data:)|<link", html), "nothing comes from elsewhere"
 
 
 def test_an_unknown_lesson_or_page_is_told(monkeypatch):
@@ -74,7 +80,7 @@ def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(
         )
     caplog.set_level("INFO")
     run = CliRunner().invoke(app, ["slides", "index", "lab", "claims", "--output", str(tmp_path / "s.html")])
-    assert "2 figures" in run.stdout and "lab: left out" in caplog.text
+    assert "2 figures and 0 equations" in run.stdout and "lab: left out" in caplog.text
     assert re.findall(r"<h1>(\w+)</h1>", (tmp_path / "s.html").read_text(encoding="utf-8")) == ["Start", "Claims"]
 
 
@@ -82,12 +88,16 @@ def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
 def test_arrow_keys_go_from_slide_to_slide(page, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
-    (tmp_path / "s.html").write_text(slides.slides(slides.figures_of(page) * 3, "All"), encoding="utf-8")
+    (tmp_path / "s.html").write_text(slides.slides(slides.slides_of(page) * 3, "All"), encoding="utf-8")
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         tab = browser.new_page()
         tab.goto((tmp_path / "s.html").as_uri())
-        for key, place in (("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", 6), ("ArrowDown", 6), ("Home", 0)):
+        assert tab.locator("mjx-container").count() == 12 and not tab.locator("mjx-merror, aside:visible").count()
+        assert tab.locator("section.upright").count() == 3
+        tab.keyboard.press("n")
+        assert tab.locator("aside:visible").count() == 3
+        for key, place in (("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", 9), ("ArrowDown", 9), ("Home", 0)):
             tab.keyboard.press(key)
             tab.wait_for_function(f"Math.round(scrollY / innerHeight) == {place}", timeout=5000)
         browser.close()

@@ -1,8 +1,13 @@
 """The students' notebooks hold no solution; each stub fails its check and each solution passes it."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -13,6 +18,7 @@ from typer.testing import CliRunner
 from mialib.store import ROOT
 from replication.commands import app
 from replication.pipeline import theme
+from replication.pipeline.slides import TEACHING
 from replication.pipeline.student import (
     CHECK,
     EXERCISE,
@@ -67,7 +73,7 @@ def test_no_line_of_a_solution_is_left_for_students(path):
     assert not {line for line, n in solved.items() if left[line] > before[line] - n}
     assert not re.search(r"(?i)\bsolution\b.*\n", "\n".join(h for h in left if h.startswith(("```", ":::"))))
     for cell in student["cells"]:
-        assert not cell.get("outputs") and cell["metadata"].keys() <= {"tags"}
+        assert not cell.get("outputs") and cell["metadata"].keys() <= {"tags", "nbgrader"}
 
 
 def passes(check, of_exercise, scope):
@@ -161,15 +167,28 @@ def test_a_page_has_three_exercises_one_of_them_in_code_and_an_answer_to_each(pa
 
 
 def test_the_exercise_of_the_lesson_plan_checks_itself():
-    stub, check, solution = re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "book" / "teaching.md").read_text(encoding="utf-8"), re.M | re.S
-    )
+    stub, check, solution = re.findall(r"^```python\n(.*?)^```$", TEACHING.read_text(encoding="utf-8"), re.M | re.S)
     scope = {}
     exec(stub, scope)
     with pytest.raises(NotImplementedError):
         exec(check, scope)
     exec(solution, scope)
     exec(check, scope)
+
+
+PROBLEMS = re.findall(r"^\| \[`\w+`\]\(pages/(\w+)\).*? \| (.*?) \|", TEACHING.read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
+@pytest.mark.parametrize(("name", "expected"), PROBLEMS, ids=lambda text: text.split("`")[0])
+def test_a_problem_sets_numbers_are_what_the_page_prints(name, expected):
+    cells = [cell for cell in read(ROOT / "book" / "pages" / f"{name}.ipynb")["cells"] if cell["cell_type"] == "code"]
+    outputs = [
+        output for cell in cells if {SOLUTION, CHECK} & {*cell["metadata"]["tags"]} for output in cell["outputs"]
+    ]
+    printed = "".join("".join(one.get("text") or one["data"]["text/plain"]) for one in outputs)
+    assert all(number in printed for number in re.findall("`(.*?)`", expected)), printed
 
 
 def markdown(source, **metadata):
@@ -185,9 +204,11 @@ def code(source, *tags):
 
 
 def notebook(*cells):
-    return {"cells": list(cells), "metadata": {"kernelspec": {"name": "python3"}, "papermill": {"x": SECRET}}}
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    return {"cells": list(cells), "metadata": {"kernelspec": kernel, "papermill": {"x": SECRET}}}
 
 
+CLEARED = "# YOUR CODE HERE\nraise NotImplementedError()"  # by nbgrader
 TRIO = (
     code("def answer(): ...", EXERCISE),
     code(f"def answer(): return '{SECRET}'", SOLUTION),
@@ -209,6 +230,33 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
     assert ["def answer(): ..." in student, "assert answer()" in student] == [True, True]
 
 
+@pytest.mark.slow
+def test_nbgrader_takes_them_and_grades_the_checks(tmp_path):
+    pytest.importorskip("nbgrader", reason="nbgrader is not installed here: pip install nbgrader")
+    (tmp_path / "made_up.ipynb").write_text(json.dumps(notebook(*TRIO)))
+    paths = [ROOT / "notebooks" / f"{name}.ipynb" for name in ("decisions", "leaderboard")]
+    paths.append(tmp_path / "made_up.ipynb")
+    write_builds(paths, tmp_path)
+    shutil.copytree(tmp_path / "solution", tmp_path / "source" / "lesson")
+
+    def nbgrader(*arguments):
+        environment = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+        command = [sys.executable, "-m", "nbgrader", *map(str, arguments)]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    said = nbgrader("generate_assignment", "lesson", "--CourseDirectory.course_id=mialib")
+    for path in paths:
+        file = tmp_path / "release" / "lesson" / path.name
+        assert file.is_file(), said
+        released, checks = read(file), tagged(read(path), CHECK)
+        assert tagged(released, CHECK) == checks and {*tagged(released, SOLUTION)} == {CLEARED}
+        locked = [cell for cell in released["cells"] if cell["metadata"].get("nbgrader", {}).get("points")]
+        assert len(locked) == len(checks) and not any(cell["metadata"]["editable"] for cell in locked)
+    assert "failed" in nbgrader("validate", tmp_path / "release" / "lesson" / "made_up.ipynb")
+    assert "Success" in nbgrader("validate", tmp_path / "source" / "lesson" / "made_up.ipynb")
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_nothing_is_left_that_jupyter_does_not_know(path):
     for cell in student_notebook(read(path), "solution")["cells"]:
@@ -225,6 +273,7 @@ def test_nothing_is_left_that_jupyter_does_not_know(path):
         ("Of {cite:t}`zhang2024surp`", "Of [Zhang and Wu (2024)](https://arxiv.org/abs/2407.21248)"),
         ("{cite:p}`shi2024detecting`", "([Shi et al. 2024](https://openreview.net/forum?id=zWqr3MQuNs))"),
         ("{index}`tokens <!token>`; see [](lab), [it](../glossary#auc)", "tokens; see *The lab*, it"),
+        ("an AUC of {glue:text}`auc:.3f`", "an AUC of `auc`"),
         ("```{admonition} Exercise: why?\n:class: tip\n- `x[0](y)`\n```", "> **Exercise: why?**\n>\n> - `x[0](y)`"),
         ("````{dropdown} More\n```python\nrows[i](k)\n```\n````", "**More.**\n\n```python\nrows[i](k)\n```"),
     ],

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+from pybtex.database import parse_string
 from sphinx.addnodes import pending_xref
 
 from replication.pipeline import theme
@@ -88,6 +89,14 @@ def test_a_description_is_the_first_paragraph_as_far_as_whole_sentences_fit(para
     assert theme.description(document) == expected
 
 
+def test_a_page_is_cited_as_bibtex_with_an_address_where_one_is_known():
+    entry = theme.citation("pages/sweep", "Min-K% Prob & more", "https://example.org/sweep.html")
+    [(key, parsed)] = parse_string(entry, "bibtex").entries.items()
+    assert key == "mialib-sweep" and parsed.fields["title"] == r"{Min-K\% Prob \& more}"
+    assert parsed.persons["author"] and "version" in parsed.fields["howpublished"]
+    assert parsed.fields["url"].startswith("https") and "url" not in theme.citation("trust", "What it proves", "")
+
+
 def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
     def page(title, *captions):
         tables = "".join(f"<table><caption>{caption}</caption></table>" for caption in captions)
@@ -118,6 +127,10 @@ def test_what_an_answers_cell_prints_comes_above_the_first_cell_and_its_code_sta
     page += nodes.section("", nodes.title(text="Question"), nodes.paragraph(text="Words"), cell("p", ""), later)
     theme.show_answers_first(None, page)
     assert page.astext().split() == ["Question", "Words", "answer", "p", "Later", "c", "d", "other"]
+    page[0].insert(1, nodes.enumerated_list("", nodes.list_item("", nodes.paragraph(text="finding"))))
+    page[0] += cell("e", "picture", "tag_answer")
+    theme.show_answers_first(None, page)
+    assert page.astext().split()[:3] == ["Question", "picture", "finding"]
     theme.show_answers_first(None, new_document("page without a section"))
 
 

@@ -17,6 +17,7 @@ import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -836,3 +837,14 @@ def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer
     with pytest.raises(ValueError, match="400"):
         run("api:tiny-2")
     assert_key_is_nowhere((tmp_path / "out.ipynb").read_text(), (tmp_path / "failed.ipynb").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "package"), [("vllm", "vllm"), ("llama.cpp", "llama_cpp")])
+def test_a_real_server_gives_the_local_numbers_or_is_refused(name, package):
+    if not find_spec(package):
+        pytest.skip(f"{package} is not installed; where it is elsewhere: tools/servers.py {name} --python ITS_PYTHON")
+    done = subprocess.run([sys.executable, "tools/servers.py", name], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and re.search("largest difference|off by one row", done.stdout), (
+        done.stdout + done.stderr
+    )

@@ -18,7 +18,7 @@ from tokenizers import pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import mialib
-from mialib import batches, scoring
+from mialib import batches, models, scoring
 from mialib.attacks.neighbors import log_probs_of_variants
 from mialib.models import find_start_token, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
@@ -355,6 +355,27 @@ def test_blocks_whose_maximum_rises_or_falls_all_the_way_lose_no_digits(descendi
     logits = random_logits(3, 4096, scale=8.0).sort(dim=1, descending=descending)[0]
     targets = torch.tensor([0, 2048, 4095])  # 2048 is the first of a block
     assert_rows_agree(head_statistics(*head_of(logits), targets, 256), logits, targets)
+
+
+def test_bfloat16_weights_lose_nothing_beyond_their_own_rounding():
+    hidden, weight = random_logits(40, 512).bfloat16(), random_logits(3000, 512, scale=0.3).bfloat16()
+    head = torch.nn.Linear(512, 3000, bias=False).requires_grad_(False).bfloat16()
+    head.weight.copy_(weight)
+    targets = torch.arange(40)
+    for rows in (hidden, hidden.float() + 1e-4):  # numbers of bfloat16, and others, which must not be rounded to it
+        assert_rows_agree(head_statistics(rows, head, targets, 256), rows.double() @ weight.double().T, targets)
+    assert torch.backends.mkldnn.matmul.fp32_precision != "bf16"
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_products_may_be_rounded_only_where_nothing_is_lost(keeps, monkeypatch):
+    monkeypatch.setattr(models, "keeps_float32", lambda: keeps)
+    asked, half = torch.backends.mkldnn.matmul, torch.ones(1).bfloat16()
+    for factors, exact in (((), False), ((half, half), True), ((half, half.float()), False)):
+        with models.fast_products(torch.device("cpu"), *factors):
+            assert (asked.fp32_precision == "bf16") == (keeps or exact)
+    with models.fast_products(torch.device("cuda"), half):
+        assert asked.fp32_precision != "bf16"
 
 
 def test_blocks_and_tokens_that_are_masked_add_nothing():

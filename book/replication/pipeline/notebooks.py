@@ -65,8 +65,7 @@ def read_notebook(path: Path) -> NotebookSource:
             defaults |= {node.targets[0].id: ast.literal_eval(node.value) for node in assigned}
         else:
             modules |= imported_modules(code)
-            values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-            strings |= {value for value in values if isinstance(value, str)}
+            strings |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     return NotebookSource(defaults, frozenset(strings), tuple(sorted(modules)))
 
 
@@ -177,15 +176,16 @@ def _finish(path: Path, page: Page, why_not_run: str) -> None:
     from replication.results import literal
 
     notebook = nbformat.read(path, as_version=4)
-    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
     added = {"injected-parameters", "papermill-error-cell-tag"}
-    notebook.cells = [c for c, of in zip(notebook.cells, tags, strict=True) if not added & {*of}]
+    notebook.cells = [cell for cell in notebook.cells if not added & {*cell.metadata.get("tags", [])}]
     if why_not_run:
         has_failed = [any(o.output_type == "error" for o in cell.get("outputs", [])) for cell in notebook.cells]
         is_given = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells]
         end = has_failed.index(True) if any(has_failed) else is_given.index(True) + 1
         said = f"**Not run**: {literal(why_not_run.rstrip('.'))}."
         notebook.cells[end:] = [nbformat.v4.new_markdown_cell(said)]
+        for cell in notebook.cells:  # its numbers are not there
+            cell.source = re.sub(r"\{glue:text\}`[^`]*`", "–", cell.source)
     for named in ("input_path", "output_path", "parameters"):
         notebook.metadata.papermill.pop(named, None)
     if page.name:
@@ -214,6 +214,7 @@ SHOWS = {
     "DataFrame": "the table",
     "display(": "the table",
     "Markdown(": "the sentence",
+    "pages.glue(": "the numbers in the text",
 }
 
 

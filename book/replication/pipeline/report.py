@@ -22,7 +22,7 @@ from replication import real_model
 from replication.claim_tests import Claim, load_claims
 from replication.claims import VERDICT
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
-from replication.pipeline.slides import figures_of
+from replication.pipeline.slides import slides_of
 from replication.profile import Profile
 from replication.published import PAPERS, load_published
 from replication.results import DASH, VERDICTS, load_results
@@ -165,7 +165,7 @@ def own_figures(names: Iterable[str], pages: Path) -> str:
     rows = []
     for name in names:
         path = pages / f"{name}.ipynb"
-        for figure in figures_of(path) if path.is_file() else []:
+        for figure in (one for one in slides_of(path) if one.name) if path.is_file() else ():
             first = re.split(r"(?<=[.?!]) ", figure.caption)[0]
             rows.append([f"{{numref}}`%s <{figure.name}>`", f"[](pages/{name})", first])
     return markdown_table(["figure", "page", "shows"], rows) + "\n"

@@ -1,4 +1,4 @@
-"""The figures of executed pages in the book's order: as slides in one HTML file, and as the list in the book."""
+"""Executed pages' figures and equations: as slides in one HTML file, and the list of figures in the book."""
 
 from __future__ import annotations
 
@@ -7,61 +7,64 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
-from markupsafe import Markup, escape
+from markupsafe import escape
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from mialib.shared.templates import macros
 from mialib.store import ROOT
+from replication.pipeline.student import plain
 
 SVG, PNG = "image/svg+xml", "image/png"
 TEACHING = ROOT / "book" / "teaching.md"
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).use(
+    dollarmath_plugin, renderer=lambda tex, how: escape(f"\\[{tex}\\]" if how["display_mode"] else f"\\({tex}\\)")
+)
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure of an executed page. Its texts are Markdown."""
+class Slide:
+    """A figure or an equation of an executed page, and what to say. Its texts are Markdown."""
 
     page: str  # the page's title
     section: str  # the heading that it stands under, "" for the page's own
-    name: str  # its label in the book
-    caption: str
-    alt: str
-    media_type: str
-    image: bytes
-
-    @property
-    def source(self) -> str:
-        """The image as a data URI."""
-        return f"data:{self.media_type};base64,{base64.b64encode(self.image).decode()}"
-
-    @property
-    def is_upright(self) -> bool:
-        """Whether it is an SVG that is higher than wide: its caption then stands beside it."""
-        found = re.search(rb'viewBox="\S+ \S+ (\S+) (\S+)"', self.image[:2000])
-        return bool(found) and float(found[2]) > float(found[1])
+    notes: str  # the paragraph before it
+    equation: str = ""  # TeX; "" of a figure, which has the following instead
+    name: str = ""  # its label in the book
+    caption: str = ""
+    alt: str = ""
+    source: str = ""  # the image as a data URI
 
 
-def figures_of(notebook: Path) -> list[Figure]:
-    """The figures of a page, from top to bottom; none of a page that has not run."""
-    found, headings = [], []
+def slides_of(notebook: Path) -> list[Slide]:
+    """The figures and equations of a page, from top to bottom; no figure of a page that has not run."""
+    found, headings, notes = [], [notebook.stem], ""
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "markdown":
-            tokens = MarkdownIt().parse("".join(cell["source"]))  # without headings in code and in boxes
-            headings += [text.content for opened, text in pairwise(tokens) if opened.type == "heading_open"]
+            tokens = MARKDOWN.parse("".join(cell["source"]))  # what is in code and in boxes is one token
+            for token, text in pairwise([*tokens, *tokens[-1:]]):
+                if token.type == "heading_open":
+                    headings, notes = [*headings[token.tag == "h1" :], text.content], ""
+                elif token.type == "paragraph_open" and not token.level:
+                    notes = plain(text.content)
+                elif token.type == "math_block":
+                    found.append(Slide(headings[0], "".join(headings[1:][-1:]), notes, equation=token.content.strip()))
+                    notes = ""
             continue
         shown = cell["metadata"].get("mystnb", {})
         for output in cell["outputs"] if "figure" in shown else ():
             media_type = next((one for one in (SVG, PNG) if one in output.get("data", {})), None)
             if media_type:
                 data = "".join(output["data"][media_type])
-                image = data.encode() if media_type == SVG else base64.b64decode(data)
-                title, *sections = headings or [notebook.stem]
-                section, alt = sections[-1] if sections else "", shown.get("image", {}).get("alt", "")
+                data = base64.b64encode(data.encode()).decode() if media_type == SVG else data
                 name, caption = (shown["figure"][key] for key in ("name", "caption"))
-                found.append(Figure(title, section, name, caption, alt, media_type, image))
+                of = name, caption, shown.get("image", {}).get("alt", ""), f"data:{media_type};base64,{data}"
+                found.append(Slide(headings[0], "".join(headings[1:][-1:]), notes, "", *of))
+                notes = ""
     return found
 
 
@@ -74,14 +77,8 @@ def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
     return list(dict.fromkeys(re.findall(r"\]\(pages/(\w+)\)", of[number])))
 
 
-def slides(figures: Sequence[Figure], title: str) -> str:
-    """One HTML file that needs no other: a figure a slide, and the arrow keys go from one to the next."""
-    return str(macros(Path(__file__).with_suffix(".html"), with_math=with_math).slides(title, figures))
-
-
-def with_math(text: str) -> Markup:
-    """A caption or heading as HTML: its symbols in italics, all else as it is."""
-    parts = text.split("$")  # every second one is a symbol
-    return Markup("").join(
-        Markup("<i>{}</i>").format(part.lstrip("\\")) if i % 2 else escape(part) for i, part in enumerate(parts)
-    )
+def slides(shown: Sequence[Slide], title: str) -> str:
+    """One HTML file that needs no other: a figure or an equation a slide; arrow keys go from one to the next."""
+    [folder] = find_spec("sphinx-mathjax-offline").submodule_search_locations
+    mathjax = (Path(folder) / "static" / "mathjax" / "tex-svg.js").read_text(encoding="utf-8")
+    return str(macros(Path(__file__).with_suffix(".html"), as_html=MARKDOWN.renderInline).slides(title, shown, mathjax))

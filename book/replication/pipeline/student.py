@@ -8,8 +8,8 @@ How exercises stand in a notebook:
     Markdown                         `{admonition} Exercise`, then `{dropdown} Solution`
 
 In the book the three code cells run one after the other, the solution folded. Both notebooks are written without
-outputs and metadata, which hold what a solution printed. What the book's Markdown has beyond Jupyter's becomes plain:
-boxes, folds, citations, index entries, and links to other pages.
+outputs and metadata, which hold what a solution printed; nbgrader can take either as an assignment's source. What the
+book's Markdown has beyond Jupyter's becomes plain: boxes, folds, citations, index entries, and links to other pages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from mialib.store import ROOT, atomic_path
 
 KINDS = ("student", "solution")
 EXERCISE, SOLUTION, CHECK = "exercise", "solution", "check"  # tags of code cells
+NBGRADER = {"schema_version": 3, "task": False}  # of each cell that nbgrader reads
 _OPENS = r"^(?P<fence>(?P<mark>[`:~])(?P=mark){2,})\{(?P<name>[\w-]+)\} *(?P<title>[^\n]*?)[ \t]*$"
 _DIRECTIVE = re.compile(
     _OPENS + r"\n(?:(?::[\w-]+:[^\n]*|[ \t]*)\n)*"  # options and empty lines
     r"(?P<body>.*?)^(?P=fence)(?P=mark)*[ \t]*(?:\n|\Z)",
     re.M | re.S,
 )
-_ROLE = re.compile(r"\{(?P<name>cite:[pt]|index)\}`(?P<text>[^`]*)`")
+_ROLE = re.compile(r"\{(?P<name>cite:[pt]|index|glue:text)\}`(?P<text>[^`]*)`")
 # Code, which stays as it is, or a link to a page of the book.
 _CODE_OR_LINK = re.compile(
     r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)|`[^`\n]*`"
@@ -63,16 +64,19 @@ def write_builds(paths: Iterable[Path], output: Path) -> list[Path]:
 def student_notebook(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
     """A notebook (as JSON) for students or with solutions; in the latter a solution takes its stub's place."""
     check_exercises(notebook["cells"])
-    is_student, cells = kind == "student", []
+    is_student, cells, answer = kind == "student", [], ""
     for cell in notebook["cells"]:
         is_code, tags, source = cell["cell_type"] == "code", _tags(cell), "".join(cell["source"])
+        answer = cell["id"] if EXERCISE in tags else answer
         if (SOLUTION if is_student else EXERCISE) in tags:
             continue
-        if is_student and CHECK in tags:
-            tags = [*tags, "skip-execution"]  # papermill runs the rest of the page, though the answer is missing
         source = source if is_code else plain(source, is_student)
         built = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
         built["metadata"] = {"tags": tags} if tags else {}
+        if is_code and {EXERCISE, SOLUTION, CHECK} & {*tags}:
+            test = CHECK in tags  # which is locked, and gives a point
+            of = {"grade_id": answer + "-check" * test, "grade": test, "locked": test, "solution": not test}
+            built["metadata"]["nbgrader"] = NBGRADER | of | ({"points": 1} if test else {})
         cells.append(built | ({"execution_count": None, "outputs": []} if is_code else {}))
     kept = {key: notebook["metadata"][key] for key in ("kernelspec", "language_info") if key in notebook["metadata"]}
     return {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
@@ -130,6 +134,8 @@ def _plain_role(role: re.Match[str]) -> str:
     name, text = role["name"], role["text"]
     if name == "index":
         return text.partition("<")[0].strip()
+    if name == "glue:text":
+        return f"`{text.partition(':')[0]}`"
     cited = [_cited(key.strip(), in_text=name == "cite:t") for key in text.split(",")]
     return ", ".join(cited) if name == "cite:t" else f"({'; '.join(cited)})"
 

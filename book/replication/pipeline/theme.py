@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import yaml
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -51,11 +52,8 @@ EDITS = (
     # A script of 1.5 MB draws the icons that the style sheet has already drawn from a font.
     (r'<script[^>]*scripts/fontawesome\.js[^>]*></script>', ""),
     # Thebe, which runs cells on another host, stands in each page twice, and the second time is an error.
-    (r'<link[^>]*sphinx-thebe\.css[^>]*>', ""),
-    (r'<script[^>]*sphinx-thebe\.js[^>]*></script>', ""),
-    (r'<script>const THEBE_JS_URL[^<]*</script>', ""),
-    (r'<script type="text/x-thebe-config">[^<]*</script>', ""),
-    (r"<script>kernelName = [^<]*</script>", ""),
+    (r'<link[^>]*sphinx-thebe\.css[^>]*>|<script[^>]*sphinx-thebe\.js[^>]*></script>', ""),
+    (r'<script(>const THEBE_JS_URL| type="text/x-thebe-config">|>kernelName = )[^<]*</script>', ""),
     # Before the theme's script has run a first visit has no colours, and without scripts it never has.
     (r' data-theme="auto"', ""),
     (r'(getItem\("theme"\) \|\|) "auto"', rf"\1 ({SYSTEM_THEME})"),
@@ -119,7 +117,7 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
-    """Show what cells with the tag `answer` print above a page's first cell, though they run later.
+    """Show what cells with the tag `answer` print above a page's first cell or numbered list, though they run later.
 
     Their code stays where it is.
     """
@@ -130,7 +128,7 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
-    at = next(i for i, node in enumerate(first.children) if "cell" in node.get("classes", ()))
+    at = next(i for i, n in enumerate(first) if isinstance(n, nodes.enumerated_list) or "cell" in n.get("classes", ()))
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
 
@@ -148,9 +146,9 @@ def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def describe_page(
-    app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
+    app: Sphinx, page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Give a page a description and what a link to it shows elsewhere, unless it has them."""
+    """Give a page a description, what a link to it shows elsewhere, unless it has them, and how to cite it."""
     title = re.sub("<[^>]*>", "", context.get("title") or "") or escape(app.config.html_title)
     text = description(doctree) if doctree else ""
     tags = {
@@ -165,6 +163,24 @@ def describe_page(
     known = context.get("metatags", "")
     new = [f'<meta {name} content="{value}" />' for name, value in tags.items() if value and name not in known]
     context["metatags"] = "\n".join([known, *new])
+    if doctree:
+        entry = escape(citation(page, unescape(title), context.get("pageurl") or ""))
+        context["body"] += f'<details class="cite"><summary>Cite this page</summary><pre>{entry}</pre></details>'
+
+
+def citation(page: str, title: str, address: str) -> str:
+    """A page's BibTeX entry, by CITATION.cff; without an address where none is known."""
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    names = (who.get("name") or "{given-names} {family-names}".format(**who) for who in cff["authors"])
+    fields = {
+        "title": "{" + re.sub(r"([%&#_$])", r"\\\1", title) + "}",
+        "author": " and ".join(f"{{{name}}}" for name in names),
+        "howpublished": f"{cff['title']}, version {cff['version']}",
+        "year": str(cff["date-released"])[:4],
+        "url": address,
+    }
+    lines = (f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
+    return f"@misc{{mialib-{page.rpartition('/')[2]},\n{''.join(lines)}}}"
 
 
 def description(doctree: nodes.document) -> str:
@@ -195,7 +211,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     pages = {path: edited(path.read_text(encoding="utf-8")).replace(absent, EDITOR) for path in out.rglob("*.html")}
     in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
     number_tables(pages, [path for path in in_order if path in pages])
-    is_there = any(EDITOR in page for page in pages.values()) and copy_interpreter(out / "_static" / "micropython.js")
+    runs_python = any(EDITOR in page or "tag_in-page" in page for page in pages.values())
+    is_there = runs_python and copy_interpreter(out / "_static" / "micropython.js")
     for path, page in pages.items():
         page = page if is_there else page.replace(EDITOR, absent)
         path.write_text(page, encoding="utf-8")

@@ -459,15 +459,16 @@ def _misplaced(model: ApiModel, of_probe: TokenLogProbs, gain: float) -> str:
     )
     n = len(of_probe.tokens) // 2
     tokens = [token.strip() for token in of_probe.tokens][-n:]
-    top = [max(of, key=of.get).strip() if isinstance(of, dict) and of else "" for of in of_probe.top_logprobs or []][
-        -n:
+    likeliest = [
+        max(of, key=of.get).strip() if isinstance(of, dict) and of else "" for of in of_probe.top_logprobs or []
     ]
-    n_of_next = sum(likeliest == following for likeliest, following in zip(top, tokens[1:], strict=False))
-    if n_of_next < n / 2:
+    early = [i for i, (top, following) in enumerate(zip(likeliest[-n:], tokens[1:], strict=False)) if top == following]
+    if len(early) < n / 2:
         return f"{said}. Its log-probs are of other tokens, or the model has learned nothing"
+    at = next((i for i in early if tokens[i] and tokens[i + 1]), early[0])
     return (
-        f"{said}. It is off by one row: where {tokens[0]!r} stands, the next token, {top[0]!r}, is likeliest. The "
-        "server is at fault: take another version, or another server, and report it there"
+        f"{said}. It is off by one row: where {tokens[at]!r} stands, the next token, {tokens[at + 1]!r}, is likeliest. "
+        "The server is at fault: take another version, or another server, and report it there"
     )
 
 

@@ -28,7 +28,7 @@ from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import SPARE_BYTES, pick_dtype
 from mialib.detectors import DETECTORS, FloatArray, detect
 from mialib.frequency import TokenFrequency, count_tokens
-from mialib.models import LoadedModel, free_bytes, pick_device, tokenizer_hash
+from mialib.models import LoadedModel, fast_products, free_bytes, pick_device, tokenizer_hash
 from mialib.scoring import LoadedScorer as Scorer
 from mialib.store import hash_texts, mialib_version, version
 from mialib.token_stats import TokenRow
@@ -238,7 +238,7 @@ def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
 
     def run() -> None:
         logits = torch.empty(FLOOR_ROWS_AT_ONCE, weight.shape[1], device=scorer.device, dtype=weight.dtype)
-        with torch.inference_mode():
+        with torch.inference_mode(), fast_products(scorer.device):
             for inputs, is_real in batches:
                 hidden = model.base_model(inputs, use_cache=False).last_hidden_state[is_real]
                 for rows in hidden.split(FLOOR_ROWS_AT_ONCE):
@@ -434,7 +434,8 @@ def machine_rates(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     out, source = torch.mm(a, b), torch.zeros(n_bytes, dtype=torch.uint8, device=device)
     target = source.clone()
     ways = (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source))
-    of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
+    with fast_products(device):
+        of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
     return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
 
 

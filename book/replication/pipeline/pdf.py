@@ -1,0 +1,59 @@
+"""The finished book as one PDF: the pages' articles in one file of HTML, which a browser prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from posixpath import dirname, join, normpath
+
+from mialib.shared.templates import macros
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+FLAGS = ("--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--no-pdf-header-footer")
+FLAGS += ("--generate-pdf-document-outline", "--virtual-time-budget=300000")  # the milliseconds that MathJax may take
+
+
+def print_book(html: Path, pages: Sequence[str], output: Path) -> None:
+    """Print a finished book; ValueError where this machine has no browser, or it fails."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise ValueError(f"a PDF takes a browser, and none is installed here: install one of {', '.join(BROWSERS)}")
+    whole = html / "whole_book.html"
+    whole.write_text(one_page(html, pages), encoding="utf-8")
+    as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and not os.geteuid() else []  # there is no sandbox for root
+    try:
+        given = [*FLAGS, *as_root, f"--print-to-pdf={output.resolve()}", whole.as_uri()]
+        done = subprocess.run([browser, *given], capture_output=True, text=True, timeout=1200)
+    finally:
+        whole.unlink()
+    if done.returncode or not output.is_file():
+        raise ValueError(f"{browser} printed no PDF: {done.stderr.strip()[-500:]}")
+
+
+def one_page(html: Path, pages: Sequence[str]) -> str:
+    """The articles of a finished book's pages, such as "pages/lab", as one page of HTML: folds open, no scripts."""
+    articles = []
+    for page in pages:
+        text = (html / f"{page}.html").read_text(encoding="utf-8")
+        article = re.search('<article class="bd-article">(.*?)</article>', text, re.S)[1]
+        article = re.sub(r"<script\b.*?</script>", "", article, flags=re.S).replace("<details", "<details open")
+        title = re.search(r'<h1>(.*?)(?:<a class="headerlink"|</h1>)', article, re.S)[1]
+        articles.append((page, title, in_one_page(article, page, pages)))
+    head = re.search("<head>.*?</head>", (html / f"{pages[0]}.html").read_text(encoding="utf-8"), re.S)[0]
+    return str(macros(Path(__file__).with_suffix(".html")).book(in_one_page(head, pages[0], pages), articles))
+
+
+def in_one_page(html: str, page: str, pages: Sequence[str]) -> str:
+    """A page's HTML with ids that begin with the page's name, and links to them; a link to no page of these is none."""
+
+    def moved(found: re.Match[str]) -> str:
+        kind, path, place = found.groups()
+        at = normpath(join(dirname(page), path)) if path else f"{page}.html"
+        return f'{kind}="{at}"' if (of := at.removesuffix(".html")) == at else f'href="#{of}.{place}"' * (of in pages)
+
+    html = re.sub(r'(<[a-z][^<>]*?\sid=")', rf"\g<1>{page}.", html)
+    return re.sub(r'\b(href|src)="(?![a-z]+:)([^"#]*)#?([^"]*)"', moved, html)
