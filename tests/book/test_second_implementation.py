@@ -31,8 +31,8 @@ NOT_SUPPORTED = {
     "probe-beats-baselines-in-tpr": "Short English",
     "neighbor-beats-loss": "Short English",
     "low-duplication-hides-contamination": "Seen once; Seen twice",
-    "probe-leads-on-contamination": "Seen once",
-    "probe-leads-on-contamination-seen-twice": "Seen twice",
+    "probe-leads-on-contamination": "Seen once, neighbors",
+    "probe-leads-on-contamination-seen-twice": "Seen twice, neighbors",
     "smaller-model-finds-contamination": "Seen twice",
     "dc-pdd-beats-its-baselines-on-the-ladder": "English ladder; Chinese ladder; English real",
 }
