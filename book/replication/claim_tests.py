@@ -38,7 +38,7 @@ from replication.results import document_means
 
 CLAIMS_FILE = BOOK_DATA / "claims.yml"
 CHANCE = "chance"
-PROBE, RECORDED = "probe", "recorded"
+PROBE, AS_RECORDED = "probe", "recorded"
 NO_CORPUS = "none"  # in the place of a corpus: every token is as frequent as any other
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "jieba")
 
@@ -81,7 +81,9 @@ class Side(Strict):
     n_words: dict[str, int] = Field(default_factory=dict)
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets of n_words
     corpus: str | None = None  # in which DC-PDD counts tokens; "none": without one
-    training: str | None = None  # unseen texts for the probe, as in `replication.builders.unseen`, or RECORDED scores
+    training: str | None = (
+        None  # unseen texts for the probe, as in `builders.unseen`, or AS_RECORDED
+    )
     n_training: PositiveInt = N_TRAINING
     only: tuple[str, ...] = ()  # the settings that it is compared in; (): all of the claim's
     printed: tuple[str, str] = ("", "")  # row and place in the paper's table, where not the detector's and the claim's
@@ -298,12 +300,16 @@ def judged_texts(claims: Claims, claim: Claim, setting: str) -> JudgedTexts:
     """The texts of a test; of a lab benchmark none is read for it."""
     revision, of_all = _dealt(claims.settings[setting].benchmark)
     positive, negative = (group.indices(of_all) for group in (claim.positive, claim.negative))
-    labels = np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)])
-    numbers, everything = np.concatenate([positive, negative]), np.arange(len(labels))
-    runs = folds(labels) if any(side.is_chosen for side in claim.scored) else [(everything, everything)]
-    if any(side.training == RECORDED for side in claim.scored):  # it was chosen on some texts, the same with each seed
+    numbers, labels = (
+        np.concatenate([positive, negative]),
+        np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)]),
+    )
+    is_recorded = any(side.training == AS_RECORDED for side in claim.scored)
+    if is_recorded:  # without the texts on which its layer and learning rate were chosen, the same with each seed
         is_judged = np.isin(numbers, recorded_probe(claims.settings[setting].model)[1])
-        runs = [(everything[~is_judged], everything[is_judged])]
+        numbers, labels = numbers[is_judged], labels[is_judged]
+    everything, is_chosen = np.arange(len(labels)), any(side.is_chosen for side in claim.scored) and not is_recorded
+    runs = folds(labels) if is_chosen else [(everything, everything)]
     made_of = hash_of([revision, labels.tolist(), [test_idx.tolist() for _, test_idx in runs]])
     return JudgedTexts(numbers, labels, runs, made_of)
 
@@ -363,7 +369,7 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
         "seed": seed,
         "models": [_model_revision(name) for name in claims.models(claim, setting, seed)],
         "benchmark": _dealt(place.benchmark)[0],
-        "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART, RECORDED}))],
+        "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART, AS_RECORDED}))],
         "device": pick_device().type,
         "versions": versions_behind_test(claim),
         "libraries": [version(name) for name in LIBRARIES],
@@ -392,7 +398,7 @@ def _candidates(target: Target, side: Side, seed: int) -> Candidates:
 
     Of the probe these are every learning rate and layer; the training seed also draws its unseen texts and coin.
     """
-    if side.training == RECORDED:
+    if side.training == AS_RECORDED:
         return Candidates(({},), recorded_probe(target.model)[0][None])
     if side.detector != PROBE:
         inputs = _inputs(target)

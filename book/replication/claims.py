@@ -13,7 +13,7 @@ from pandas.io.formats.style import Styler
 from mialib.detectors import DETECTORS, symbol
 from mialib.metrics import Comparison, Interval, clopper_pearson
 from mialib.passes.inputs import Target
-from replication.claim_tests import NO_CORPUS, RECORDED, Change, Claim, Claims, Side
+from replication.claim_tests import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from replication.pages import as_list
@@ -377,7 +377,7 @@ def _describe(side: Side | str, setting: str, place: Target) -> str:
         "mean over snippets" if side.part == "all" else side.part or "",
         f"{side.n_words[setting]} words" if setting in side.n_words else "",
         "no corpus" if side.corpus == NO_CORPUS else f"corpus {side.corpus}" if side.corpus else "",
-        f"from {side.n_training} {'unseen texts' if side.training == RECORDED else f'texts of {side.training}'}"
+        f"from {side.n_training} {'unseen texts' if side.training == AS_RECORDED else f'texts of {side.training}'}"
         if side.training
         else "",
         f"{place.n_neighbors} a text" if side.detector == "neighbor" else "",
