@@ -50,7 +50,7 @@ def nothing_is_made(monkeypatch):
 
 
 def test_every_corpus_and_model_is_stored_with_its_checksums_and_without_a_path(nothing_is_made):
-    assert len(TRAINED) == 17 and len(RECIPES.corpora) == 8
+    assert len(TRAINED) == 18 and len(RECIPES.corpora) == 8
     for name in RECIPES.corpora:
         assert lab().corpus_folder(name) == stored.FOLDER / "corpora" / name.removeprefix("lab/")
     for name in TRAINED:
