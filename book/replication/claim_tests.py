@@ -81,9 +81,7 @@ class Side(Strict):
     n_words: dict[str, int] = Field(default_factory=dict)
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets of n_words
     corpus: str | None = None  # in which DC-PDD counts tokens; "none": without one
-    training: str | None = (
-        None  # unseen texts for the probe, as in `builders.unseen`, or AS_RECORDED
-    )
+    training: str | None = None  # unseen texts for the probe, as in `builders.unseen`, or AS_RECORDED
     n_training: PositiveInt = N_TRAINING
     only: tuple[str, ...] = ()  # the settings that it is compared in; (): all of the claim's
     printed: tuple[str, str] = ("", "")  # row and place in the paper's table, where not the detector's and the claim's
