@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 # Min-K%++ takes what the tokenizer adds by itself, which is nothing for Pythia.
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
 _ROUNDING = RLock()
+LEAST_PARAMETERS = 10_000_000  # of a model whose products oneDNN multiplies
 HEAD_TOLERANCE = 1e-5  # the distance of head(base(x)) from the model's own logits, as a share of the largest of them
 
 
@@ -169,16 +170,24 @@ def _allowed_to_round() -> Iterator[None]:
 
 
 @contextmanager
-def fast_products(device: torch.device, *factors: torch.Tensor) -> Iterator[None]:
+def fast_products(model: PreTrainedModel) -> Iterator[None]:
     """Multiply float32 matrices by oneDNN on a processor; MKL, which torch takes, needs up to twice as long on AMD's.
 
-    torch takes oneDNN where it may round factors to bfloat16. So this is done only where that loses nothing: the
-    `factors` are float32 copies of these bfloat16 ones, or oneDNN does not round here (`keeps_float32`).
+    torch takes oneDNN where it may round factors to bfloat16, so this is done only where it does not (`keeps_float32`).
+    A small model gains nothing: each new shape of a product costs oneDNN time.
     """
+    is_large = model.device.type == "cpu" and model.num_parameters() >= LEAST_PARAMETERS
+    with _allowed_to_round() if is_large and keeps_float32() else nullcontext():
+        yield
+
+
+@contextmanager
+def exact_products(*factors: torch.Tensor) -> Iterator[None]:
+    """The same for float32 copies of these factors, where all are bfloat16: float32 holds their products exactly."""
     import torch
 
-    is_exact = bool(factors) and all(factor.dtype == torch.bfloat16 for factor in factors)
-    with _allowed_to_round() if device.type == "cpu" and (is_exact or keeps_float32()) else nullcontext():
+    are_bfloat16 = all(of.dtype == torch.bfloat16 and of.device.type == "cpu" for of in factors)
+    with _allowed_to_round() if are_bfloat16 else nullcontext():
         yield
 
 

@@ -34,7 +34,7 @@ from mialib.batches import (
     right_padded,
     token_batches,
 )
-from mialib.models import LoadedModel, fast_products, find_head, free_bytes, rope_borders
+from mialib.models import LoadedModel, exact_products, fast_products, find_head, free_bytes, rope_borders
 from mialib.store import hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import StatsPart, TokenRow, TokenStats
@@ -91,7 +91,7 @@ def head_statistics(
     for start in range(0, len(weight), n_columns):
         of_block = weight[start : start + n_columns].float()
         shape = len(hidden), len(of_block)
-        with fast_products(hidden.device, hidden, weight):
+        with exact_products(hidden, weight):
             d = torch.mm(rows, of_block.T, out=logits[: shape[0] * shape[1]].view(shape))  # (R, columns of the block)
         if bias is not None:
             d.add_(bias[start : start + n_columns])
@@ -391,7 +391,7 @@ class LoadedScorer:
         place = torch.arange(inputs.shape[1])  # (longest,)
         is_wanted = (place >= torch.tensor(begins)[:, None]) & (place < lengths[:, None])  # (texts, longest)
         flat = torch.tensor([t for of_text in targets for t in of_text])  # (tokens,), as many as are wanted
-        with torch.inference_mode(), fast_products(self.device):
+        with torch.inference_mode(), fast_products(self.loaded.model):
             inputs, is_wanted, flat = inputs.to(self.device), is_wanted.to(self.device), flat.to(self.device)
             columns = self._statistics(inputs, is_wanted, flat, temperature)  # (4, tokens)
         by_text = np.split(columns, np.cumsum([len(of_text) for of_text in targets])[:-1], axis=1)  # (4, n) each

@@ -12,21 +12,21 @@ from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3272,
+    "mialib": 3281,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
     "mialib/commands": 673,
     "mialib/passes": 723,
     "mialib/reports": 1522,
     "mialib/shared": 809,
-    "replication": 4018,
+    "replication": 4016,
     "replication/builders": 1477,
     "replication/lab": 1393,
     "replication/pipeline": 2270,
     "replication/remote": 797,
-    "replication/studies": 2705,
+    "replication/studies": 2712,
 }
-TEST_LINES = 23_222
+TEST_LINES = 23_227
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

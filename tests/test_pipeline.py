@@ -65,7 +65,7 @@ class Clone:
 
     def __init__(self, folder):
         self.folder = folder
-        for name in ("Snakefile", "_config.yml", "pyproject.toml"):
+        for name in ("Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
             shutil.copy(ROOT / name, folder / name)
         for name in ("data", "mialib", "book/replication", "book/_static"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

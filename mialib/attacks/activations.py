@@ -144,7 +144,7 @@ def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) 
 
     def last_states(batch: list[int]) -> tuple[list[int], NDArray[np.float32]]:
         inputs, lengths = right_padded([token_ids[i] for i in batch], device)
-        with torch.inference_mode(), fast_products(loaded.device):
+        with torch.inference_mode(), fast_products(loaded.model):
             states = loaded.model.base_model(inputs, output_hidden_states=True, use_cache=False).hidden_states
         values = np.zeros((len(states), len(batch), max(state.shape[-1] for state in states)), np.float32)
         rows = torch.arange(len(batch), device=device)

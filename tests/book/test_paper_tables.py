@@ -349,7 +349,7 @@ def build(clone, *options, only="", **environ):
 def make_clone(clone, profile):
     """A clone of the project with the profile `tiny`."""
     clone.mkdir()
-    for name in ("Makefile", "Snakefile", "_config.yml", "pyproject.toml"):
+    for name in ("Makefile", "Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
         shutil.copy(ROOT / name, clone / name)
     for name in ("data", "notebooks", "mialib"):
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -367,15 +367,20 @@ def test_bfloat16_weights_lose_nothing_beyond_their_own_rounding():
     assert torch.backends.mkldnn.matmul.fp32_precision != "bf16"
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_products_may_be_rounded_only_where_nothing_is_lost(keeps, monkeypatch):
-    monkeypatch.setattr(models, "keeps_float32", lambda: keeps)
-    asked, half = torch.backends.mkldnn.matmul, torch.ones(1).bfloat16()
-    for factors, exact in (((), False), ((half, half), True), ((half, half.float()), False)):
-        with models.fast_products(torch.device("cpu"), *factors):
-            assert (asked.fp32_precision == "bf16") == (keeps or exact)
-    with models.fast_products(torch.device("cuda"), half):
-        assert asked.fp32_precision != "bf16"
+def test_products_may_be_rounded_only_where_nothing_is_lost(monkeypatch):
+    asked, half, cpu = torch.backends.mkldnn.matmul, torch.ones(1).bfloat16(), torch.device("cpu")
+    for factors, exact in (((half, half), True), ((half, half.float()), False)):
+        with models.exact_products(*factors):
+            assert (asked.fp32_precision == "bf16") == exact
+    for keeps, n, device in (
+        (True, 10**7, cpu),
+        (True, 10**6, cpu),
+        (False, 10**7, cpu),
+        (True, 10**7, torch.device("cuda")),
+    ):
+        monkeypatch.setattr(models, "keeps_float32", lambda keeps=keeps: keeps)
+        with models.fast_products(SimpleNamespace(device=device, num_parameters=lambda n=n: n)):
+            assert (asked.fp32_precision == "bf16") == (keeps and n == 10**7 and device == cpu)
 
 
 def test_blocks_and_tokens_that_are_masked_add_nothing():

@@ -21,7 +21,13 @@ import pandas as pd
 import psutil
 import torch
 from tokenizers import ByteLevelBPETokenizer
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from mialib.batches import right_padded
 from mialib.catalog.hub import Unavailable
@@ -238,7 +244,7 @@ def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
 
     def run() -> None:
         logits = torch.empty(FLOOR_ROWS_AT_ONCE, weight.shape[1], device=scorer.device, dtype=weight.dtype)
-        with torch.inference_mode(), fast_products(scorer.device):
+        with torch.inference_mode(), fast_products(model):
             for inputs, is_real in batches:
                 hidden = model.base_model(inputs, use_cache=False).last_hidden_state[is_real]
                 for rows in hidden.split(FLOOR_ROWS_AT_ONCE):
@@ -323,7 +329,7 @@ def time_ways(
         found[name], peaks[name] = with_peak_bytes(way, device, before)
     apart = largest_differences(found, dtype_name(torch_dtype))
     seconds, lengths = time_rounds(ways, n_rounds, device), found[OURS].n_tokens.tolist()
-    rates, is_gpu = machine_rates(device, torch_dtype), device.type == "cuda"
+    rates, is_gpu = machine_rates(loaded.model), device.type == "cuda"
     processor = f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
     return Timings(
         geometry=geometry,
@@ -426,15 +432,16 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def machine_rates(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """Floating-point operations a second of a large matrix product, and bytes a second that a copy reads and writes, of
-    memory that no cache holds; the best of five each."""
+def machine_rates(model: PreTrainedModel) -> dict[str, float]:
+    """Floating-point operations a second of a large product as the model multiplies, and bytes a second that a copy
+    reads and writes, of memory that no cache holds; the best of five each."""
+    device, dtype = model.device, model.dtype
     n, n_bytes = (1024, 2**27) if device.type == "cpu" else (8192, 2**31)
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
     out, source = torch.mm(a, b), torch.zeros(n_bytes, dtype=torch.uint8, device=device)
     target = source.clone()
     ways = (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source))
-    with fast_products(device):
+    with fast_products(model):
         of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
     return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
 
