@@ -1,4 +1,4 @@
-"""The book as one PDF: each place of a page has a name of its own, links lead there, and a lack of a browser is said."""
+"""The book as one PDF: each place has a name of its own, links lead there, and a lack of a browser is said."""
 
 import re
 import shutil
