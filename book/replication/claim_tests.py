@@ -298,16 +298,15 @@ def judged_texts(claims: Claims, claim: Claim, setting: str) -> JudgedTexts:
     """The texts of a test; of a lab benchmark none is read for it."""
     revision, of_all = _dealt(claims.settings[setting].benchmark)
     positive, negative = (group.indices(of_all) for group in (claim.positive, claim.negative))
-    numbers, labels = (
-        np.concatenate([positive, negative]),
-        np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)]),
-    )
+    numbers = np.concatenate([positive, negative])
+    labels = np.repeat(np.array([1, 0], np.int8), [len(positive), len(negative)])
     is_recorded = any(side.training == AS_RECORDED for side in claim.scored)
     if is_recorded:  # without the texts on which its layer and learning rate were chosen, the same with each seed
         is_judged = np.isin(numbers, recorded_probe(claims.settings[setting].model)[1])
         numbers, labels = numbers[is_judged], labels[is_judged]
-    everything, is_chosen = np.arange(len(labels)), any(side.is_chosen for side in claim.scored) and not is_recorded
-    runs = folds(labels) if is_chosen else [(everything, everything)]
+    everything = np.arange(len(labels))
+    has_choice = not is_recorded and any(side.is_chosen for side in claim.scored)
+    runs = folds(labels) if has_choice else [(everything, everything)]
     made_of = hash_of([revision, labels.tolist(), [test_idx.tolist() for _, test_idx in runs]])
     return JudgedTexts(numbers, labels, runs, made_of)
 
