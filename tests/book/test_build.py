@@ -163,7 +163,7 @@ def test_a_job_takes_what_it_took_in_this_clone_or_what_others_do(tmp_path, monk
     monkeypatch.setattr(build, "TYPICAL", tmp_path / "typical.json")
     monkeypatch.setattr(build, "durations_file", lambda profile: tmp_path / f"{profile}.json")
     assert build.load_durations("lab") == {}
-    (tmp_path / "typical.json").write_text(json.dumps({"train a": 1, "train b": 2}))
+    (tmp_path / "typical.json").write_text(json.dumps({"lab": {"train a": 1, "train b": 2}, "real": {"train a": 9}}))
     (tmp_path / "lab.json").write_text(json.dumps({"train b": 3}))
     assert build.load_durations("lab") == {"train a": 1, "train b": 3}
 

@@ -41,6 +41,13 @@ def test_what_is_left_counts_what_runs_and_at_least_the_longest_job(progress):
     assert progress.seconds_left() == 20, "a late job is about to end"
 
 
+def test_how_long_a_profile_takes_is_not_said_before_a_job_of_it_has_ended():
+    new = build.Progress(["score a on b", "score a on c"], {}, n_cores=1)
+    assert "unknown" in new.plan() and "unknown" in new.line()
+    new.taken["score a on d"] = 600.0
+    assert new.line() == "0 of 2 jobs, about 20 minutes left: "
+
+
 def test_the_end_says_where_the_time_went_and_other_lines_are_shown(progress):
     hear(progress, 1, "score lab/en-25k failed (1), see a log:", "no memory")
     assert progress.shown() == "score lab/en-25k failed (1), see a log:\nno memory\n"

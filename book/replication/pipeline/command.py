@@ -129,7 +129,8 @@ class Progress:
     """Of the jobs of a build, what is done, what runs, and about how long the others take."""
 
     def __init__(self, names: Iterable[str], durations: dict[str, float], n_cores: int) -> None:
-        self.left = {name: planning.expected_seconds(name, durations) for name in names}
+        self.left = set(names)
+        self.durations = durations
         self.n_jobs, self.n_cores = len(self.left), n_cores
         self.running: dict[str, float] = {}  # since when
         self.taken: dict[str, float] = {}  # seconds
@@ -142,25 +143,30 @@ class Progress:
             self.running[name] = time.monotonic()
         elif what == "done" and name in self.running:
             self.taken[name] = time.monotonic() - self.running.pop(name)
-            self.left.pop(name, None)
+            self.left.discard(name)
         else:
             say_progress(line)
 
     def seconds_left(self) -> float:
         """What is left of each job, spread over the cores, or what the longest job takes."""
-        now, left = time.monotonic(), dict(self.left)  # a job may end meanwhile
-        seconds = [max(expected - now + self.running.get(name, now), 0.0) for name, expected in left.items()]
+        now, known = time.monotonic(), self.durations | self.taken
+        expected = {name: planning.expected_seconds(name, known) for name in list(self.left)}  # a job may end meanwhile
+        seconds = [max(of_job - now + self.running.get(name, now), 0.0) for name, of_job in expected.items()]
         return max([sum(seconds) / self.n_cores, *seconds])
+
+    def how_long(self) -> str:
+        """What is left, in words; no job of a profile that never ran here has a time before the first has ended."""
+        return f"about {in_words(self.seconds_left())}" if self.durations or self.taken else "an unknown time"
 
     def plan(self) -> str:
         """How much there is to do."""
         cores = f"{self.n_cores} core{'s' if self.n_cores > 1 else ''}"
-        return f"{self.n_jobs} jobs, about {in_words(self.seconds_left())} on {cores}\n"
+        return f"{self.n_jobs} jobs, {self.how_long()} on {cores}\n"
 
     def line(self) -> str:
         """The line of progress."""
         done = self.n_jobs - len(self.left)
-        return f"{done} of {self.n_jobs} jobs, about {in_words(self.seconds_left())} left: {', '.join([*self.running])}"
+        return f"{done} of {self.n_jobs} jobs, {self.how_long()} left: {', '.join([*self.running])}"
 
     @contextmanager
     def ticking(self) -> Iterator[None]:

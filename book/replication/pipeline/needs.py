@@ -24,7 +24,7 @@ from replication.pipeline.code import import_closure
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.profile import Page, Profile, load_profile
 
-TYPICAL = BOOK_DATA / "durations.json"  # seconds of jobs on two idle cores: a copy of a build's durations.json
+TYPICAL = BOOK_DATA / "durations.json"  # by profile, a copy of its build's durations.json on two idle cores
 UNKNOWN_SECONDS = 10.0  # of a job about which nothing is known
 
 
@@ -131,11 +131,12 @@ def check_pages(html: str | Path, profile: Profile | None = None) -> None:
 
 
 def load_durations(profile: str) -> dict[str, float]:
-    """Seconds of jobs by name, as earlier builds of this clone took; typical ones for jobs that never ran here."""
-    found: dict[str, float] = {}
-    for path in (TYPICAL, durations_file(profile)):
-        found |= json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    """Seconds of a profile's jobs by name, as builds of this clone took; typical ones for jobs that never ran here."""
+    typical, kept = (
+        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for path in (TYPICAL, durations_file(profile))
+    )
+    return typical.get(profile, {}) | kept
 
 
 def durations_file(profile: str) -> Path:
