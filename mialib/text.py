@@ -37,9 +37,17 @@ def bare(text: str) -> str:
     return "".join(text.split())
 
 
+def first_ones(texts: Iterable[str]) -> list[int]:
+    """The numbers of the texts that repeat no earlier one, up to white space."""
+    first: dict[str, int] = {}
+    for i, text in enumerate(texts):
+        first.setdefault(bare(text), i)
+    return [*first.values()]
+
+
 def count_copies(texts: Sequence[str]) -> int:
     """How many texts repeat an earlier one, up to white space."""
-    return len(texts) - len({bare(text) for text in texts})
+    return len(texts) - len(first_ones(texts))
 
 
 def printable(text: str) -> str:

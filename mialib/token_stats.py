@@ -12,24 +12,27 @@ ragged: flat columns and one offset a text.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.plain import plain_indices, plain_numbers
-from mialib.store import atomic_path, readable
+from mialib.store import atomic_path, home, readable
 
 NUMBERS = ("log_prob", "entropy", "log_prob_var", "top_log_prob")  # of a token
 COLUMNS: dict[str, type[np.int32 | np.float32]] = {"token_ids": np.int32, **dict.fromkeys(NUMBERS, np.float32)}
 # Formats of a file: the columns that it lacks, which are read as NaN, and why.
 FORMATS = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}, 2: {}}
 LEAST_LIKELY = -50.0  # a mean log-prob, nats: even a model that is sure of other texts gives more
-TEXTS_AT_ONCE = 1024  # read: the file's own copy of a column is never whole in memory
+TEXTS_AT_ONCE, TEXTS_A_GROUP = 1024, 65_536  # read, and stored: a file's own copy of a column is never whole in memory
+MOST_IN_MEMORY = 32 * 2**20  # bytes of a column; a longer one lies on the disk
 
 
 class TokenRow(NamedTuple):
@@ -40,6 +43,23 @@ class TokenRow(NamedTuple):
     entropy: NDArray[np.float32]  #: nats
     log_prob_var: NDArray[np.float32]  #: nats^2
     top_log_prob: NDArray[np.float32]  #: nats
+
+
+def new_column(n: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """An array (n,) to be filled; a long one lies in a file without a name, where the disk has room and such files.
+
+    The system keeps as much of it in memory as there is room for.
+    """
+    n_bytes = n * np.dtype(dtype).itemsize
+    if n_bytes > MOST_IN_MEMORY:
+        try:
+            home().mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=home()) as file:
+                os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is an error here, and a crash later on
+                return np.memmap(file, dtype, "r+", shape=(n,)).view(np.ndarray)
+        except (AttributeError, OSError):
+            pass
+    return np.empty(n, dtype)
 
 
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
@@ -129,7 +149,7 @@ class TokenStats(Sequence[TokenRow]):
         numbers, lengths, n_cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
         texts, first = np.unique(numbers, return_index=True)  # (N,) each: the texts, and the first row of each
         offsets = np.concatenate([[0], np.cumsum(lengths[first])])  # (N + 1,)
-        columns = {name: np.empty(offsets[-1], dtype) for name, dtype in COLUMNS.items()}  # (tokens,) each
+        columns = {name: new_column(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}  # (tokens,) each
         is_filled = np.zeros(len(texts), bool)
         for part in chain(*parts):
             for i, row in zip(np.searchsorted(texts, part.numbers), part.stats, strict=True):
@@ -164,7 +184,8 @@ class TokenStats(Sequence[TokenRow]):
         header = json.dumps({"format": max(FORMATS), "provenance": self.provenance}, ensure_ascii=False)
         table = pa.table(columns | {"n_cut": self.n_cut}).replace_schema_metadata({"mialib": header})
         with atomic_path(path) as temporary:
-            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+            written = {"compression": "zstd", "write_page_checksum": True, "row_group_size": TEXTS_A_GROUP}
+            pq.write_table(table, temporary, **written)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -179,25 +200,27 @@ class TokenStats(Sequence[TokenRow]):
             if missing := {"n_cut", *COLUMNS} - {*file.schema_arrow.names, *lacks}:
                 raise ValueError(f"{path}: token statistics without the column {min(missing)}")
 
-            def read(name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-                """A column's entries (tokens,), and how many each text has (N,)."""
-                entries, lengths = [np.empty(0, COLUMNS[name])], [np.empty(0, np.int64)]
+            def entries(name: str) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+                """Of some texts at a time, a column's entries, and how many each text has."""
                 for batch in file.iter_batches(TEXTS_AT_ONCE, columns=[name]):
-                    entries.append(batch.column(0).flatten().to_numpy().astype(COLUMNS[name]))
-                    lengths.append(batch.column(0).value_lengths().to_numpy())
-                return np.concatenate(entries), np.concatenate(lengths)
+                    yield batch.column(0).flatten().to_numpy(), batch.column(0).value_lengths().to_numpy()
 
-            read_columns = {name: read(name) for name in COLUMNS if name not in lacks}
-            log_prob, n_tokens = read_columns["log_prob"]
-            for name, (_, lengths) in read_columns.items():
-                if not np.array_equal(lengths, n_tokens):
-                    raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
-            columns = {name: entries for name, (entries, _) in read_columns.items()}
-            columns |= {name: np.full(len(log_prob), np.nan, np.float32) for name in lacks}
+            n_tokens = np.concatenate([np.empty(0, np.int64), *(lengths for _, lengths in entries("log_prob"))])  # (N,)
+            offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)  # (N + 1,)
+            columns = {name: new_column(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}
+            for name, column in columns.items():
+                if name in lacks:
+                    column[:] = np.nan
+                    continue
+                text = 0
+                for numbers, lengths in entries(name):
+                    if not np.array_equal(lengths, n_tokens[text : text + len(lengths)]):
+                        raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
+                    column[offsets[text] : offsets[text + len(lengths)]] = numbers
+                    text += len(lengths)
             n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)  # (N,)
             if lacks:
                 header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
-            offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)  # (N + 1,)
             return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
 
 

@@ -12,21 +12,21 @@ from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3281,
+    "mialib": 3312,
     "mialib/attacks": 830,
     "mialib/catalog": 2470,
     "mialib/commands": 673,
     "mialib/passes": 723,
     "mialib/reports": 1522,
-    "mialib/shared": 809,
+    "mialib/shared": 811,
     "replication": 4015,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2270,
+    "replication/pipeline": 2277,
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_227
+TEST_LINES = 23_253
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

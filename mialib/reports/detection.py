@@ -27,7 +27,7 @@ from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, unavailable_reason
 from mialib.shared.files import labels_of, read_rows, texts_of
 from mialib.store import hash_texts
-from mialib.text import bare, excerpt, language_of
+from mialib.text import bare, excerpt, first_ones, language_of
 from mialib.token_stats import check_known
 
 ALL = "all"  # detectors
@@ -90,7 +90,7 @@ def detect_texts(
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
     known = list(load_known(calibrate)) if calibrate else []
-    judged = set(map(bare, texts))
+    judged = set(map(bare, texts)) if known else set()
     if same := [text for text in known if bare(text) in judged]:
         first = excerpt(same[0])
         raise ValueError(
@@ -116,7 +116,7 @@ def detect_texts(
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
     if not asked or ALL in asked:
         _say_what_lacks(asked, target)
-    once = sorted({bare(text): i for i, text in reversed(list(enumerate(texts)))}.values())
+    once = first_ones(texts) if known or labels is not None else range(len(texts))
     n_copies = len(texts) - len(once)
     if known and n_copies:
         logger.info(
@@ -419,7 +419,7 @@ def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
     if len(kept) < len(texts):
         said = "%s: its %d texts labelled %d are the known %s; the others are left out"
         logger.info(said, path, len(kept), label, wanted)
-    first = {bare(texts[i]): i for i in reversed(kept)}
-    if len(first) < len(kept):
-        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(first))
-    return {texts[i]: rows[i] for i in sorted(first.values())}
+    once = [kept[i] for i in first_ones(texts[i] for i in kept)]
+    if len(once) < len(kept):
+        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(once))
+    return {texts[i]: rows[i] for i in once}

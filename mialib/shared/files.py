@@ -176,7 +176,7 @@ def _lines(content: bytes, name: str, newline: str | None = None) -> TextIOWrapp
 
 def _read_jsonl(content: bytes, name: str) -> Rows:
     lines = enumerate(_lines(content, name), start=1)
-    return _objects([(f"line {n}", _parse(line, name, n)) for n, line in lines if not line.isspace()], name)
+    return _objects(((f"line {n}", _parse(line, name, n)) for n, line in lines if not line.isspace()), name)
 
 
 def _read_json(content: bytes, name: str) -> Rows:
@@ -185,14 +185,16 @@ def _read_json(content: bytes, name: str) -> Rows:
     if not isinstance(items, list):
         raise ValueError(f"{name}: a list is expected, got {type(items).__name__}; one object a line is .jsonl")
     rows = enumerate(({"text": item} if isinstance(item, str) else item for item in items), start=1)
-    return _objects([(f"row {n}", row) for n, row in rows], name)
+    return _objects(((f"row {n}", row) for n, row in rows), name)
 
 
-def _objects(values: list[tuple[str, Any]], name: str) -> Rows:
+def _objects(values: Iterable[tuple[str, Any]], name: str) -> Rows:
+    rows = []
     for where, value in values:
         if not isinstance(value, dict):
             raise ValueError(f"{name}, {where}: an object is expected, got {type(value).__name__}")
-    return [value for _, value in values]
+        rows.append(value)
+    return rows
 
 
 def _parse(content: str, name: str, line: int | None = None) -> Any:

@@ -1,6 +1,7 @@
 """The table of token statistics: what goes in comes out, by row, by prefix and from disk."""
 
 import dataclasses
+import errno
 import json
 import random
 
@@ -14,7 +15,7 @@ from transformers import AutoTokenizer
 
 import mialib
 from mialib import TokenFrequency, TokenStats
-from mialib.token_stats import COLUMNS, NUMBERS, TokenRow, check_likely
+from mialib.token_stats import COLUMNS, NUMBERS, StatsPart, TokenRow, check_likely
 
 LENGTHS = [3, 1, 5, 2]
 
@@ -137,6 +138,23 @@ def test_saving_and_loading_keeps_everything(stats, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["stats.parquet"], "no temporary file may be left"
     assert json.loads(pq.read_schema(path).metadata[b"mialib"])["format"] == 2, "files that are there are of this one"
     assert [len(value) for value in pd.read_parquet(path)["log_prob"]] == LENGTHS, "any reader reads a row a text"
+
+
+@pytest.mark.parametrize("room", ["room", "a full disk"])
+def test_long_columns_lie_on_the_disk_where_it_has_room_and_leave_no_file(room, stats, tmp_path, monkeypatch):
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mialib.token_stats.MOST_IN_MEMORY", 0)
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
+    if room != "room":
+        monkeypatch.setattr("os.posix_fallocate", no_room)
+    stats.save(tmp_path / "stats.parquet")
+    loaded = TokenStats.load(tmp_path / "stats.parquet")
+    assert_same(loaded, rows())
+    parts = [StatsPart(np.array([i]), loaded.take([i])) for i in range(len(loaded))]
+    assert_same(TokenStats.joined(parts, provenance={}), rows())
+    assert not list((tmp_path / "home").iterdir())
 
 
 def test_an_older_file_is_read_and_a_detector_that_needs_what_it_lacks_says_so(stats, tmp_path):
