@@ -51,13 +51,20 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="module")
-def site():
-    """The book's address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(BOOK)))
+@contextmanager
+def served(folder):
+    """The address of a folder's files."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The book's address."""
+    with served(BOOK) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -288,10 +295,22 @@ HARM = "<img src=x onerror=alert(1)><script>alert(1)</script>[a](javascript:aler
 HARMFUL = {f"{HARM} {number}": f"{HARM} {end} {HARM}" for number, end in enumerate(ENDS)}
 
 
+def book_of(folder, cells):
+    """A book of one page with these cells: the page's file, and what its build said."""
+    nbformat.write(new_notebook(cells=cells), folder / "index.ipynb")
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
+    for name in ("_static", "references.bib"):
+        (folder / name).symlink_to(ROOT / "book" / name)
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")])}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "_build" / "html" / "index.html", done.stderr
+
+
 @pytest.fixture(scope="module")
 def page_of_harm(tmp_path_factory):
     """A page on which such texts stand in all the ways that pages show foreign texts in."""
-    folder = tmp_path_factory.mktemp("harm")
     table = pd.DataFrame({f"{HARM} column": list(HARMFUL.values())}, index=list(HARMFUL))
     said = Markdown("\n\n".join(map(results.literal, HARMFUL.values())))
     ways = [tables.quoted(HARMFUL), tables.shown(table), tables.small(table), tables.cards(table), said]
@@ -303,15 +322,7 @@ def page_of_harm(tmp_path_factory):
     failed = new_output("error", ename=HARM, evalue=HARM, traceback=[HARM])
     printed = new_output("stream", text="\n".join(HARMFUL.values()))
     cells = [new_markdown_cell("# Harm"), new_code_cell("1", outputs=[*outputs, printed, failed], execution_count=1)]
-    nbformat.write(new_notebook(cells=cells), folder / "index.ipynb")
-    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
-    for name in ("_static", "references.bib"):
-        (folder / name).symlink_to(ROOT / "book" / name)
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "_build" / "html" / "index.html"
+    return book_of(tmp_path_factory.mktemp("harm"), cells)[0]
 
 
 def test_a_text_that_means_harm_is_read_and_does_nothing(browser, page_of_harm):

@@ -4,24 +4,15 @@ It takes Debian's Chromium, playwright, and npm once, which fetches the interpre
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from functools import partial
-from http.server import ThreadingHTTPServer
-from pathlib import Path
-from threading import Thread
 
-import nbformat
 import numpy as np
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from test_browser import CHROMIUM, PHONE, Quiet, browser  # noqa: F401
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from test_browser import CHROMIUM, PHONE, book_of, browser, served  # noqa: F401
 
 import mialib
-from mialib.store import ROOT
 from replication import pages
 from replication.pipeline import theme
 from replication.studies import playground
@@ -42,36 +33,26 @@ ZLIB = "def score(row):\n    return sum(row.log_prob) / len(row.log_prob) / row.
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A book of one page with the editor."""
-    folder = tmp_path_factory.mktemp("playground")
     shown = new_output("display_data", data={"text/html": playground.editor().data})
     cells = [new_markdown_cell("# Try it"), new_code_cell("1", outputs=[shown], execution_count=1)]
     cells.append(new_code_cell("def double(x):\n    raise NotImplementedError", metadata={"tags": ["exercise"]}))
     cells.append(new_code_cell("assert double(2) == 4, 'twice'", metadata={"tags": ["check", "in-page"]}))
-    nbformat.write(new_notebook(cells=cells), folder / "index.ipynb")
-    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
-    for name in ("_static", "references.bib"):
-        (folder / name).symlink_to(ROOT / "book" / name)
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")])}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not shutil.which("npm") or "is expected" not in done.stderr
-    if "no editor in the pages" in done.stderr:
-        pytest.skip(done.stderr[-300:])
-    return folder / "_build" / "html" / "index.html"
+    file, said = book_of(tmp_path_factory.mktemp("playground"), cells)
+    assert not shutil.which("npm") or "is expected" not in said
+    if "no editor in the pages" in said:
+        pytest.skip(said[-300:])
+    return file
 
 
 @pytest.fixture(scope="module", params=["file", "server"])
 def tab(request, browser, page):  # noqa: F811
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(page.parent)))
-    Thread(target=server.serve_forever, daemon=True).start()
     opened = browser.new_page(viewport={"width": PHONE, "height": 844})
     opened.asked = []
     opened.on("request", lambda asked: opened.asked.append(asked.url))
-    opened.goto(page.as_uri() if request.param == "file" else f"http://127.0.0.1:{server.server_port}/index.html")
-    yield opened
+    with served(page.parent) as address:
+        opened.goto(page.as_uri() if request.param == "file" else f"{address}index.html")
+        yield opened
     opened.close()
-    server.shutdown()
 
 
 def said(tab, code=None, wait=15_000):

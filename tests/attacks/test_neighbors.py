@@ -11,9 +11,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mialib import batches
 from mialib.attacks import neighbors
-from mialib.attacks.neighbors import make_neighbors, neighbor_log_probs
-from mialib.catalog.models import Scorer
+from mialib.attacks.neighbors import log_probs_of_variants, make_neighbors, neighbor_log_probs
+from mialib.catalog.models import Scorer, load_model
 from mialib.passes import cache
+from mialib.scoring import LoadedScorer
 from mialib.text import word_spans
 from mialib.versions import VERSIONS
 
@@ -274,3 +275,36 @@ def test_an_uncased_model_proposes_no_word_for_itself(uncased):
     ]
     with pytest.raises(ValueError, match="20 neighbors, 21 "):
         make_neighbors([large], uncased, n_neighbors=21, progress=False)
+
+
+# --- variants of a scored text ---
+
+
+def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, monkeypatch):
+    scorer = LoadedScorer(load_model(model_folder))
+    text = "the mill stands near the river"
+    n_tokens = len(scorer.token_ids([text])[0])
+    variants = [text, text + " week", "week", text.replace("river", "mill"), text.removesuffix(" river")]
+    own = scorer.score([text], progress=False)[0]
+    alone = [row.log_prob for row in scorer.score(variants, progress=False)]
+    counted = []
+    inner = scorer._statistics
+    monkeypatch.setattr(
+        scorer,
+        "_statistics",
+        lambda inputs, wanted, targets, *of: counted.append(len(targets)) or inner(inputs, wanted, targets, *of),
+    )
+    for ours, expected in zip(log_probs_of_variants(scorer, own, variants), alone, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+    n_river = len(scorer.token_ids([" river"])[0])
+    n_new = [1, len(alone[1]) - n_tokens, len(alone[2]), len(alone[3]) - n_tokens + n_river, 1]
+    assert sum(counted) == sum(n_new) < sum(map(len, alone)) / 2
+
+
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_a_variant_with_another_first_token_shares_nothing(model_folder, start_token):
+    scorer = LoadedScorer(load_model(model_folder, start_token=start_token))
+    own = scorer.score(["the mill stands near the river"], progress=False)[0]
+    variant = "week mill stands near the river"
+    [found] = log_probs_of_variants(scorer, own, [variant])
+    np.testing.assert_allclose(found, scorer.score([variant], progress=False)[0].log_prob, atol=1e-5)

@@ -20,15 +20,7 @@ from replication import figures, results, tables
 
 matplotlib.use("Agg")
 
-CORPUS = "The river runs behind the mill\nThe old engine stands near the market in spring\n"
 A_VALUES = [0.0001, 0.01, 1.0]
-
-
-@pytest.fixture
-def corpus_file(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text(CORPUS)
-    return str(path)
 
 
 @pytest.fixture

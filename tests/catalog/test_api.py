@@ -71,6 +71,14 @@ def with_tokenizer(server, model_folder, monkeypatch):
     monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
 
 
+@pytest.fixture(params=[False, True])
+def has_tokenizer(request, server, model_folder, monkeypatch):
+    """Whether the model's tokenizer is known: a test that asks for this runs both ways."""
+    if request.param:
+        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+    return request.param
+
+
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(retries, "MAX_ATTEMPTS", 1)
@@ -188,8 +196,7 @@ def test_cut_texts_are_asked_for_where_they_are_no_prefix(server, with_tokenizer
     assert score_cut_texts("api:tiny", score_or_load("api:tiny", whole), cut)[1] == 0
 
 
-def test_a_detector_whose_columns_an_api_lacks_is_not_applicable(server, model_folder, corpus_file, monkeypatch):
-    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+def test_a_detector_whose_columns_an_api_lacks_is_not_applicable(with_tokenizer, corpus_file, monkeypatch):
     stats = score_or_load("api:tiny", TEXTS)
     assert np.isnan(stats.entropy).all() and np.isnan(stats.log_prob_var).all()
     assert set(stats.lacks) == {"entropy", "log_prob_var", "top_log_prob"}
@@ -255,10 +262,7 @@ def test_a_detector_reads_no_column_that_it_does_not_name(name):
     )
 
 
-@pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_a_tables_dashes(server, model_folder, benchmark_file, corpus_file, monkeypatch, has_tokenizer):
-    if has_tokenizer:
-        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+def test_a_tables_dashes(server, model_folder, benchmark_file, corpus_file, has_tokenizer):
     reference = model_folder if has_tokenizer else None
     inputs = load_inputs(Target(model="api:tiny", benchmark=benchmark_file, reference=reference, corpus=corpus_file))
     scores = score_all(inputs)
@@ -314,10 +318,7 @@ def test_what_misses_the_cache(server, with_tokenizer, impatient, monkeypatch, d
         )
 
 
-@pytest.mark.parametrize("has_tokenizer", [False, True])
-def test_a_run_that_breaks_off_goes_on(server, model_folder, monkeypatch, impatient, has_tokenizer):
-    if has_tokenizer:
-        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+def test_a_run_that_breaks_off_goes_on(server, model_folder, impatient, has_tokenizer):
     server.before = stop_after(3)
     with pytest.raises(Unavailable, match=rf"Of {len(TEXTS)} different texts 3 are kept"):
         score_or_load("api:tiny", TEXTS)
@@ -413,9 +414,8 @@ def costs(caplog):
     return [of.groups() for of in found if of]
 
 
-def test_costs_are_of_what_is_missing(server, model_folder, monkeypatch, caplog, impatient):
+def test_costs_are_of_what_is_missing(server, with_tokenizer, monkeypatch, caplog, impatient):
     caplog.set_level(logging.INFO)
-    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
     monkeypatch.setenv("MIALIB_API_PRICE", "2000")
     server.before = stop_after(1)
     with pytest.raises(Unavailable):
@@ -475,10 +475,7 @@ def choices(*indices):
         (choices(0, 0), "2 choices of index 0"),
     ],
 )
-@pytest.mark.parametrize("has_tokenizer", [False, True])
-def test_a_wrong_reply_names_the_text(server, model_folder, monkeypatch, change, wrong, has_tokenizer):
-    if has_tokenizer:
-        monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
+def test_a_wrong_reply_names_the_text(server, change, wrong, has_tokenizer):
     server.change = change
     with pytest.raises(ValueError, match=rf"text 0 \('The river rises.*: .*({wrong})"):
         score_or_load("api:tiny", [SENTENCES[0]])

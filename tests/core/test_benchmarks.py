@@ -45,7 +45,9 @@ def test_the_revision_is_of_texts_and_labels_whatever_the_form_of_the_file(tmp_p
     assert {revision(ROWS, suffix) for suffix in (".jsonl", ".parquet", ".csv")} == {first}
     assert revision([*ROWS[:3], ROWS[3] | {"text": "008"}]) != first
     assert revision([*ROWS[:3], ROWS[3] | {"label": 1}]) != first
-    bench = read_benchmark(tmp_path / "b.csv")
+    assert revision([row | {"domain": "d"} for row in ROWS]) == first
+    bench, as_chinese = (read_benchmark(tmp_path / "b.csv", language=language) for language in (None, "zh"))
+    assert (bench.language, as_chinese.language) == ("en", "zh"), "by its script, unless another one is asked for"
     assert (bench.texts, bench.labels.dtype) == (tuple(row["text"] for row in ROWS), np.int8)
 
 
@@ -192,16 +194,6 @@ def test_copies_in_a_file_are_counted_in_a_warning(tmp_path):
         read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, copies[0]]))
 
 
-@pytest.mark.parametrize("column", ["domain", "field"])
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
-def test_a_files_domain_column_is_read(column, suffix, tmp_path):
-    rows = [row | {column: domain} for row, domain in zip(ROWS, ["rivers", "texts", "rivers", "numbers"], strict=True)]
-    bench = read_benchmark(write(tmp_path / f"b{suffix}", rows))
-    assert bench.domains == ("rivers", "texts", "rivers", "numbers")
-    assert bench.revision == read_benchmark(write(tmp_path / "plain.jsonl", ROWS)).revision
-    assert bench.cut(1).domains == bench.domains
-
-
 @pytest.mark.parametrize("missing", ["", None])
 def test_domains_are_text_and_known_of_all_texts_or_of_none(missing, tmp_path):
     rows = [row | {"domain": i % 2 + 7} for i, row in enumerate(ROWS)]
@@ -243,15 +235,3 @@ def test_texts_too_short_to_cut_are_counted_in_a_warning():
         text = "提体侭理伙"
         assert (words(text, "zh")[:2], words(text[:2], "zh")) == (["提", "体"], ["提体"])
         benchmark([text, CHINESE], [1, 0], language="zh").cut(2)
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [("The river runs", "en"), ("这条河流经过花园", "zh"), ("一种 RLC 电路的方法", "zh"), ("123", "en")],
-)
-def test_a_files_language_is_told_by_its_script(tmp_path, text, language):
-    path = tmp_path / "b.jsonl"
-    rows = [{"text": f"{text} {i}", "label": i % 2} for i in range(4)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_benchmark(path).language == language
-    assert read_benchmark(path, language="en").language == "en", "what is asked for counts"

@@ -8,7 +8,7 @@ import pytest
 from conftest import SENTENCES, make_tokenizer
 from tokenizers import processors
 
-from mialib import TokenFrequency, TokenStats, count_tokens, frequency
+from mialib import TokenFrequency, count_tokens, frequency
 from mialib.models import tokenizer_hash
 
 
@@ -108,6 +108,3 @@ def test_saving_and_loading_keeps_everything(tokenizer, tmp_path):
     np.testing.assert_array_equal(loaded.counts, counted.counts)
     np.testing.assert_array_equal(loaded.log_probability, counted.log_probability)
     assert (loaded.name, loaded.tokenizer) == ("句子", tokenizer_hash(tokenizer))
-    TokenStats.from_rows([], provenance={}).save(tmp_path / "stats.parquet")
-    with pytest.raises(ValueError, match=r"stats\.parquet"):
-        TokenFrequency.load(tmp_path / "stats.parquet")

@@ -69,18 +69,13 @@ def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
         TokenStats.from_rows(rows(), n_cut=[0, 0, 0], provenance={})
 
 
-def test_taken_texts_and_prefixes_hold_their_rows(stats):
+def test_taken_texts_and_prefixes_say_that_they_are_such(stats):  # tests/properties has their rows
     taken = stats.take(np.array([2, 0, 2]))
-    assert_same(taken, [rows()[i] for i in (2, 0, 2)])
     assert taken.n_cut.tolist() == [0, 0, 0] and stats.take([1]).n_cut.tolist() == [7]
     assert taken.provenance == stats.provenance | {"taken": True}
     with pytest.raises(IndexError):
         stats.take([4])
-    prefix = stats.prefix([2, 1, 5, 1])
-    for row, whole, n in zip(prefix, stats, [2, 1, 5, 1], strict=True):
-        for column, whole_column in zip(row, whole, strict=True):
-            np.testing.assert_array_equal(column, whole_column[:n])
-    assert prefix.provenance == stats.provenance | {"prefix": True}
+    assert stats.prefix([2, 1, 5, 1]).provenance == stats.provenance | {"prefix": True}
 
 
 def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):

@@ -19,7 +19,6 @@ from mialib.passes.inputs import (
     inputs_of,
     load_inputs,
     score_all,
-    split_lengths,
     unavailable_reason,
 )
 
@@ -245,11 +244,6 @@ def test_columns_of_other_texts_or_labels_have_no_labels_in_common():
     for other in others:
         with pytest.raises(ValueError, match="same texts"):
             common_labels([one, other])
-
-
-def test_a_length_is_left_out_where_over_half_of_the_texts_are_shorter():
-    texts = Benchmark("b", ("one", "one two", "one two three", "one two three four"), [1, 0, 1, 0], "")
-    assert split_lengths(texts, [4, 3]) == ([3], {4: 3})
 
 
 def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, tiny_model, scored):

@@ -176,54 +176,32 @@ def test_labels_count_however_their_column_is_spelled(tmp_path, spelling, name):
     assert read_benchmark(tmp_path / name, label_column="LABEL").revision == bench.revision
 
 
-TYPES = [
-    *(pa.timestamp(unit) for unit in ("ms", "us", "ns")),
-    *(pa.timestamp("us", zone) for zone in ("UTC", "Europe/Vienna", "Nowhere/At_all")),
-    *(pa.duration(unit) for unit in ("ms", "us", "ns")),
-    *(pa.date32(), pa.time64("us"), pa.int64(), pa.uint8(), pa.float32(), pa.bool_(), pa.null(), pa.binary()),
-    *(pa.string(), pa.decimal128(38, 3), pa.list_(pa.date32()), pa.map_(pa.string(), pa.int8())),
-    pa.struct([("a", pa.struct([("b", pa.list_(pa.timestamp("us")))]))]),
+NESTED = pa.struct([("a", pa.struct([("b", pa.list_(pa.timestamp("us")))]))])
+FURTHER = [
+    *(pa.array([2**58], pa.timestamp(unit, zone)) for unit in ("ms", "us", "ns") for zone in (None, "Europe/Vienna")),
+    *(pa.array([2**62], pa.duration(unit)) for unit in ("ms", "ns")),
+    *(pa.array([2**30], pa.date32()), pa.array([0], pa.timestamp("us", "Nowhere/At_all")), pa.nulls(1)),
+    *(pa.array([7], pa.decimal128(38, 3)), pa.array([b"\xff"]), pa.array([[2**30]], pa.list_(pa.date32()))),
+    *(pa.array([{"a": {"b": [2**62]}}], NESTED), pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8()))),
 ]
 
 
-def arrow_value(kind, number):
-    """A value of an Arrow type, however far."""
-    nested = {
-        pa.list_(pa.date32()): [number % 2**31],
-        pa.map_(pa.string(), pa.int8()): [("a", 1), ("a", number % 100)],
-        TYPES[-1]: {"a": {"b": [number]}},
-    }
-    if kind in nested:
-        return nested[kind]
-    if pa.types.is_null(kind) or pa.types.is_boolean(kind):
-        return None if pa.types.is_null(kind) else number % 2 == 0
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return str(number).encode() if pa.types.is_binary(kind) else str(number)
-    limits = {pa.date32(): 2**31, pa.uint8(): 256, pa.time64("us"): 86_400_000_000}
-    return number % limits[kind] if kind in limits else number
-
-
-@given(lists_of_texts, st.sampled_from(TYPES), st.integers(-(2**63) + 1, 2**63 - 1))
-@example(["a"], pa.timestamp("ms"), 2**58)
-@example(["a"], pa.date32(), 2**30)
-@example(["a"], pa.duration("ms"), 2**62)
-@example(["a"], pa.timestamp("us", "Nowhere/At_all"), 0)
-def test_no_further_column_of_a_parquet_stands_in_the_texts_way(tmp_path, written, kind, number):
-    path = tmp_path / "t.parquet"
-    number = float(number) if pa.types.is_floating(kind) else number
-    further = pa.array([arrow_value(kind, number)] * len(written), kind)
-    pq.write_table(pa.table({"further": further, "text": written}), path)
-    found, said = loaded_or_said(load_texts, path)
-    assert found == written, said
+@pytest.mark.parametrize("further", FURTHER, ids=lambda of: str(of.type))
+def test_no_further_column_of_a_parquet_stands_in_the_texts_way(tmp_path, further):
+    pq.write_table(pa.table({"further": further, "text": ["a"]}), tmp_path / "t.parquet")
+    assert load_texts(tmp_path / "t.parquet") == ["a"]
 
 
 @given(
-    st.lists(no_nul, min_size=2, max_size=5, unique=True), st.sampled_from(["t.jsonl", "t.csv", "t.Parquet"]), st.data()
+    st.lists(no_nul, min_size=2, max_size=5, unique=True),
+    st.sampled_from(["t.jsonl", "t.csv", "t.Parquet"]),
+    st.sampled_from(["domain", "field"]),
+    st.data(),
 )
-def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, name, data):
+def test_a_benchmark_has_its_labels_and_domains(tmp_path, written, name, column, data):
     labels = [1, 0, *data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(written) - 2, max_size=len(written) - 2))]
     domains = data.draw(st.lists(no_nul, min_size=len(written), max_size=len(written)))
-    rows = [{"text": t, "label": n, "domain": d} for t, n, d in zip(written, labels, domains, strict=True)]
+    rows = [{"text": t, "label": n, column: d} for t, n, d in zip(written, labels, domains, strict=True)]
     WRITERS[name](tmp_path / name, rows)
     bench = load_benchmark(tmp_path / name)
     assert (bench.texts, bench.labels.tolist(), bench.domains) == (tuple(written), labels, tuple(domains))

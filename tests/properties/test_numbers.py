@@ -190,14 +190,6 @@ with_empty = st.lists(rows(least=0), max_size=5).map(
 )
 
 
-@given(with_empty)
-def test_a_table_survives_the_disk(tmp_path, stats):
-    stats.save(tmp_path / "s.parquet")
-    loaded = TokenStats.load(tmp_path / "s.parquet")
-    equal(loaded, stats)
-    assert loaded.provenance == stats.provenance
-
-
 @given(with_empty, st.data())
 def test_taken_joined_and_cut_tables_hold_the_same_rows(tmp_path, stats, data):
     order = data.draw(st.permutations(range(len(stats))))
