@@ -50,9 +50,8 @@ def beside(*pages: str, metric: str = "auc") -> list[Any]:
     headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
     blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
     said = [
-        f"{NAME} has 135 million parameters, here rounded to four bits, and was trained on two trillion tokens up to "
-        "2024. These benchmarks are split by earlier dates, so it may have read their non-members too. The numbers are "
-        "recorded: `make book PROFILE=real` makes this page with it."
+        f"{NAME} (135 million parameters, recorded once) was trained on texts up to 2024. Earlier dates split these "
+        "benchmarks, so it may have read their non-members too."
     ]
     said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(pages))
     return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
