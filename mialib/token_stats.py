@@ -57,7 +57,7 @@ def new_column(n: int, dtype: type[np.generic]) -> NDArray[Any]:
             with TemporaryFile(dir=home()) as file:
                 os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is an error here, and a crash later on
                 return np.memmap(file, dtype, "r+", shape=(n,)).view(np.ndarray)
-        except (AttributeError, OSError):
+        except (AttributeError, OSError, RuntimeError):  # no such files, no room, no home
             pass
     return np.empty(n, dtype)
 

@@ -22,11 +22,11 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication": 4014,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2277,
+    "replication/pipeline": 2284,
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_144
+TEST_LINES = 23_147
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -89,6 +89,8 @@ def test_lengths_and_descriptions_of_a_benchmark(inputs, tokenizer):
     texts = [" ".join(["word"] * n + [str(i)]) for i, n in enumerate([9, 9, 9, 4])]
     benchmark = Benchmark("four texts", tuple(texts), np.array([0, 1, 0, 1]), "r")
     assert split_lengths(benchmark, [16, 8, 4, 10]) == ([4, 8, 10], {16: 4})
+    growing = Benchmark("b", ("one", "one two", "one two three", "one two three four"), np.array([1, 0, 1, 0]), "")
+    assert split_lengths(growing, [4, 3]) == ([3], {4: 3}), "left out where over half are shorter"
     with pytest.raises(ValueError, match=r"four texts: .*10 .* 11, 512"):
         split_lengths(benchmark, [512, 11])
     describe = method_of("dc_pdd_table_1", count_words=count_words, encode=encode)["describe"]

@@ -140,7 +140,8 @@ def test_long_columns_lie_on_the_disk_where_it_has_room_and_leave_no_file(room, 
     def no_room(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mialib.token_stats.MOST_IN_MEMORY", 0)
+    for name, value in {"MOST_IN_MEMORY": 0, "TEXTS_AT_ONCE": 2, "TEXTS_A_GROUP": 3}.items():
+        monkeypatch.setattr(f"mialib.token_stats.{name}", value)
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
     if room != "room":
         monkeypatch.setattr("os.posix_fallocate", no_room)

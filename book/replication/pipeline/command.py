@@ -155,8 +155,12 @@ class Progress:
         return max([sum(seconds) / self.n_cores, *seconds])
 
     def how_long(self) -> str:
-        """What is left, in words; no job of a profile that never ran here has a time before the first has ended."""
-        return f"about {in_words(self.seconds_left())}" if self.durations or self.taken else "an unknown time"
+        """What is left, in words; of a kind of job that never ran nothing is known before the first has ended."""
+        known = {name.partition(" ")[0] for name in self.durations | self.taken}
+        unknown = {name.partition(" ")[0] for name in list(self.left)} - known
+        if unknown and not known:
+            return "an unknown time"
+        return f"{'at least' if unknown else 'about'} {in_words(self.seconds_left())}"
 
     def plan(self) -> str:
         """How much there is to do."""

@@ -157,5 +157,7 @@ def job_name(rule: str, output: str) -> str:
 
 def expected_seconds(job: str, durations: Mapping[str, float]) -> float:
     """What a job takes by its name, or what others of its rule do, or a guess."""
+    if job in durations:
+        return durations[job]
     of_rule = [seconds for name, seconds in durations.items() if name.partition(" ")[0] == job.partition(" ")[0]]
-    return durations.get(job, median(of_rule) if of_rule else UNKNOWN_SECONDS)
+    return median(of_rule) if of_rule else UNKNOWN_SECONDS

@@ -233,7 +233,8 @@ def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         given = sorted(names_given(code[i]) & wanted, key=str.lower)
         wanted -= set(given)  # a name is told where it comes from first
         told = f" ({', '.join(given)})" if given else ""
-        labels[i] = "Solution" if "solution" in tags[i] else f"Code: {_what_it_does(code[i])}{told}"
+        kind = "Result and code" if "hide-cell" in tags[i] else "Code"
+        labels[i] = "Solution" if "solution" in tags[i] else f"{kind}: {_what_it_does(code[i])}{told}"
     return labels
 
 
