@@ -156,8 +156,8 @@ class Progress:
 
     def how_long(self) -> str:
         """What is left, in words; of a kind of job that never ran nothing is known before the first has ended."""
-        known = {name.partition(" ")[0] for name in self.durations | self.taken}
-        unknown = {name.partition(" ")[0] for name in list(self.left)} - known
+        known = set(map(planning.rule_of, self.durations | self.taken))
+        unknown = set(map(planning.rule_of, list(self.left))) - known
         if unknown and not known:
             return "an unknown time"
         return f"{'at least' if unknown else 'about'} {in_words(self.seconds_left())}"
@@ -195,7 +195,7 @@ class Progress:
         busy = total / (seconds * self.n_cores)
         by_rule: dict[str, list[float]] = {}
         for name, of_job in self.taken.items():
-            by_rule.setdefault(name.partition(" ")[0], []).append(of_job)
+            by_rule.setdefault(planning.rule_of(name), []).append(of_job)
         rules = sorted(by_rule.items(), key=lambda item: -sum(item[1]))
         slowest = sorted(self.taken.items(), key=lambda item: -item[1])[:SLOWEST]
         lines = [

@@ -155,9 +155,14 @@ def job_name(rule: str, output: str) -> str:
     return f"{rule} {name}".strip()
 
 
+def rule_of(job: str) -> str:
+    """The rule of a job, by the job's name."""
+    return job.partition(" ")[0]
+
+
 def expected_seconds(job: str, durations: Mapping[str, float]) -> float:
     """What a job takes by its name, or what others of its rule do, or a guess."""
     if job in durations:
         return durations[job]
-    of_rule = [seconds for name, seconds in durations.items() if name.partition(" ")[0] == job.partition(" ")[0]]
+    of_rule = [seconds for name, seconds in durations.items() if rule_of(name) == rule_of(job)]
     return median(of_rule) if of_rule else UNKNOWN_SECONDS
