@@ -51,18 +51,31 @@ def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
 
 
 def answer(models: Any, ids: Sequence[str]) -> Markdown:
-    """A page's answer, a line a claim: the claim, and its verdict with the difference in each setting of the models.
+    """A page's answer: the verdict on its first claim, with the difference in each setting of the models. Of one more
+    claim the same; of several, how many have which verdict, each in the setting that speaks most against it.
 
     Of several comparisons the one that speaks most against the claim. Empty where no claim is tested on the models.
     """
-    lines: dict[str, list[str]] = {}
+    tested: dict[str, list[Judgement]] = {}
     for j in judge_on(as_list(models), ids):
         if not j.claim.former_of:
+            tested.setdefault(j.claim.id, []).append(j)
+    groups = [tested[name] for name in ids if name in tested]
+    in_full, others = (groups, []) if len(groups) <= 2 else (groups[:1], groups[1:])
+    sentences = ["**The answer.**"] if groups else []
+    for group in in_full:
+        found: dict[str, list[str]] = {}
+        for j in group:
             difference = f"{METRIC_LABELS[j.claim.metric]} difference {three_digits(_worst(j.claim, j.comparisons))}"
-            found = lines.setdefault(f"*{j.claim.claim}* Here ({SCALES[j.scale]}):", [])
             because = f" ({j.because})" if j.because else ""
-            found.append(f"**{j.verdict}**{because} in {j.setting}, {difference}")
-    return Markdown("\n".join(f"- {claim} {'; '.join(found)}." for claim, found in lines.items()))
+            found.setdefault(SCALES[j.scale], []).append(f"**{j.verdict}**{because} in {j.setting}, {difference}")
+        said = " ".join(f"Here ({scale}): {'; '.join(of)}." for scale, of in found.items())
+        sentences.append(f"*{group[0].claim.claim}* {said}")
+    if others:
+        counts = Counter(max((j.verdict for j in group), key=VERDICTS.index) for group in others)
+        how_many = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+        sentences.append(f"{len(others)} more claims, each in the setting that speaks most against it: {how_many}.")
+    return Markdown(" ".join(sentences))
 
 
 def claims_table(judgements: Sequence[Judgement]) -> Styler:

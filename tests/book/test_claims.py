@@ -18,6 +18,22 @@ def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
     assert "No claim" in claims.verdicts(["lab/en-900k"], []).data
 
 
+def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_than_one_other(tmp_path, monkeypatch):
+    claim = load_written(claim_of(against=["chance"]), tmp_path).claims[0]
+    seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
+    one = judge(claim, "here", PLACE, LABELS, seeds)
+    of_id = [replace(one, claim=claim.model_copy(update={"id": n, "claim": f"Claim {n}."})) for n in "abc"]
+    of_id += [replace(of_id[2], setting="there", verdict="not supported")]
+    monkeypatch.setattr(claims, "judge_on", lambda models, ids: [j for j in of_id if j.claim.id in ids])
+    in_full = f"supported** in here, AUC difference {claims.three_digits(one.comparisons[0].difference)}."
+    both = claims.answer("m", ["b", "a"]).data
+    assert both.count(in_full) == 2 and both.index("Claim b.") < both.index("Claim a.")
+    text = claims.answer("m", ["a", "b", "c"]).data
+    assert text.count(in_full) == 1 and text.endswith(
+        "2 more claims, each in the setting that speaks most against it: 1 supported, 1 not supported."
+    )
+
+
 def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_path):
     claim = load_written(claim_of(against=["chance"]), tmp_path).claims[0]
     seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]

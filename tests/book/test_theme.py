@@ -116,7 +116,7 @@ def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
         assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
 
 
-def test_what_an_answers_cell_prints_comes_above_the_first_cell_and_its_code_stays():
+def test_what_an_answers_cell_prints_comes_below_the_question_and_its_code_stays():
     def cell(code, output, *classes):
         parts = [nodes.container("", nodes.paragraph(text=code), classes=["cell_input"])]
         parts += [nodes.container("", nodes.paragraph(text=output), classes=["cell_output"])] * bool(output)
@@ -124,7 +124,12 @@ def test_what_an_answers_cell_prints_comes_above_the_first_cell_and_its_code_sta
 
     page = new_document("page")
     later = nodes.section("", nodes.title(text="Later"), cell("c", "answer", "tag_answer"), cell("d", "other"))
-    page += nodes.section("", nodes.title(text="Question"), nodes.paragraph(text="Words"), cell("p", ""), later)
+    words, what_runs = nodes.paragraph(text="Words"), nodes.paragraph(text="What runs here. A model.")
+    page += nodes.section("", nodes.title(text="Question"), words, cell("p", ""), later)
+    with_what_runs = page.deepcopy()
+    with_what_runs[0].insert(2, what_runs)
+    theme.show_answers_first(None, with_what_runs)
+    assert with_what_runs.astext().split()[:4] == ["Question", "Words", "answer", "What"]
     theme.show_answers_first(None, page)
     assert page.astext().split() == ["Question", "Words", "answer", "p", "Later", "c", "d", "other"]
     page[0].insert(1, nodes.enumerated_list("", nodes.list_item("", nodes.paragraph(text="finding"))))

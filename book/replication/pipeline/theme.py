@@ -117,9 +117,9 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
-    """Show what cells with the tag `answer` print above a page's first cell or numbered list, though they run later.
+    """Show what cells with the tag `answer` print below a page's question, though they run later.
 
-    Their code stays where it is.
+    That is above what runs here, the first numbered list or the first cell. Their code stays where it is.
     """
     first = next(iter(doctree.findall(nodes.section)), None)
     cells = [node for node in doctree.findall(nodes.container) if "tag_answer" in node["classes"]]
@@ -128,7 +128,13 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
-    at = next(i for i, n in enumerate(first) if isinstance(n, nodes.enumerated_list) or "cell" in n.get("classes", ()))
+    at = next(
+        i
+        for i, node in enumerate(first)
+        if isinstance(node, nodes.enumerated_list)
+        or "cell" in node.get("classes", ())
+        or node.astext().startswith("What runs here.")
+    )
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
 
