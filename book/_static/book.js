@@ -38,11 +38,11 @@ document.addEventListener("DOMContentLoaded", () => {
     image.parentElement.querySelector("figcaption p")?.append(" ", link);
   }
 
-  // A figure that a phone would shrink to less than half scrolls, too, and is shown at three quarters of its size.
+  // A figure that a phone would shrink to less than 7/10 scrolls, too, and is shown at three quarters of its size.
   const phone = 600; // pixels, as in book.css
   for (const image of document.querySelectorAll(".bd-article .cell_output figure > img")) {
     const fit = () => {
-      if (!image.naturalWidth || innerWidth > phone || image.clientWidth > image.naturalWidth / 2) return;
+      if (!image.naturalWidth || innerWidth > phone || image.clientWidth > 0.7 * image.naturalWidth) return;
       const box = document.createElement("div");
       box.className = "wide-figure";
       box.tabIndex = 0; // so that its arrow keys scroll it; of tables the theme sees to that
