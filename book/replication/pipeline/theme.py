@@ -119,7 +119,7 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
     """Show what cells with the tag `answer` print below a page's question, though they run later.
 
-    That is above what runs here, the first numbered list or the first cell. Their code stays where it is.
+    That is below a page's first paragraphs, and above what runs here. Their code stays where it is.
     """
     first = next(iter(doctree.findall(nodes.section)), None)
     cells = [node for node in doctree.findall(nodes.container) if "tag_answer" in node["classes"]]
@@ -128,12 +128,11 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
+    is_question = (isinstance(node, nodes.title | nodes.paragraph | nodes.Invisible) for node in first)
     at = next(
         i
-        for i, node in enumerate(first)
-        if isinstance(node, nodes.enumerated_list)
-        or "cell" in node.get("classes", ())
-        or node.astext().startswith("What runs here.")
+        for i, (node, asks) in enumerate(zip(first, is_question, strict=True))
+        if not asks or node.astext().startswith("What runs here.")
     )
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
