@@ -139,7 +139,7 @@ def neighbor_log_probs(
     found: Iterable[dict[str, Floats]] = (),
     save: Callable[[dict[str, Floats]], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Mean log p of each neighbor under the scorer's model, (N, M), nats a token; N texts with M neighbors each.
+    """Mean log p of each neighbor under the scorer's model, (N, M), nats per token; N texts with M neighbors each.
 
     `stats` are the texts' own statistics under that model. `found` and `save` are as for `make_neighbors`.
     """

@@ -184,7 +184,7 @@ def camia_rising(row: TokenRow) -> float:
 # Its authors' script takes it over repeats of the text, five of them; this is that of the text alone.
 @later("camia_slope", "CAMIA, slope", "Chang et al. 2025")
 def camia_slope(row: TokenRow) -> float:
-    """CAMIA's slope: that of the least-squares line through log p, nats a token; 0 for a text of one token."""
+    """CAMIA's slope: that of the least-squares line through log p, nats per token; 0 for a text of one token."""
     log_prob = row.log_prob[:CAMIA_TOKENS].astype(np.float64)
     place = np.arange(len(log_prob)) - (len(log_prob) - 1) / 2
     return float(place @ log_prob / (place @ place or 1.0))

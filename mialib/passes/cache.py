@@ -87,7 +87,7 @@ def neighbor_log_probs_or_load(
     start_token: str | None = "auto",
     dtype: Dtype = "auto",
 ) -> NDArray[np.float64]:
-    """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats a token.
+    """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats per token.
 
     Only these means are cached, not the neighbors' token statistics, except those that an API was paid for. `dtype` is
     of `model`; the masked one is run in float32.

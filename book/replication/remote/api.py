@@ -67,7 +67,7 @@ CONNECT_SECONDS = 10
 BYTES_A_TOKEN = 4  # a guess, for English
 WORDS = "violin gravel Tuesday saucer eleven harbour purple wizard lemon cactus jury velvet oxygen pigeon ladder marble"
 PROBE = f"{WORDS}\n{WORDS}"
-LEAST_GAIN = 1.0  # nats a token, by which the probe's words are likelier the second time
+LEAST_GAIN = 1.0  # nats per token, by which the probe's words are likelier the second time
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
@@ -446,7 +446,9 @@ async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None
         if not gain >= LEAST_GAIN:
             raise ValueError(_misplaced(model, next(c.logprobs for c in reply.choices if c.index == 0), gain))
         instead = f" ({'; '.join(refusals)})" if refusals else ""
-        logger.info("%s takes %s%s; words that stand twice gain %.1f nats a token", model.endpoint, way, instead, gain)
+        logger.info(
+            "%s takes %s%s; words that stand twice gain %.1f nats per token", model.endpoint, way, instead, gain
+        )
         return way
     raise ValueError(f"{model.endpoint} does not answer a probe of {len(PROBE.split())} words, {'; '.join(refusals)}")
 
@@ -454,7 +456,7 @@ async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None
 def _misplaced(model: ApiModel, of_probe: TokenLogProbs, gain: float) -> str:
     """What is wrong with log-probs by which words that stand twice are not far likelier the second time."""
     said = (
-        f"{model.endpoint}: {len(WORDS.split())} words that stand twice gain {gain:.2f} nats a token the second time; "
+        f"{model.endpoint}: {len(WORDS.split())} words that stand twice gain {gain:.2f} nats per token the second time; "
         f"from a model that has learned to read, {LEAST_GAIN:g} and more are expected"
     )
     n = len(of_probe.tokens) // 2
