@@ -19,14 +19,14 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/passes": 723,
     "mialib/reports": 1522,
     "mialib/shared": 811,
-    "replication": 4014,
+    "replication": 4024,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2289,
+    "replication/pipeline": 2297,
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_147
+TEST_LINES = 23_170
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -56,11 +56,8 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
 
     Of several comparisons the one that speaks most against the claim. Empty where no claim is tested on the models.
     """
-    tested: dict[str, list[Judgement]] = {}
-    for j in judge_on(as_list(models), ids):
-        if not j.claim.former_of:
-            tested.setdefault(j.claim.id, []).append(j)
-    groups = [tested[name] for name in ids if name in tested]
+    judged = [j for j in judge_on(as_list(models), ids) if not j.claim.former_of]
+    groups = [of for name in ids if (of := [j for j in judged if j.claim.id == name])]
     in_full, others = (groups, []) if len(groups) <= 2 else (groups[:1], groups[1:])
     sentences = ["**The answer.**"] if groups else []
     for group in in_full:

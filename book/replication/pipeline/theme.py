@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape, unescape
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -128,12 +129,14 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
-    is_question = (isinstance(node, nodes.title | nodes.paragraph | nodes.Invisible) for node in first)
-    at = next(
-        i
-        for i, (node, asks) in enumerate(zip(first, is_question, strict=True))
-        if not asks or node.astext().startswith("What runs here.")
+    question = takewhile(
+        lambda node: (
+            isinstance(node, nodes.title | nodes.paragraph | nodes.Invisible)
+            and not node.astext().startswith("What runs here.")
+        ),
+        first,
     )
+    at = len([*question])
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
 

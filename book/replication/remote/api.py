@@ -446,9 +446,7 @@ async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None
         if not gain >= LEAST_GAIN:
             raise ValueError(_misplaced(model, next(c.logprobs for c in reply.choices if c.index == 0), gain))
         instead = f" ({'; '.join(refusals)})" if refusals else ""
-        logger.info(
-            "%s takes %s%s; words that stand twice gain %.1f nats per token", model.endpoint, way, instead, gain
-        )
+        logger.info("%s takes %s%s; repeated words gain %.1f nats per token", model.endpoint, way, instead, gain)
         return way
     raise ValueError(f"{model.endpoint} does not answer a probe of {len(PROBE.split())} words, {'; '.join(refusals)}")
 
@@ -456,7 +454,7 @@ async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None
 def _misplaced(model: ApiModel, of_probe: TokenLogProbs, gain: float) -> str:
     """What is wrong with log-probs by which words that stand twice are not far likelier the second time."""
     said = (
-        f"{model.endpoint}: {len(WORDS.split())} words that stand twice gain {gain:.2f} nats per token the second time; "
+        f"{model.endpoint}: {len(WORDS.split())} repeated words gain {gain:.2f} nats per token the second time; "
         f"from a model that has learned to read, {LEAST_GAIN:g} and more are expected"
     )
     n = len(of_probe.tokens) // 2
