@@ -59,12 +59,13 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     judged = [j for j in judge_on(as_list(models), ids) if not j.claim.former_of]
     groups = [of for name in ids if (of := [j for j in judged if j.claim.id == name])]
     in_full, others = (groups, []) if len(groups) <= 2 else (groups[:1], groups[1:])
-    sentences = ["**The answer.**"] if groups else []
+    sentences, told = ["**The answer.**"] if groups else [], {""}  # reasons that have been told
     for group in in_full:
         found: dict[str, list[str]] = {}
         for j in group:
             difference = f"{METRIC_LABELS[j.claim.metric]} difference {three_digits(_worst(j.claim, j.comparisons))}"
-            because = f" ({j.because})" if j.because else ""
+            because = "" if j.because in told else f" ({j.because})"
+            told.add(j.because)
             found.setdefault(SCALES[j.scale], []).append(f"**{j.verdict}**{because} in {j.setting}, {difference}")
         said = " ".join(f"Here ({scale}): {'; '.join(of)}." for scale, of in found.items())
         sentences.append(f"*{group[0].claim.claim}* {said}")
