@@ -14,11 +14,11 @@ from replication.pipeline.code import FOLDERS
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
     "mialib": 3312,
     "mialib/attacks": 830,
-    "mialib/catalog": 2470,
+    "mialib/catalog": 2474,
     "mialib/commands": 673,
     "mialib/passes": 723,
-    "mialib/reports": 1522,
-    "mialib/shared": 811,
+    "mialib/reports": 1531,
+    "mialib/shared": 815,
     "replication": 4025,
     "replication/builders": 1477,
     "replication/lab": 1393,
@@ -26,7 +26,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_170
+TEST_LINES = 23_186
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

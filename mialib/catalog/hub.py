@@ -11,6 +11,7 @@ import errno
 import logging
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ import yaml
 from filelock import FileLock
 from pydantic import Field
 
+from mialib.catalog.sources import KINDS
 from mialib.shared.schema import read_yaml
 from mialib.store import DATA, atomic_path, folder_of, home
 
@@ -225,6 +227,8 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
         first = f"{type(broken or error).__name__}: {(str(broken or error).splitlines() or ['no message'])[0]}"
         do = "run again, which keeps whole files" if broken else "pin an older commit, if the hub's was changed"
         said = f"{name} could not be loaded from {address} ({first}); {do}, or give {copy}"
+    if kind == "model" and (near := get_close_matches(name, KINDS, 1)):
+        said += f". Did you mean {near[0]}?"
     return Unavailable(f"{thing} {said}")
 
 

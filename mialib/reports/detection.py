@@ -33,8 +33,8 @@ from mialib.token_stats import check_known
 ALL = "all"  # detectors
 FPR = 0.05  # share of non-members that may be called members
 NOTE = (
-    "Higher = more likely in the training data. A score alone decides nothing: compare with known non-members "
-    "(--calibrate)."
+    "Higher = more likely in the training data, each detector (`mialib detectors` explains them) on its own scale. A "
+    "score alone decides nothing: compare with known non-members (--calibrate)."
 )
 
 logger = logging.getLogger(__name__)
@@ -347,8 +347,11 @@ def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None
         aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
         yield f"AUC [95% interval] of {n_members} members and {len(texts) - n_members} non-members: {aucs}"
     yield from _explain_decisions(detection, len(texts), known_from) if detection.p else [NOTE]
-    if "surp" in detection.scores and (detection.scores["surp"] == 0).any():
-        yield "surp 0.0000: the text has no surprising token, so it holds no evidence for surp."
+    no_star = "surp" in detection.decisions and detection.decisions["surp"].threshold == 0
+    if no_star or ("surp" in detection.scores and (detection.scores["surp"] == 0).any()):
+        yield "surp 0.0000: the text has no surprising token, so it holds no evidence for surp." + (
+            " Too many of the known non-members have none: no text can get a star by surp." if no_star else ""
+        )
 
 
 def _digits(scores: FloatArray) -> int:

@@ -297,7 +297,11 @@ def _read_csv(content: bytes, name: str, delimiter: str | None = None) -> Rows:
 
 
 def _read_txt(content: bytes, name: str) -> Rows:
-    return [{"text": line.rstrip("\n")} for line in _lines(content, name)]
+    lines = [line.rstrip("\n") for line in _lines(content, name)]
+    texts = [line for line in lines if line and not line.isspace()]
+    if len(texts) < len(lines):
+        logger.info("%s: blank lines, which hold no text: %d of %d", name, len(lines) - len(texts), len(lines))
+    return [{"text": text} for text in texts]
 
 
 READERS: dict[str, Callable[[bytes, str], Rows]] = {

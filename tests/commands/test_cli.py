@@ -91,6 +91,12 @@ def test_calibrated_scores_come_with_p_values_and_decisions(model_folder, texts_
     assert set(row["set_p_values"]) == {"min_k", "zlib"}
 
 
+def test_surp_says_where_no_text_can_get_a_star(model_folder, texts_file, non_members_file):
+    command = ["detect", texts_file, "--model", model_folder, "--detector", "surp"]  # an untrained model is never sure
+    assert "(p 1.000) " in (table := invoke(*command, "--calibrate", non_members_file).stdout)
+    assert "no text can get a star" in table and "can get a star" not in invoke(*command).stdout
+
+
 def test_a_target_fdr_flags_texts_and_many_stars_come_with_a_warning(
     model_folder, non_members_file, tmp_path, caplog, monkeypatch
 ):
