@@ -17,16 +17,16 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/catalog": 2474,
     "mialib/commands": 673,
     "mialib/passes": 723,
-    "mialib/reports": 1531,
-    "mialib/shared": 815,
-    "replication": 4025,
+    "mialib/reports": 1525,
+    "mialib/shared": 816,
+    "replication": 4027,
     "replication/builders": 1477,
     "replication/lab": 1393,
     "replication/pipeline": 2297,
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_186
+TEST_LINES = 23_189
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -51,10 +51,11 @@ def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
 
 
 def answer(models: Any, ids: Sequence[str]) -> Markdown:
-    """A page's answer: the verdict on its first claim, with the difference in each setting of the models. Of one more
-    claim the same; of several, how many have which verdict, each in the setting that speaks most against it.
+    """A page's answer: the verdict on the first claim tested on its models, with the difference in each setting. Of one
+    more claim the same; of several, how many have which verdict, each claim by the worst of its own.
 
-    Of several comparisons the one that speaks most against the claim. Empty where no claim is tested on the models.
+    Of several comparisons the one that speaks most against the claim; a reason is told once. Empty where no claim is
+    tested on the models. ValueError for an unknown id.
     """
     judged = [j for j in judge_on(as_list(models), ids) if not j.claim.former_of]
     groups = [of for name in ids if (of := [j for j in judged if j.claim.id == name])]
@@ -70,9 +71,9 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
         said = " ".join(f"Here ({scale}): {'; '.join(of)}." for scale, of in found.items())
         sentences.append(f"*{group[0].claim.claim}* {said}")
     if others:
-        counts = Counter(max((j.verdict for j in group), key=VERDICTS.index) for group in others)
+        counts = Counter(map(_worst_verdict, others))
         how_many = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-        sentences.append(f"{len(others)} more claims, each in the setting that speaks most against it: {how_many}.")
+        sentences.append(f"{len(others)} more claims, each with the worst of its verdicts: {how_many}.")
     return Markdown(" ".join(sentences))
 
 
@@ -110,6 +111,10 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
     return cards(pd.DataFrame(rows), caption)
 
 
+def _worst_verdict(group: Sequence[Judgement]) -> str:
+    return max((j.verdict for j in group), key=VERDICTS.index)
+
+
 def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
     """The tests as they stand (no former ones) by the paper whose claim they are of, in the book's order."""
     groups: dict[str, list[Judgement]] = {name: [] for name in (*PAPERS.values(), OTHERS)}
@@ -122,10 +127,7 @@ def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
 def tiles(judgements: Sequence[Judgement]) -> dict[str, list[str]]:
     """By paper the verdict of each claim that stands alone: the worst of its own tests."""
     own = {paper: [j for j in of if not j.claim.repeats] for paper, of in by_paper(judgements).items()}
-    return {
-        paper: [max((j.verdict for j in group), key=VERDICTS.index) for group in by_claim(of).values()]
-        for paper, of in own.items()
-    }
+    return {paper: [_worst_verdict(group) for group in by_claim(of).values()] for paper, of in own.items()}
 
 
 def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:

@@ -201,6 +201,8 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
         return any(isinstance(cause, kinds) for cause in causes)
 
     thing = "model" if kind == "model" else "data set"
+    built_in = [known for known in KINDS if "*" not in known] if kind == "model" else []
+    meant = "".join(f"; did you mean {near}?" for near in get_close_matches(name, built_in, 1))
     copy = f"a copy in the folder {name} under ${LOCAL_FOLDERS[kind]}"
     address = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{split_name(name)[0]}"
     if name.startswith(PATHS):
@@ -216,19 +218,17 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
     elif is_of(hub.RepositoryNotFoundError, hub.HFValidationError):
         said = (
             f"{name!r} is neither a folder here nor on the Hugging Face hub (or it is private, and HF_TOKEN is not its "
-            f"owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name"
+            f"owner's); give {'a file' if kind == 'dataset' else 'a folder'} or another name{meant}"
         )
     elif why := why_not_asked():
         commit, path = kept_commit(name, kind)
         state = "not in the Hugging Face cache" + (f" at commit {commit} (of {path})" if commit else "")
-        said = f"{name!r} is no folder here and {state}, and the hub {why}; give a folder instead, or {copy}"
+        said = f"{name!r} is no folder here and {state}, and the hub {why}; give a folder instead, or {copy}{meant}"
     else:  # where a download broke off, the libraries' own message blames the name
         broken = next((cause for cause in reversed(causes) if _is_of_the_connection(cause)), None)
         first = f"{type(broken or error).__name__}: {(str(broken or error).splitlines() or ['no message'])[0]}"
         do = "run again, which keeps whole files" if broken else "pin an older commit, if the hub's was changed"
         said = f"{name} could not be loaded from {address} ({first}); {do}, or give {copy}"
-    if kind == "model" and (near := get_close_matches(name, KINDS, 1)):
-        said += f". Did you mean {near[0]}?"
     return Unavailable(f"{thing} {said}")
 
 

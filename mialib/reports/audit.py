@@ -328,13 +328,7 @@ def _blind(texts: TextFile, non_members: TextFile, language: str) -> dict[str, A
     intervals = {of.label: of.interval for of in found if of.interval}
     return {
         "baselines": [
-            {
-                "name": of.label,
-                "auc": asdict(of.interval) if of.interval else None,
-                "why": of.why,
-                "is_sure": of.is_sure,
-            }
-            for of in found
+            {"name": of.label, "auc": asdict(of.interval) if of.interval else None, "why": of.why} for of in found
         ],
         "level": LEVEL,
         "told_apart_by": [f"{of.label} {of.interval}" for of in found if of.is_sure],

@@ -347,7 +347,7 @@ def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None
         aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
         yield f"AUC [95% interval] of {n_members} members and {len(texts) - n_members} non-members: {aucs}"
     yield from _explain_decisions(detection, len(texts), known_from) if detection.p else [NOTE]
-    no_star = "surp" in detection.decisions and detection.decisions["surp"].threshold == 0
+    no_star = not detection.flagged and "surp" in detection.decisions and detection.decisions["surp"].threshold == 0
     if no_star or ("surp" in detection.scores and (detection.scores["surp"] == 0).any()):
         yield "surp 0.0000: the text has no surprising token, so it holds no evidence for surp." + (
             " Too many of the known non-members have none: no text can get a star by surp." if no_star else ""

@@ -300,7 +300,8 @@ def _read_txt(content: bytes, name: str) -> Rows:
     lines = [line.rstrip("\n") for line in _lines(content, name)]
     texts = [line for line in lines if line and not line.isspace()]
     if len(texts) < len(lines):
-        logger.info("%s: blank lines, which hold no text: %d of %d", name, len(lines) - len(texts), len(lines))
+        said = "%s: blank lines hold no text and have no number: %d of %d, the first is line %d"
+        logger.warning(said, name, len(lines) - len(texts), len(lines), 1 + list(map(str.strip, lines)).index(""))
     return [{"text": text} for text in texts]
 
 
@@ -325,7 +326,7 @@ def is_file_of_texts(name: str) -> bool:
 
 
 def read_rows(path: str | Path, *columns: str | None) -> Rows:
-    """The rows of a file, or of standard input where the path is `-`; of plain text each line, as `text`.
+    """The rows of a file, or of standard input where the path is `-`; of plain text each line, if not blank, as `text`.
 
     A column that mialib knows, or one of `columns`, has its `plain_name` in each row, however the file spells it.
     FileNotFoundError or ValueError say which file, line or column is wrong.

@@ -30,7 +30,7 @@ def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_
     assert both.count(in_full) == 2 and both.index("Claim b.") < both.index("Claim a.")
     text = claims.answer("m", ["a", "b", "c"]).data
     assert text.count(in_full) == 1 and text.endswith(
-        "2 more claims, each in the setting that speaks most against it: 1 supported, 1 not supported."
+        "2 more claims, each with the worst of its verdicts: 1 supported, 1 not supported."
     )
 
 

@@ -99,6 +99,7 @@ def test_a_report_says_what_it_found_and_what_it_rests_on(model_folder, files, a
     assert called == report["detectors"]["min_k++"]["n_called"]
     page = (tmp_path / "out" / "report.html").read_text()
     assert report["verdict"]["said"][0] in page.replace("&#39;", "'")
+    assert "<td>no</tr>" in page and "<td>yes</tr>" not in page, "surely above 0.5"
 
 
 @cheap
@@ -113,6 +114,7 @@ def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(f
     assert not (tmp_path / "out" / "scores.csv").exists(), "of the earlier audit"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Each text" not in page
+    assert "<td>yes</tr>" in page and "<td>no</tr>" not in page
 
 
 @cheap

@@ -113,9 +113,8 @@ def test_txt_gives_back_its_lines(tmp_path, written, end_of_line, ends_with_one,
 def test_blank_lines_of_txt_hold_no_text_and_are_counted(tmp_path, caplog):
     path = tmp_path / "t.txt"
     path.write_text("one\n\n two\n \n\n")
-    with caplog.at_level("INFO"):
-        assert load_texts(path) == ["one", " two"]
-    assert caplog.messages == [f"{path}: blank lines, which hold no text: 3 of 5"]
+    assert load_texts(path) == ["one", " two"]
+    assert caplog.messages == [f"{path}: blank lines hold no text and have no number: 3 of 5, the first is line 2"]
 
 
 def write_delimited(path, rows, delimiter):
