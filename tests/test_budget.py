@@ -19,14 +19,14 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/passes": 723,
     "mialib/reports": 1525,
     "mialib/shared": 816,
-    "replication": 4027,
+    "replication": 4032,
     "replication/builders": 1477,
     "replication/lab": 1393,
-    "replication/pipeline": 2297,
+    "replication/pipeline": 2298,
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_189
+TEST_LINES = 23_196
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -16,11 +16,14 @@ document.addEventListener("DOMContentLoaded", () => {
     box.classList.toggle("more-right", box.scrollLeft < hidden - 1);
     box.classList.toggle("more-left", hidden > 1 && box.scrollLeft > 1);
   };
+  const fade = (box) => {
+    box.addEventListener("scroll", () => cue(box), { passive: true });
+    resized.observe(box);
+  };
   const watch = (box, name) => {
     box.setAttribute("role", "group"); // what a keyboard stops at needs a name
     box.setAttribute("aria-label", name);
-    box.addEventListener("scroll", () => cue(box), { passive: true });
-    resized.observe(box);
+    fade(box);
   };
   const resized = new ResizeObserver((entries) => entries.forEach((entry) => cue(entry.target)));
   for (const box of document.querySelectorAll(".bd-article :is(.cell_output .output, .pst-scrollable-table-container)")) {
@@ -28,6 +31,15 @@ document.addEventListener("DOMContentLoaded", () => {
     const corner = box.querySelector("caption, thead th:first-child")?.textContent.trim();
     watch(box, corner ? `Table: ${corner}` : "Table");
   }
+
+  // On a phone the contents lie over the page: a tap on one of them closes them.
+  document.addEventListener("click", ({ target }) => target.closest('dialog a[href^="#"]')?.closest("dialog").close());
+
+  // A formula that is wider than a phone fades, too, once it has been set.
+  addEventListener("load", async () => {
+    await window.MathJax?.startup.promise;
+    for (const box of document.querySelectorAll('.bd-article mjx-container[display="true"]')) fade(box);
+  });
 
   // A figure can be saved as the SVG that it is, under its own name.
   for (const image of document.querySelectorAll('.bd-article figure[id] > img[src$=".svg"]')) {

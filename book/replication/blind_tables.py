@@ -86,7 +86,7 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
             (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
     best = highest(baselines)
     said = (
-        f"**In none of the {len(columns)} columns is a blind baseline both above every detector and significantly "
+        "**In no column is a blind baseline both above every detector and significantly "
         f"above chance.** The highest is {name_of(best)} with {best.interval} (`{best.column}`)."
     )
     if beaten:

@@ -13,7 +13,7 @@ from pandas.io.formats.style import Styler
 from mialib.detectors import DETECTORS, symbol
 from mialib.metrics import Comparison, Interval, clopper_pearson
 from mialib.passes.inputs import Target
-from replication.claim_tests import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Side
+from replication.claim_tests import AS_RECORDED, CHANCE, NO_CORPUS, Change, Claim, Claims, Side
 from replication.figures import Tested
 from replication.judging import Judgement, aucs_of, judge_on, seeds_of, verdicts_of
 from replication.pages import as_list
@@ -54,22 +54,27 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     """A page's answer: the verdict on the first claim tested on its models, with the difference in each setting. Of one
     more claim the same; of several, how many have which verdict, each claim by the worst of its own.
 
-    Of several comparisons the one that speaks most against the claim; a reason is told once. Empty where no claim is
-    tested on the models. ValueError for an unknown id.
+    Of several comparisons the one that speaks most against the claim; a reason is told once, and former tests where
+    they came out otherwise. Empty where no claim is tested on the models. ValueError for an unknown id.
     """
-    judged = [j for j in judge_on(as_list(models), ids) if not j.claim.former_of]
+    judged = judge_on(as_list(models), ids)
     groups = [of for name in ids if (of := [j for j in judged if j.claim.id == name])]
     in_full, others = (groups, []) if len(groups) <= 2 else (groups[:1], groups[1:])
     sentences, told = ["**The answer.**"] if groups else [], {""}  # reasons that have been told
     for group in in_full:
         found: dict[str, list[str]] = {}
         for j in group:
-            difference = f"{METRIC_LABELS[j.claim.metric]} difference {three_digits(_worst(j.claim, j.comparisons))}"
+            kind = "above chance" if set(j.claim.against) == {CHANCE} else "difference"
+            difference = f"{METRIC_LABELS[j.claim.metric]} {kind} {three_digits(_worst(j.claim, j.comparisons))}"
             because = "" if j.because in told else f" ({j.because})"
             told.add(j.because)
-            found.setdefault(SCALES[j.scale], []).append(f"**{j.verdict}**{because} in {j.setting}, {difference}")
+            here = f"**{j.verdict}**{because} in {j.setting} (`{j.place.model}`), {difference}"
+            found.setdefault(SCALES[j.scale], []).append(here)
         said = " ".join(f"Here ({scale}): {'; '.join(of)}." for scale, of in found.items())
         sentences.append(f"*{group[0].claim.claim}* {said}")
+        now, former = {j.verdict for j in group}, [j for j in judged if j.claim.former_of == group[0].claim.id]
+        before = {f"{j.verdict} until {j.claim.history[0].date}": None for j in former if j.verdict not in now}
+        sentences += [f"By its former tests: {', '.join(before)}."] if before else []
     if others:
         counts = Counter(map(_worst_verdict, others))
         how_many = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])

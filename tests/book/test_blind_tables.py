@@ -95,7 +95,7 @@ def test_a_baseline_that_leaks_is_named():
     assert "tf-idf" not in said and "latest year" not in said
     found = [detected(1.0, "fair"), detected(1.0, "leaking")]
     said = blind_tables.summarize(found, blind_tables.baseline_results(found, {"fair": FAIR, "leaking": LEAKING}))
-    assert "none of the 2 columns" in said and "1 of 2 columns" in said and "`fair`" not in said
+    assert "In no column" in said and "1 of 2 columns" in said and "`fair`" not in said
     assert "- `leaking`: " in said and "Zlib 1.000" in said
 
 

@@ -7,7 +7,7 @@ from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
 
 from mialib.metrics import Interval, auc
 from replication import claims
-from replication.claim_tests import SeedScores, load_claims
+from replication.claim_tests import Change, SeedScores, load_claims
 from replication.judging import judge
 
 
@@ -24,10 +24,17 @@ def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_
     one = judge(claim, "here", PLACE, LABELS, seeds)
     of_id = [replace(one, claim=claim.model_copy(update={"id": n, "claim": f"Claim {n}."})) for n in "abc"]
     of_id += [replace(of_id[2], setting="there", verdict="not supported")]
-    monkeypatch.setattr(claims, "judge_on", lambda models, ids: [j for j in of_id if j.claim.id in ids])
-    in_full = f"supported** in here, AUC difference {claims.three_digits(one.comparisons[0].difference)}."
+    change = Change(date="2026-11-20", what="w", why="y", seen="s")
+    was = claim.model_copy(update={"former_of": "b", "history": (change,)})
+    of_id += [replace(one, claim=was, verdict=verdict) for verdict in ("supported", "inconclusive")]
+    monkeypatch.setattr(
+        claims, "judge_on", lambda models, ids: [j for j in of_id if {j.claim.id, j.claim.former_of} & {*ids}]
+    )
+    difference = claims.three_digits(one.comparisons[0].difference)
+    in_full = f"supported** in here (`{PLACE.model}`), AUC above chance {difference}."
     both = claims.answer("m", ["b", "a"]).data
     assert both.count(in_full) == 2 and both.index("Claim b.") < both.index("Claim a.")
+    assert f"{in_full} By its former tests: inconclusive until 2026-11-20. *Claim a.*" in both
     text = claims.answer("m", ["a", "b", "c"]).data
     assert text.count(in_full) == 1 and text.endswith(
         "2 more claims, each with the worst of its verdicts: 1 supported, 1 not supported."

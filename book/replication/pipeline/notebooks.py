@@ -234,7 +234,8 @@ def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         wanted -= set(given)  # a name is told where it comes from first
         told = f" ({', '.join(given)})" if given else ""
         kind = "Result and code" if "hide-cell" in tags[i] else "Code"
-        labels[i] = "Solution" if "solution" in tags[i] else f"{kind}: {_what_it_does(code[i])}{told}"
+        where = " at the top" if "answer" in tags[i] else ""
+        labels[i] = "Solution" if "solution" in tags[i] else f"{kind}: {_what_it_does(code[i])}{where}{told}"
     return labels
 
 
