@@ -210,7 +210,7 @@ def test_disagreements_are_of_one_length_and_the_largest_comes_first(page):
 def test_each_stated_gain_is_held_against_its_papers_table(page):
     checked = page["checked"].set_index(["paper", "on", "gain of"])
     assert len(checked) == len(page["stated"]) == 6 + 5 + 1 + 1
-    differ = checked[checked["the same?"] == "**no**"]["by its table"].to_dict()
+    differ = checked[checked["the same?"] == "no"]["by its table"].to_dict()
     assert differ == {
         ("DC-PDD", "PatentMIA", "DC-PDD over Min-K% Prob, TPR at 5% FPR"): "9.4, 10.8",
         ("SURP", "Dolma-Book-middle", "SURP, AUC"): "3.6, 5.4",
@@ -223,7 +223,7 @@ def test_each_stated_gain_is_held_against_its_papers_table(page):
 
 @pytest.mark.parametrize(
     ("stated", "expected"),
-    [(5.4, "yes, their mean"), (5.6, "yes, the largest"), (5.2, "**no**"), (5.49, "**no**")],
+    [(5.4, "yes, their mean"), (5.6, "yes, the largest"), (5.2, "no"), (5.49, "no")],
 )
 def test_a_stated_gain_is_the_mean_or_the_largest_or_neither(page, stated, expected):
     assert page["agreement"](stated, pd.Series([5.6, 5.2])) == expected
