@@ -485,6 +485,14 @@ def ask(*command, check=True):
     return subprocess.run(command, capture_output=True, text=True, check=check, timeout=60).stdout
 
 
+def processes_of(job):
+    """A job's processes. `listpids` fails until the node knows the job that the controller calls running, and may then
+    name processes that Slurm did not start: those of the job have its number in their environment."""
+    listed = re.findall(r"^ *(\d+) ", ask("scontrol", "listpids", job, check=False), re.M)
+    environs = {int(pid): Path(f"/proc/{pid}/environ") for pid in listed}
+    return [pid for pid, of in environs.items() if of.exists() and f"SLURM_JOB_ID={job}\0".encode() in of.read_bytes()]
+
+
 def wait_until(happened, seconds=600):
     until = time.monotonic() + seconds
     while not (found := happened()):
@@ -553,9 +561,7 @@ def test_make_slurm_goes_on_after_jobs_that_failed_or_were_cancelled_and_gives_t
     slurm.stop("slurmctld")
     slurm.start("slurmctld")
     [(second, number)] = wait_until(lambda: {w: n for w, n in slurm.jobs("running").items() if w != first}.items())
-    # listpids fails until the node knows the job that the controller calls running.
-    processes = wait_until(lambda: re.findall(r"^ *(\d+) ", ask("scontrol", "listpids", number, check=False), re.M))
-    os.kill(int(processes[0]), signal.SIGKILL)
+    os.kill(wait_until(lambda: processes_of(number))[0], signal.SIGKILL)
     assert "'FAILED'" in said(process, 2) and slurm.jobs("completed").keys() == {first}
     [kept] = clone.glob("build/tiny/columns/*/*.json")
     assert first.endswith(kept.stem) and not (clone / "book" / "pages").exists()
