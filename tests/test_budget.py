@@ -15,18 +15,18 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib": 3312,
     "mialib/attacks": 830,
     "mialib/catalog": 2474,
-    "mialib/commands": 673,
+    "mialib/commands": 674,
     "mialib/passes": 723,
     "mialib/reports": 1525,
     "mialib/shared": 816,
-    "replication": 4032,
+    "replication": 4035,
     "replication/builders": 1477,
     "replication/lab": 1393,
     "replication/pipeline": 2298,
     "replication/remote": 797,
     "replication/studies": 2712,
 }
-TEST_LINES = 23_202
+TEST_LINES = 23_205
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -76,9 +76,8 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
         before = {f"{j.verdict} until {j.claim.history[0].date}": None for j in former if j.verdict not in now}
         sentences += [f"By its former tests: {', '.join(before)}."] if before else []
     if others:
-        counts = Counter(map(_worst_verdict, others))
-        how_many = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-        sentences.append(f"{len(others)} more claims, each with the worst of its verdicts: {how_many}.")
+        counted = _counted(map(_worst_verdict, others))
+        sentences.append(f"{len(others)} more claims, each with the worst of its verdicts: {counted}.")
     return Markdown(" ".join(sentences))
 
 
@@ -118,6 +117,11 @@ def claims_table(judgements: Sequence[Judgement]) -> Styler:
 
 def _worst_verdict(group: Sequence[Judgement]) -> str:
     return max((j.verdict for j in group), key=VERDICTS.index)
+
+
+def _counted(verdicts: Iterable[str]) -> str:
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
 def by_paper(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
@@ -256,9 +260,8 @@ def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
         if len(worst) > 1:
             estimates = [of.estimate for of in worst]
             tau = spread_between(estimates, [(of.high - of.low) / 2 / 1.96 for of in worst])
-            counts = Counter(j.verdict for j in group)
             rows[claim_id] = {
-                "verdicts": ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name]),
+                "verdicts": _counted(j.verdict for j in group),
                 "lowest to highest": f"{min(estimates):+.3f} to {max(estimates):+.3f}",
                 "τ [95% interval]": three_digits(tau),
             }

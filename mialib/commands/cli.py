@@ -383,6 +383,7 @@ def view(
     from mialib.catalog.sources import source_of
     from mialib.passes.inputs import Inputs
     from mialib.reports import token_view
+    from mialib.reports.detection import NOTE
     from mialib.shared.files import load_texts
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
@@ -400,7 +401,7 @@ def view(
     target = _target(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
     inputs = Inputs(target, tuple(shown), language_of(shown))
     ran = f"{model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else model
-    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}."]
+    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}.", NOTE]
     if len(shown) < len(loaded):
         notes.append(
             f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."

@@ -298,7 +298,7 @@ def _read_csv(content: bytes, name: str, delimiter: str | None = None) -> Rows:
 
 def _read_txt(content: bytes, name: str) -> Rows:
     lines = [line.rstrip("\n") for line in _lines(content, name)]
-    texts = [line for line in lines if line and not line.isspace()]
+    texts = [line for line in lines if line.strip()]
     if len(texts) < len(lines):
         said = "%s: blank lines hold no text and have no number: %d of %d, the first is line %d"
         logger.warning(said, name, len(lines) - len(texts), len(lines), 1 + list(map(str.strip, lines)).index(""))

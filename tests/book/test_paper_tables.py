@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -488,9 +489,11 @@ def ask(*command, check=True):
 def processes_of(job):
     """A job's processes. `listpids` fails until the node knows the job that the controller calls running, and may then
     name processes that Slurm did not start: those of the job have its number in their environment."""
-    listed = re.findall(r"^ *(\d+) ", ask("scontrol", "listpids", job, check=False), re.M)
-    environs = {int(pid): Path(f"/proc/{pid}/environ") for pid in listed}
-    return [pid for pid, of in environs.items() if of.exists() and f"SLURM_JOB_ID={job}\0".encode() in of.read_bytes()]
+    number, found = f"SLURM_JOB_ID={job}\0".encode(), []
+    for pid in re.findall(r"^ *(\d+) ", ask("scontrol", "listpids", job, check=False), re.M):
+        with suppress(OSError):  # it may end meanwhile
+            found += [int(pid)] if number in Path(f"/proc/{pid}/environ").read_bytes() else []
+    return found
 
 
 def wait_until(happened, seconds=600):
