@@ -281,9 +281,12 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         model_type = "mistral"  # a Llama with a window
     ids = {f"{token}_token_id": fields.get(f"tokenizer.ggml.{token}_token_id") for token in ("bos", "eos")}
     default = AutoConfig.for_model(model_type, **ids | {"pad_token_id": None})
+    places = {*default.to_dict(), *default.attribute_map}
+    if "attention.key_length" in fields:
+        places.add("head_dim")  # Qwen3's mixture of experts reads it, though its config does not declare it
 
     settings: dict[str, Any] = {
-        flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if hasattr(default, flag)
+        flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if flag in places
     }
     settings |= {
         "vocab_size": tensors["token_embd.weight"].shape[0],
@@ -303,7 +306,7 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
             continue
         if isinstance(value, list):
             raise ValueError(f"mialib can't honour its field {name}, which differs from layer to layer")
-        place = next((attribute for attribute in attributes.split() if hasattr(default, attribute)), None)
+        place = next((attribute for attribute in attributes.split() if attribute in places), None)
         if place is None and name not in IN_SHAPES:
             raise ValueError(f"a {model_type} of transformers has no place for its field {name} = {value}")
         if place and settings.setdefault(place, value) != value:
@@ -313,12 +316,12 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     n_heads = settings.get("num_attention_heads", 1)
     head_width = settings.get("head_dim", width // n_heads)
     for place, value in {"head_dim": head_width, "num_key_value_heads": n_heads, "sliding_window": None}.items():
-        if hasattr(default, place):  # where the file says nothing of it
+        if place in places:  # where the file says nothing of it
             settings.setdefault(place, value)
-    if hasattr(default, "query_pre_attn_scalar"):
+    if "query_pre_attn_scalar" in places:
         scale = fields.take("attention.scale")
-        usual = width / n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
-        settings["query_pre_attn_scalar"] = scale**-2 if scale else usual
+        usual = width // n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
+        settings["query_pre_attn_scalar"] = round(scale**-2) if scale else usual
     pattern = fields.take("attention.sliding_window_pattern", WINDOW_PATTERN.get(architecture))
     if pattern:
         windows = pattern if isinstance(pattern, list) else [(i + 1) % pattern > 0 for i in range(n_layers)]
@@ -329,7 +332,7 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         is_new = n_norms == 2 or 1 < n_groups < n_heads
         settings |= {"new_decoder_architecture": is_new, "multi_query": n_groups == 1 and not is_new}
         settings["num_ln_in_parallel_attn"] = n_norms if is_new else None
-    if hasattr(default, "rope_parameters"):
+    if "rope_parameters" in places:
         rope = _rope(fields, tensors, head_width, settings["max_position_embeddings"])
         if "sliding_attention" in default.rope_parameters:  # layers with a window have a base of their own, unscaled
             local = {"rope_type": "default", "rope_theta": fields.take("rope.freq_base_swa", 10_000.0)}
@@ -339,7 +342,7 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         settings["rope_parameters"] = rope
     config = AutoConfig.for_model(model_type, **settings)
     for place, value in settings.items():
-        if getattr(config, place) != value:
+        if (getattr(config, place) or None) != (value or None):
             raise ValueError(f"transformers made {place} = {getattr(config, place)} of its {value}")
     return config
 
@@ -455,14 +458,13 @@ def _sentence_piece(tokens: list[str], types: list[int], scores: list[float], ad
 
 
 def _add_tokens(tokenizer: Tokenizer, tokens: list[str], types: list[int]) -> None:
-    """Let tokens that are never made by merges be found in a text, or, those that control the model, as tokens."""
+    """Add the tokens that no merge makes: a text may hold those of the user, and only a program those of control."""
     from tokenizers import AddedToken
 
-    for token, of_type in zip(tokens, types, strict=True):
-        if of_type in (UNKNOWN, CONTROL):
-            tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-        elif of_type == USER_DEFINED:
-            tokenizer.add_tokens([AddedToken(token, normalized=False, special=False)])
+    typed = list(zip(tokens, types, strict=True))
+    control = [AddedToken(token, normalized=False, special=True) for token, kind in typed if kind in (UNKNOWN, CONTROL)]
+    tokenizer.add_special_tokens(control)
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token, kind in typed if kind == USER_DEFINED])
 
 
 # --- weights ---
@@ -481,7 +483,7 @@ def weights_of(
     names = get_tensor_name_map(number, config.num_hidden_layers)
     sources = {weight: _sources(weight, names, file.tensors) for weight in shapes}
     if config.tie_word_embeddings:
-        sources = {weight: of for weight, of in sources.items() if of != ["output.weight"]}
+        sources = {weight: of for weight, of in sources.items() if of[0] not in ("output.weight", "lm_head.weight")}
     if lacking := [weight for weight, of in sources.items() if not set(of) <= file.tensors.keys()]:
         raise ValueError(f"it lacks {len(lacking)} weights of a {config.model_type}, first {lacking[0]}")
     left = file.tensors.keys() - {name for of in sources.values() for name in of} - set(ROPE_FACTORS)
