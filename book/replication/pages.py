@@ -27,7 +27,7 @@ from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
 from replication import blind_tables
-from replication.profile import check_parameters, names_given
+from replication.profile import INSTALLS, check_parameters, names_given
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
 
@@ -44,7 +44,7 @@ def begin() -> None:
         shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
         for model in as_list(shell.user_ns.get("models")) if shell.user_ns.get("out") else ():
             check_size(model)
-        match shell.user_ns.get("In"):
+        match [cell for cell in shell.user_ns.get("In", []) if not cell.startswith(INSTALLS)]:
             # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
             case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
                 check_parameters(names_given(injected), names_given(parameters), "this page")

@@ -14,6 +14,7 @@ from mialib.shared.schema import Strict
 from replication.lab.recipes import Recipes, profile_path, read_profile
 
 PAPER_TABLE = "paper_table"  # the notebook that makes the pages of the papers' own tables
+INSTALLS = "try:\n    import replication\n"  # how the cell begins with which a published notebook installs the packages
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]  # of no other folder
 
 

@@ -12,6 +12,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from replication import pages
 from replication.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
+from replication.pipeline import theme
 
 
 def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
@@ -87,8 +88,9 @@ def errors_of(page):
     return [(error.ename, "\n".join(error.traceback).strip().splitlines()) for error in outputs]
 
 
-def test_a_page_refuses_a_parameter_that_it_lacks_under_plain_papermill(tmp_path):
-    nbformat.write(page_of(BEGIN), tmp_path / "page.ipynb")
+@pytest.mark.parametrize("address", ["", "https://github.com/somebody/mialib"], ids=["local", "published"])
+def test_a_download_refuses_a_parameter_that_it_lacks_under_plain_papermill(address, tmp_path):
+    (tmp_path / "page.ipynb").write_text(theme.downloaded(nbformat.writes(page_of(BEGIN)), address))
     given = {"model": "c", "benchmarks": "d", "seed": 3}
     with pytest.raises(papermill.PapermillExecutionError):
         papermill.execute_notebook(tmp_path / "page.ipynb", tmp_path / "out.ipynb", given, progress_bar=False)

@@ -1,5 +1,6 @@
-"""The students' notebooks hold no solution; each stub fails its check and each solution passes it."""
+"""The students' notebooks hold no solution and run to their ends; a check tells a missing answer from a wrong one."""
 
+import ast
 import json
 import os
 import re
@@ -7,6 +8,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import matplotlib
@@ -18,6 +21,7 @@ from typer.testing import CliRunner
 from mialib.store import ROOT
 from replication.commands import app
 from replication.pipeline import theme
+from replication.pipeline.notebooks import names_taken
 from replication.pipeline.slides import TEACHING
 from replication.pipeline.student import (
     CHECK,
@@ -28,7 +32,7 @@ from replication.pipeline.student import (
     student_notebook,
     write_builds,
 )
-from replication.profile import load_profile
+from replication.profile import load_profile, names_given
 
 matplotlib.use("Agg")
 BUILT = ROOT / "build" / "lab" / "results"
@@ -57,10 +61,16 @@ def lines_of(sources):
     return Counter(line.strip() for source in sources for line in source.splitlines() if len(line.strip()) >= 10)
 
 
+def exercises_of(path):
+    """Each exercise of a notebook: its stub, its solution, and its check as students get it."""
+    source, student = read(path), student_notebook(read(path), "student")
+    return list(zip(tagged(student, EXERCISE), tagged(source, SOLUTION), tagged(student, CHECK), strict=True))
+
+
 EXERCISES = [
     pytest.param(path.stem, *cells, id=f"{path.stem}-{i}")
     for path in NOTEBOOKS
-    for i, cells in enumerate(zip(*(tagged(read(path), tag) for tag in (EXERCISE, SOLUTION, CHECK)), strict=True))
+    for i, cells in enumerate(exercises_of(path))
 ]
 
 
@@ -76,25 +86,48 @@ def test_no_line_of_a_solution_is_left_for_students(path):
         assert not cell.get("outputs") and cell["metadata"].keys() <= {"tags", "nbgrader"}
 
 
-def passes(check, of_exercise, scope):
-    """Whether the check passes after an exercise's cell: its stub, or its solution."""
-    scope = dict(scope)
-    exec(of_exercise, scope)
+def verdict(check, answer, scope):
+    """What a check says of an answer: "right", "missing" (it goes on), or "wrong" (an error)."""
+    scope, said = dict(scope), StringIO()
+    exec(answer, scope)
     try:
-        exec(check, scope)
-    except (AssertionError, NotImplementedError):
-        return False
-    return True
+        with redirect_stderr(said):
+            exec(check, scope)
+    except NameError:
+        raise
+    except Exception:
+        return "wrong"
+    return "missing" if said.getvalue().startswith("Not answered yet") else "right"
+
+
+def verdicts(check, stub, solution, scope):
+    """What a check says of the stub, of a function that returns nothing, and of the solution."""
+    empty = re.sub(r"raise NotImplementedError.*", "return None", stub)
+    return [verdict(check, answer, scope) for answer in (stub, empty, solution)]
 
 
 @pytest.mark.parametrize(("name", "stub", "solution", "check"), EXERCISES)
-def test_a_stub_fails_its_check_and_the_solution_passes_it(name, stub, solution, check):
+def test_a_check_goes_on_without_an_answer_and_stops_at_a_wrong_one(name, stub, solution, check):
     page = functions_of(name)  # what the page defines; no cell that needs a model or the lab is run
     try:
-        assert passes(check, solution, page)
+        found = verdicts(check, stub, solution, page)
     except NameError as error:
         pytest.skip(f"on what the page computes ({error}): the slow test runs it")
-    assert not passes(check, stub, page)
+    assert found == ["missing", "wrong", "right"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_page_without_answers_misses_no_name_and_its_checks_assert_what_the_books_do(path):
+    stub, names = set(), set()  # of the last stub; of all exercises, solutions and checks so far
+    for cell in read(path)["cells"]:
+        if cell["cell_type"] == "code":
+            code, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
+            if SOLUTION not in tags:
+                assert not (names_taken(code) - (stub if CHECK in tags else set())) & names, cell["id"]
+            stub = names_given(code) if EXERCISE in tags else stub
+            names |= names_given(code) if {EXERCISE, SOLUTION, CHECK} & tags else set()
+    for (_, _, given), check in zip(exercises_of(path), tagged(read(path), CHECK), strict=True):
+        assert ast.unparse(ast.parse(given).body[1].body) == ast.unparse(ast.parse(check))
 
 
 @pytest.mark.slow
@@ -104,20 +137,15 @@ def test_the_same_with_what_the_page_computes(name, monkeypatch, tmp_path):
     monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
     pages = [page for page in LAB.notebooks.values() if page.notebook == name]
     given = {**(pages[0].parameters if pages else {}), "out": str(tmp_path / "results.json")}
-    scope, n_left = {"__name__": name}, len(tagged(read(ROOT / "notebooks" / f"{name}.ipynb"), CHECK))
-    for cell in read(ROOT / "notebooks" / f"{name}.ipynb")["cells"]:
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    scope, exercises = {"__name__": name}, exercises_of(path)
+    for cell in read(path)["cells"]:
         source, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
-        if cell["cell_type"] != "code" or not n_left:
+        if cell["cell_type"] != "code" or not exercises:
             continue
-        if EXERCISE in tags:
-            stub = source
-        elif SOLUTION in tags:
-            solution = source
-        elif CHECK in tags:
-            assert passes(source, solution, scope) and not passes(source, stub, scope)
-            exec(solution, scope)
-            n_left -= 1
-            continue
+        if CHECK in tags:
+            stub, solution, check = exercises.pop(0)
+            assert verdicts(check, stub, solution, scope) == ["missing", "wrong", "right"]
         exec(compiled(source, f"{name}, {cell['id']}"), scope)
         if "parameters" in tags:
             scope |= {key: value for key, value in given.items() if key in scope}
@@ -210,7 +238,7 @@ def notebook(*cells):
 
 CLEARED = "# YOUR CODE HERE\nraise NotImplementedError()"  # by nbgrader
 TRIO = (
-    code("def answer(): ...", EXERCISE),
+    code("def answer(): raise NotImplementedError", EXERCISE),
     code(f"def answer(): return '{SECRET}'", SOLUTION),
     code("assert answer()", CHECK),
 )
@@ -226,8 +254,8 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
     source = notebook(markdown(text, note=SECRET), *TRIO)
     student, solved = (json.dumps(student_notebook(source, kind)) for kind in ("student", "solution"))
     assert SECRET not in student and "Before" in student and "After" in student and "Your answer" in student
-    assert solved.count(SECRET) == text.count(SECRET) + 1 and "def answer(): ..." not in solved
-    assert ["def answer(): ..." in student, "assert answer()" in student] == [True, True]
+    assert solved.count(SECRET) == text.count(SECRET) + 1 and "NotImplementedError" not in solved
+    assert "def answer(): raise NotImplementedError" in student and "assert answer()" in student
 
 
 @pytest.mark.slow
@@ -253,7 +281,8 @@ def test_nbgrader_takes_them_and_grades_the_checks(tmp_path):
         assert tagged(released, CHECK) == checks and {*tagged(released, SOLUTION)} == {CLEARED}
         locked = [cell for cell in released["cells"] if cell["metadata"].get("nbgrader", {}).get("points")]
         assert len(locked) == len(checks) and not any(cell["metadata"]["editable"] for cell in locked)
-    assert "failed" in nbgrader("validate", tmp_path / "release" / "lesson" / "made_up.ipynb")
+    for unanswered in (tmp_path / "release" / "lesson", tmp_path / "student"):
+        assert "failed" in nbgrader("validate", unanswered / "made_up.ipynb")
     assert "Success" in nbgrader("validate", tmp_path / "source" / "lesson" / "made_up.ipynb")
 
 

@@ -2,12 +2,13 @@
 
 How exercises stand in a notebook:
 
-    a code cell tagged `exercise`    a stub that raises, for the student to complete
+    a code cell tagged `exercise`    a stub that raises NotImplementedError, for the student to complete
     a code cell tagged `solution`    the same, complete
     a code cell tagged `check`       asserts on the exercise's names; with the stub it fails
     Markdown                         `{admonition} Exercise`, then `{dropdown} Solution`
 
-In the book the three code cells run one after the other, the solution folded. Both notebooks are written without
+In the book the three code cells run one after the other, the solution folded. In the student's notebook a check of a
+stub says that there is no answer yet, so that the notebook runs to its end. Both notebooks are written without
 outputs and metadata, which hold what a solution printed; nbgrader can take either as an assignment's source. What the
 book's Markdown has beyond Jupyter's becomes plain: boxes, folds, citations, index entries, and links to other pages.
 """
@@ -19,6 +20,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from pybtex.database import Entry, parse_file
@@ -28,6 +30,13 @@ from mialib.store import ROOT, atomic_path
 KINDS = ("student", "solution")
 EXERCISE, SOLUTION, CHECK = "exercise", "solution", "check"  # tags of code cells
 NBGRADER = {"schema_version": 3, "task": False}  # of each cell that nbgrader reads
+# A student's check. Papermill stops at any error; nbgrader gives no point to a check that writes to stderr.
+STUDENT_CHECK = """import sys
+
+try:
+{check}
+except NotImplementedError:
+    print("Not answered yet: complete the cell above, run it, and run this one again.", file=sys.stderr)"""
 _OPENS = r"^(?P<fence>(?P<mark>[`:~])(?P=mark){2,})\{(?P<name>[\w-]+)\} *(?P<title>[^\n]*?)[ \t]*$"
 _DIRECTIVE = re.compile(
     _OPENS + r"\n(?:(?::[\w-]+:[^\n]*|[ \t]*)\n)*"  # options and empty lines
@@ -71,6 +80,8 @@ def student_notebook(notebook: dict[str, Any], kind: str) -> dict[str, Any]:
         if (SOLUTION if is_student else EXERCISE) in tags:
             continue
         source = source if is_code else plain(source, is_student)
+        if is_student and CHECK in tags:
+            source = STUDENT_CHECK.format(check=indent(source, "    "))
         built = {"cell_type": cell["cell_type"], "id": cell["id"], "source": source.splitlines(keepends=True)}
         built["metadata"] = {"tags": tags} if tags else {}
         if is_code and {EXERCISE, SOLUTION, CHECK} & {*tags}:

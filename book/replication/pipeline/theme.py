@@ -37,6 +37,7 @@ from mialib.shared.kept import once
 from mialib.store import ROOT, home
 from replication.pipeline.notebooks import NOTEBOOKS
 from replication.pipeline.student import SOLUTION, student_notebook
+from replication.profile import INSTALLS
 
 # Of MathJax what this book's equations load; the whole is 24 MB.
 MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
@@ -331,7 +332,7 @@ def downloaded(notebook: str, address: str = "") -> str:
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
         at = f"@{sha}" if (sha := os.environ.get("GITHUB_SHA")) else ""  # the commit that the Action builds
         fetch = f"%pip install --quiet git+{address}{at} git+{address}{at}#subdirectory=book"
-        source = f"try:\n    import replication\nexcept ModuleNotFoundError:\n    {fetch}"
+        source = f"{INSTALLS}except ModuleNotFoundError:\n    {fetch}"
         content["cells"].insert(0, {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source})
     for cell in content["cells"]:
         if cell["cell_type"] == "code":
