@@ -88,17 +88,18 @@ class TokenStats(Sequence[TokenRow]):
     n_cut: NDArray[np.int32]  #: (N,): how many of a text's tokens lay past the model's context and were not scored
     provenance: dict[str, Any]  #: what made the table: model and tokenizer hash, dtype, start token, text hash, version
     #: (N,): how many characters of a text lay past the context; -1 where only `n_cut` is known, which is the default
-    n_unread: NDArray[np.int32] = field(default=None)  # type: ignore[assignment]
+    n_unread: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
-        if self.n_unread is None:
+        if not len(self.n_unread):
             object.__setattr__(self, "n_unread", -np.sign(self.n_cut))
         total = int(self.offsets[-1])
         for name in COLUMNS:
             if len(getattr(self, name)) != total:
                 raise ValueError(f"column {name} has {len(getattr(self, name))} entries, the offsets say {total}")
-        if len(self.n_cut) != len(self):
-            raise ValueError(f"n_cut has {len(self.n_cut)} entries for {len(self)} texts")
+        for name in ("n_cut", "n_unread"):
+            if len(getattr(self, name)) != len(self):
+                raise ValueError(f"{name} has {len(getattr(self, name))} entries for {len(self)} texts")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -147,17 +148,17 @@ class TokenStats(Sequence[TokenRow]):
         rows: Sequence[TokenRow],
         *,
         n_cut: ArrayLike | None = None,
-        n_unread: ArrayLike | None = None,
+        n_unread: ArrayLike = (),
         provenance: dict[str, Any],
     ) -> Self:
-        """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default."""
+        """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default, `n_unread` as for `TokenStats`."""
         columns: dict[str, NDArray[Any]] = {
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
             for name, dtype in COLUMNS.items()
         }
         offsets = np.cumsum([0, *(len(row.log_prob) for row in rows)])
         cut = np.zeros(len(rows), np.int32) if n_cut is None else np.asarray(n_cut, np.int32)
-        unread = None if n_unread is None else np.asarray(n_unread, np.int32)
+        unread = np.asarray(n_unread, np.int32)
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance, n_unread=unread)
 
     @classmethod

@@ -116,9 +116,11 @@ def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     longer = [i for i, part in enumerate(stats.scored_parts(texts)) if len(part) > len(wanted[i])]
     if not longer:
         return stats
-    cut, _ = score_cut_texts(model, stats.take(longer), [wanted[i] for i in longer], **inputs.target.loading)
-    rows = dict(enumerate(stats)) | dict(zip(longer, cut, strict=True))
-    return TokenStats.from_rows([*rows.values()], n_cut=stats.n_cut, provenance=stats.provenance)
+    cut = score_cut_texts(model, stats.take(longer), [wanted[i] for i in longer], **inputs.target.loading)[0]
+    rows = list(stats)
+    for i, row in zip(longer, cut, strict=True):
+        rows[i] = row
+    return TokenStats.from_rows(rows, n_cut=stats.n_cut, provenance=stats.provenance)
 
 
 def _reference(inputs: Inputs, reference: str) -> TokenStats:
@@ -275,6 +277,14 @@ class Inputs:
     def scored_parts(self) -> list[str]:
         """The texts up to their last scored token."""
         return self.stats.scored_parts(self.texts)
+
+    @property
+    def scored_benchmark(self) -> Benchmark:
+        """The benchmark with as much of each text as was scored, so that a baseline sees what the detectors see."""
+        if not self.stats.n_cut.any():
+            return self.labelled
+        n_words = self.labelled.n_words or int(self.stats.n_tokens.max())
+        return replace(self.labelled, texts=tuple(self.scored_parts()), n_words=n_words)
 
     def passes(self) -> list[dict[str, Any]]:
         """The provenance of every pass over the texts that was read."""
