@@ -196,8 +196,8 @@ def check_possible(stats: TokenStats, name: str) -> None:
     - Two texts begin with the same `AROUND` log-probs of other tokens: those of an earlier request.
     """
     log_prob, offsets = stats.log_prob, stats.offsets
-    n_digits = next((n for n in (2, 3) if np.allclose(log_prob, np.round(log_prob, n), rtol=0, atol=1e-5)), 4)
-    nearly_certain = -20 * 0.1**n_digits
+    digits = next((n for n in (2, 3) if np.allclose(log_prob, np.round(log_prob, n), rtol=0, atol=1e-5)), 4)
+    nearly_certain = min(-0.002, -10 * 0.1**digits)
     is_new = np.append(log_prob[1:] != log_prob[:-1], True)  # (tokens,): whether a run of equal ones ends there
     is_new[offsets[1:] - 1] = True
     ends = np.flatnonzero(is_new) + 1
