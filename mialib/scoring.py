@@ -11,21 +11,23 @@ and padded positions are dropped before the output head. The head runs over a ch
 (tokens, vocabulary) logits never exist at once. A batch that does not fit into memory is halved.
 """
 
+from __future__ import annotations
+
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from mialib.batches import (
     PIECE_CHARACTERS,
+    SEAM_CHARACTERS,
     encode,
     encode_beginning,
     in_parts,
@@ -35,10 +37,14 @@ from mialib.batches import (
     token_batches,
 )
 from mialib.models import LoadedModel, exact_products, fast_products, find_head, free_bytes, rope_borders
+from mialib.progress import progress as progress_of
 from mialib.store import hash_texts, mialib_version
-from mialib.text import check_texts, excerpt, printable
+from mialib.text import check_texts, excerpt
 from mialib.token_stats import StatsPart, TokenRow, TokenStats
 from mialib.versions import versions_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +54,7 @@ Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
 TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1024, 2**22  # tokenized ahead
+CHARACTERS_A_TOKEN = 4  # a guess, for English
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, which on an H200 takes
 # less time than the product from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor works by
 # rows only for a model that runs whole, else by columns.
@@ -158,6 +165,25 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
     return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
 
 
+def n_unread(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: Sequence[int]) -> int:
+    """How many of a text's characters come after these tokens, its first; -1 where the tokenizer does not say."""
+    n_characters = 0
+    while tokenizer.is_fast and n_characters < len(text):  # of a long text no more is tokenized than is needed
+        n_characters = 2 * max(n_characters, CHARACTERS_A_TOKEN * len(token_ids))
+        ids, ends = encode_with_ends(tokenizer, text[:n_characters])
+        is_enough = len(ids) >= len(token_ids) + SEAM_CHARACTERS or n_characters >= len(text)
+        if is_enough and ids[: len(token_ids)] == list(token_ids):
+            return len(text) - max(ends[: len(token_ids)])
+    return -1
+
+
+def encode_with_ends(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[int]]:
+    """The token ids of a text, as `batches.encode` gives them, and where in the text each token ends."""
+    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    encoded = tokenizer(text, return_offsets_mapping=True, **options)
+    return encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
+
+
 class LoadedScorer:
     """A causal language model that scores texts; threads that share it take turns. `mialib.Scorer` takes a name."""
 
@@ -194,7 +220,7 @@ class LoadedScorer:
         - `part`, (3, 16) say, scores the third of sixteen alone. Last bits depend on what shares a batch, so a part has
           whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
           numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
-        - `progress` shows a bar in a terminal.
+        - `progress` shows a bar in a terminal, and logs a line now and then where there is none.
         - `save` and `found` are for long passes: `save` is given each part once it is scored, `found` gives again all
           that was saved, also by an earlier run of the same texts, which is then not scored again.
 
@@ -217,11 +243,10 @@ class LoadedScorer:
                 raise ValueError(f"`found` has a text {wrong[0]}, and there are {len(texts)}: is it of other texts?")
             is_scored[numbers] = True
         held: list[StatsPart] = []  # parts that are not saved
-        # disable=None shows a bar in a terminal only. A page or a log would keep each refresh as a line of its own.
-        name, n_own = printable(self.loaded.name), int(is_own.sum())
-        bar = tqdm(total=n_own, unit="text", desc=name, disable=None if progress else True)
-        with self._turn, bar:
-            for some in in_parts(self._batches(texts, after, temperature, is_own, is_scored, bar)):
+        longest = CHARACTERS_A_TOKEN * self.loaded.max_tokens
+        sizes = {i: min(len(texts[i]), longest) for i in np.flatnonzero(is_own).tolist()}
+        with self._turn, progress_of(self.loaded.name, sizes, progress) as tell:
+            for some in in_parts(self._batches(texts, after, temperature, is_own, is_scored, tell)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True
                 keep = held.append if save is None or is_scored.all() else save  # the last part need not be saved
@@ -243,10 +268,11 @@ class LoadedScorer:
         temperature: float,
         is_own: NDArray[np.bool_],
         is_scored: NDArray[np.bool_],
-        bar: tqdm,
+        tell: Callable[[Sequence[int], int], None],
     ) -> Iterator[StatsPart]:
         """The statistics of each batch in turn that begins with one's own text and has one that is not yet scored."""
         before = self.token_ids([after])[0] if after else []
+        n_before = len(before) + (self.loaded.start_token_id is not None)
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(
                 f"{len(before)} tokens before each text leave it less than half of {self.loaded.name}'s context of "
@@ -257,13 +283,20 @@ class LoadedScorer:
                 of_batch = np.array([numbers[at] for at in batch])
                 if not is_own[of_batch[0]]:
                     continue
+                rows: list[TokenRow] = []
                 if not is_scored[of_batch].all():
                     rows = self.score_batch([token_ids[at] for at in batch], [len(before)] * len(batch), temperature)
                     for i, row in zip(of_batch, rows, strict=True):
                         self.check_finite(i, row, texts[i])
                     lost = [n_cut[at] for at in batch]
-                    yield StatsPart(of_batch, TokenStats.from_rows(rows, n_cut=lost, provenance={}))
-                bar.update(len(batch))
+                    own = [token_ids[at][n_before:] for at in batch]
+                    unread = [
+                        n and n_unread(self.loaded.tokenizer, texts[i], ids)
+                        for i, ids, n in zip(of_batch, own, lost, strict=True)
+                    ]
+                    part = TokenStats.from_rows(rows, n_cut=lost, n_unread=unread, provenance={})
+                    yield StatsPart(of_batch, part)
+                tell(of_batch[is_own[of_batch]], sum(len(row.log_prob) for row in rows))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
         """What made the statistics of `texts`, to be stored with them."""

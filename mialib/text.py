@@ -67,6 +67,14 @@ def language_of(texts: Sequence[str]) -> str:
     return "zh" if chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]) > 0.5 else "en"
 
 
+def have_case(texts: Sequence[str]) -> bool:
+    """Whether lowercasing changes texts: most of their letters have two cases, and some text has a capital."""
+    sample = "".join(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])
+    letters = [letter for letter in sample if letter.isalpha()]
+    n_cased = sum(letter.lower() != letter.upper() for letter in letters)
+    return 2 * n_cased > len(letters) and any(text != text.lower() for text in texts)
+
+
 def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
     """Where each word of the text begins and ends."""
     return iter(_chinese_spans(text)) if language == "zh" else (word.span() for word in re.finditer(r"\S+", text))

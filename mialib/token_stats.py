@@ -14,7 +14,7 @@ ragged: flat columns and one offset a text.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -87,14 +87,19 @@ class TokenStats(Sequence[TokenRow]):
     offsets: NDArray[np.int64]  #: (N + 1,): text i owns entries offsets[i]:offsets[i + 1]
     n_cut: NDArray[np.int32]  #: (N,): how many of a text's tokens lay past the model's context and were not scored
     provenance: dict[str, Any]  #: what made the table: model and tokenizer hash, dtype, start token, text hash, version
+    #: (N,): how many characters of a text lay past the context; -1 where only `n_cut` is known, which is the default
+    n_unread: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
+        if not len(self.n_unread):
+            object.__setattr__(self, "n_unread", -np.sign(self.n_cut))
         total = int(self.offsets[-1])
         for name in COLUMNS:
             if len(getattr(self, name)) != total:
                 raise ValueError(f"column {name} has {len(getattr(self, name))} entries, the offsets say {total}")
-        if len(self.n_cut) != len(self):
-            raise ValueError(f"n_cut has {len(self.n_cut)} entries for {len(self)} texts")
+        for name in ("n_cut", "n_unread"):
+            if len(getattr(self, name)) != len(self):
+                raise ValueError(f"{name} has {len(getattr(self, name))} entries for {len(self)} texts")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -125,16 +130,36 @@ class TokenStats(Sequence[TokenRow]):
         """Scored tokens of each text, shape (N,)."""
         return np.diff(self.offsets)
 
+    def scored_parts(self, texts: Sequence[str]) -> list[str]:
+        """Of each of the N texts what was scored: all of it, or its beginning where the rest did not fit the context.
+
+        Where only the number of tokens is known that were cut off, the text is cut at their share of its characters.
+        """
+        shares = self.n_tokens / np.maximum(self.n_tokens + self.n_cut, 1)
+        ends = [
+            len(text) - n if n >= 0 else round(len(text) * share)
+            for text, n, share in zip(texts, self.n_unread.tolist(), shares.tolist(), strict=True)
+        ]
+        return [text[:end] for text, end in zip(texts, ends, strict=True)]
+
     @classmethod
-    def from_rows(cls, rows: Sequence[TokenRow], *, n_cut: ArrayLike | None = None, provenance: dict[str, Any]) -> Self:
-        """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default."""
+    def from_rows(
+        cls,
+        rows: Sequence[TokenRow],
+        *,
+        n_cut: ArrayLike | None = None,
+        n_unread: ArrayLike = (),
+        provenance: dict[str, Any],
+    ) -> Self:
+        """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default, `n_unread` as for `TokenStats`."""
         columns: dict[str, NDArray[Any]] = {
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
             for name, dtype in COLUMNS.items()
         }
         offsets = np.cumsum([0, *(len(row.log_prob) for row in rows)])
         cut = np.zeros(len(rows), np.int32) if n_cut is None else np.asarray(n_cut, np.int32)
-        return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance)
+        unread = np.asarray(n_unread, np.int32)
+        return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance, n_unread=unread)
 
     @classmethod
     def joined(cls, *parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
@@ -143,10 +168,10 @@ class TokenStats(Sequence[TokenRow]):
         The parts are gone through twice, first for their sizes, so that those read from a disk are never in memory at
         once. ValueError where the second time gives fewer.
         """
-        sizes = [(part.numbers, part.stats.n_tokens, part.stats.n_cut) for part in chain(*parts)]
+        sizes = [(of.numbers, of.stats.n_tokens, of.stats.n_cut, of.stats.n_unread) for of in chain(*parts)]
         if not sizes:
             return cls.from_rows([], provenance=provenance)
-        numbers, lengths, n_cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
+        numbers, lengths, *cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
         texts, first = np.unique(numbers, return_index=True)  # (N,) each: the texts, and the first row of each
         offsets = np.concatenate([[0], np.cumsum(lengths[first])])  # (N + 1,)
         columns = {name: new_column(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}  # (tokens,) each
@@ -159,7 +184,8 @@ class TokenStats(Sequence[TokenRow]):
                     is_filled[i] = True
         if not is_filled.all():
             raise ValueError(f"text {texts[is_filled.argmin()]} was in a part, and is in none of them when read again")
-        return cls(**columns, offsets=offsets, n_cut=n_cut[first], provenance=provenance)
+        n_cut, n_unread = (of_rows[first] for of_rows in cut)
+        return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=provenance, n_unread=n_unread)
 
     def prefix(self, n_tokens: ArrayLike) -> Self:
         """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError where these are not all scored."""
@@ -173,7 +199,8 @@ class TokenStats(Sequence[TokenRow]):
     def take(self, indices: ArrayLike) -> Self:
         """The statistics of the texts with these numbers, in this order, or of those that a mask of N values marks."""
         numbers, provenance = plain_indices(indices, len(self), "texts to take"), self.provenance | {"taken": True}
-        return self.from_rows([self[i] for i in numbers], n_cut=self.n_cut[numbers], provenance=provenance)
+        cut = {"n_cut": self.n_cut[numbers], "n_unread": self.n_unread[numbers]}
+        return self.from_rows([self[i] for i in numbers], **cut, provenance=provenance)
 
     def save(self, path: str | Path) -> None:
         """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""
@@ -182,7 +209,8 @@ class TokenStats(Sequence[TokenRow]):
 
         columns = {name: pa.LargeListArray.from_arrays(self.offsets, getattr(self, name)) for name in COLUMNS}
         header = json.dumps({"format": max(FORMATS), "provenance": self.provenance}, ensure_ascii=False)
-        table = pa.table(columns | {"n_cut": self.n_cut}).replace_schema_metadata({"mialib": header})
+        table = pa.table(columns | {"n_cut": self.n_cut, "n_unread": self.n_unread})
+        table = table.replace_schema_metadata({"mialib": header})
         with atomic_path(path) as temporary:
             written = {"compression": "zstd", "write_page_checksum": True, "row_group_size": TEXTS_A_GROUP}
             pq.write_table(table, temporary, **written)
@@ -218,10 +246,11 @@ class TokenStats(Sequence[TokenRow]):
                         raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
                     column[offsets[text] : offsets[text + len(lengths)]] = numbers
                     text += len(lengths)
-            n_cut = file.read(["n_cut"]).column("n_cut").to_numpy().astype(np.int32)  # (N,)
+            names = [name for name in ("n_cut", "n_unread") if name in file.schema_arrow.names]  # older files lack one
+            cut = {name: file.read([name]).column(name).to_numpy().astype(np.int32) for name in names}  # (N,) each
             if lacks:
                 header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
-            return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=header["provenance"])
+            return cls(**columns, offsets=offsets, **cut, provenance=header["provenance"])
 
 
 class StatsPart(NamedTuple):

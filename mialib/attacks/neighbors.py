@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from mialib.batches import are_apart, encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import load_masked_model
 from mialib.models import rope_borders
+from mialib.progress import progress as progress_of
 from mialib.store import hash_texts
-from mialib.text import check_texts, excerpt, printable, word_spans, words
+from mialib.text import check_texts, excerpt, word_spans, words
 
 if TYPE_CHECKING:
     import torch
@@ -84,8 +85,6 @@ def make_neighbors(
     such texts is logged. `save` is given finished parts: neighbors, and whether the text was longer; `found` is what an
     earlier run saved of the same texts. ValueError, naming the text, for one that has fewer neighbors than asked for.
     """
-    from tqdm import tqdm
-
     texts = check_texts(texts, "texts to make neighbors of")
     if n_neighbors < 1:
         raise ValueError(f"n_neighbors is a positive number, got {n_neighbors}")
@@ -110,20 +109,15 @@ def make_neighbors(
         if len(best) < n_neighbors:  # NaN is above nothing
             raise ValueError(f"text {i}: a prediction of {masked_lm} is not finite; is it whole? {excerpt(text)}")
         neighbors = [text[: rows[r].start] + word + text[rows[r].end :] for _, r, word in best]
+        tell([i])
         return neighbors, any(row.is_window for row in rows)
 
-    bar = tqdm(
-        range(len(made), len(texts)),
-        printable(f"neighbors by {masked_lm}"),
-        len(texts),
-        initial=len(made),
-        unit="text",
-        disable=None if progress else True,
-    )
-    for part in in_parts(map(make, bar)):
-        made += part
-        if save and len(made) < len(texts):
-            save(part)
+    with progress_of(f"neighbors by {masked_lm}", dict(enumerate(map(len, texts))), progress) as tell:
+        tell(range(len(made)), 0)
+        for part in in_parts(map(make, range(len(made), len(texts)))):
+            made += part
+            if save and len(made) < len(texts):
+                save(part)
     if n_long := sum(is_long for _, is_long in made):
         said = "%s: %d of %d texts are longer than its context of %d tokens; each word is seen with what is around it"
         logger.info(said, masked_lm, n_long, len(texts), context)
@@ -143,22 +137,26 @@ def neighbor_log_probs(
 
     `stats` are the texts' own statistics under that model. `found` and `save` are as for `make_neighbors`.
     """
-    from tqdm import tqdm
-
     if len(stats) != len(neighbors):
         raise ValueError(f"statistics of {len(stats)} texts, and neighbors of {len(neighbors)}")
     counts = {len(of_text) for of_text in neighbors}
     if len(counts) > 1:
         raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
     means = [row for part in found for row in part["log_prob"]]
-    what = printable(f"{scorer.loaded.name} on neighbors")
-    left = tqdm(range(len(means), len(neighbors)), what, unit="text", disable=None if progress else True)
-    # A text's neighbors are of almost one length, so a batch of them has next to no padding.
-    of_texts = (log_probs_of_variants(scorer, stats[i], neighbors[i]) for i in left)
-    for part in in_parts([log_prob.mean(dtype=np.float64) for log_prob in of_text] for of_text in of_texts):
-        means += part
-        if save and len(means) < len(neighbors):
-            save({"log_prob": np.array(part)})
+
+    def means_of(i: int) -> list[float]:
+        # A text's neighbors are of almost one length, so a batch of them has next to no padding.
+        log_probs = log_probs_of_variants(scorer, stats[i], neighbors[i])
+        tell([i], sum(map(len, log_probs)))
+        return [log_prob.mean(dtype=np.float64) for log_prob in log_probs]
+
+    sizes = dict(enumerate(stats.n_tokens.tolist()))
+    with progress_of(f"{scorer.loaded.name} on neighbors", sizes, progress) as tell:
+        tell(range(len(means)), 0)
+        for part in in_parts(map(means_of, range(len(means), len(neighbors)))):
+            means += part
+            if save and len(means) < len(neighbors):
+                save({"log_prob": np.array(part)})
     return np.array(means).reshape(len(neighbors), max(counts, default=0))
 
 

@@ -8,11 +8,13 @@ first token before which nothing was read has null and is not scored. All else i
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import PassOptions, Source, source_of
 from mialib.models import tokenizer_hash
+from mialib.scoring import n_unread
 from mialib.shared.files import read_rows
 from mialib.shared.kept import STATS, keep
 from mialib.store import hash_files, hash_texts, mialib_version
@@ -28,11 +31,30 @@ from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats, check_likely
 from mialib.versions import versions_of
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
 LOGPROBS = "logprobs:"  # how such a name begins
 LARGEST_LOG_PROB = 1e-5  # nats: a certain token's, rounded
 NO_LOG_PROB = -9999  # what vLLM writes for minus infinity, which JSON lacks
-Known = tuple[Sequence[int] | None, Sequence[float]]  # a text's token ids, if known, and log-probs
+AROUND = 8  # tokens on each side of a run of equal log-probs, and the shortest run that is looked at
+BLOCK = 16  # tokens of a prefix cache's block, of vLLM's default
+NO_CACHE = (
+    "was it computed with a prefix cache, or something written where no log-prob was? Compute them again without the "
+    "cache (vLLM: --no-enable-prefix-caching), and write null for none"
+)
 COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "prompt_logprobs"))
+
+
+class Known(NamedTuple):
+    """What is known of a text: the ids of its scored tokens, if any, their log-probs, and how much was cut off."""
+
+    token_ids: Sequence[int] | None
+    log_probs: Sequence[float]
+    n_cut: int = 0  # as in `TokenStats`
+    n_unread: int = 0
 
 
 class LogProbsAlone(Source):
@@ -105,38 +127,47 @@ class Logprobs(LogProbsAlone):
                 "start_token_id": None,
                 "versions": versions_of("logprobs"),
             }
-            own = encode(tokenizer, texts) if tokenizer else None
-            return known_log_probs(model, texts, self._rows(model, path, texts, own), provenance)
+            return known_log_probs(model, texts, self._rows(model, path, texts, tokenizer), provenance)
 
         return keep("token_stats", make, STATS, **key)
 
-    def _rows(self, model: str, path: Path, texts: Sequence[str], own: list[list[int]] | None) -> list[Known]:
-        found, rows = _read(path), list[Known]()
+    def _rows(
+        self, model: str, path: Path, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None
+    ) -> list[Known]:
+        lines, rows = _read(path), list[Known]()
+        own = encode(tokenizer, texts) if tokenizer else []
         for i, text in enumerate(texts):
-            if text not in found:
+            if text not in lines:
                 raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
-            row, ids, log_probs = found[text]
-            if own is None:
-                rows.append((None, log_probs))
-            elif own[i] in (ids, ids[1:]):  # a start token may come before the text's own
-                log_probs = log_probs[-len(own[i]) :]
-                rows.append((ids[-len(log_probs) :], log_probs))
-            else:
+            row, ids, log_probs = lines[text]
+            if tokenizer is None:
+                rows.append(Known(ids[-len(log_probs) :], log_probs))
+                continue
+            # A start token may come before the text's own, and the last of these may not have fitted the context.
+            begin = next((begin for begin in (0, 1) if ids[begin:] and ids[begin:] == own[i][: len(ids) - begin]), None)
+            if begin is None:
                 theirs = self.tokenizer(model)
                 raise ValueError(f"{path}, row {row}: its token ids are not those of {theirs}: {excerpt(text)}")
+            ids = ids[begin:]
+            cut = len(own[i]) - len(ids), n_unread(tokenizer, text, ids) if len(own[i]) > len(ids) else 0
+            log_probs = log_probs[-len(ids) :]
+            rows.append(Known(ids[-len(log_probs) :], log_probs, *cut))
+        if n_cut := [row.n_cut for row in rows if row.n_cut]:
+            said = "%s: %d of %d texts have more tokens than the file; the last %d are not scored"
+            logger.warning(said, path, len(n_cut), len(rows), sum(n_cut))
         return rows
 
 
 def known_log_probs(model: str, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]) -> TokenStats:
     """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
 
-    ValueError for log-probs far below guessing.
+    ValueError for log-probs far below guessing, and for those that no model gives.
     """
-    token_rows = []
-    for ids, log_probs in rows:
-        unknown = np.full(len(log_probs), np.nan, np.float32)
-        token_ids = np.full(len(log_probs), -1, np.int32) if ids is None else np.asarray(ids, np.int32)
-        token_rows.append(TokenRow(token_ids, np.asarray(log_probs, np.float32), unknown, unknown, unknown))
+    token_rows, rows = [], [Known(*row) for row in rows]
+    for row in rows:
+        unknown = np.full(len(row.log_probs), np.nan, np.float32)
+        ids = np.full(len(unknown), -1, np.int32) if row.token_ids is None else np.asarray(row.token_ids, np.int32)
+        token_rows.append(TokenRow(ids, np.asarray(row.log_probs, np.float32), unknown, unknown, unknown))
     provenance = provenance | {
         "model": model,
         "dtype": "not known",
@@ -146,9 +177,51 @@ def known_log_probs(model: str, texts: Sequence[str], rows: Sequence[Known], pro
         "lacks": source_of(model).lacks(model),
         "mialib": mialib_version(),
     }
-    stats = TokenStats.from_rows(token_rows, provenance=provenance)
+    cut = {"n_cut": [row.n_cut for row in rows], "n_unread": [row.n_unread for row in rows]}
+    stats = TokenStats.from_rows(token_rows, **cut, provenance=provenance)
     check_likely(stats, model)
-    return stats
+    check_possible(stats, model)
+    return replace(stats, token_ids=np.full_like(stats.token_ids, -1)) if "token_ids" in stats.lacks else stats
+
+
+def check_possible(stats: TokenStats, name: str) -> None:
+    """ValueError for log-probs that no model gives, as where a server's prefix cache holds none of a text's beginning.
+
+    - A text begins with `AROUND` zeros. No model is sure of first tokens: over 2,100 texts each, the largest log-prob
+      of a first one is -1.2 in 22 recorded passes, and of a second one -8e-5.
+    - `BLOCK` zeros stand in a row, and of `AROUND` tokens on each side at most one is nearly certain. What a model
+      recites or repeats is nearly certain beside its zeros, too: rounded to two digits, Qwen2.5-Coder-0.5B has up to
+      680 zeros in a row.
+    - A number below -0.05 stands `AROUND` times in a row, at four different tokens or more. In the passes it does at
+      most four times when rounded to two digits, and twice when rounded to four.
+    - Two texts begin with the same `AROUND` log-probs of other tokens: those of an earlier request.
+    """
+    log_prob, offsets = stats.log_prob, stats.offsets
+    digits = next((n for n in (2, 3) if np.allclose(log_prob, np.round(log_prob, n), rtol=0, atol=1e-5)), 4)
+    nearly_certain = min(-0.002, -10 * 0.1**digits)
+    is_new = np.append(log_prob[1:] != log_prob[:-1], True)  # (tokens,): whether a run of equal ones ends there
+    is_new[offsets[1:] - 1] = True
+    ends = np.flatnonzero(is_new) + 1
+    lengths = np.diff(ends, prepend=0)
+    for end, n in zip(ends[lengths >= AROUND].tolist(), lengths[lengths >= AROUND].tolist(), strict=True):
+        i, begin, value = int(np.searchsorted(offsets, end)) - 1, end - n, log_prob[end - 1]
+        first, last = offsets[i], offsets[i + 1]
+        sides = np.append(log_prob[max(first, begin - AROUND) : begin], log_prob[end : min(last, end + AROUND)])
+        ids = stats.token_ids[begin:end]
+        is_hole = begin == first or (n >= BLOCK and (sides > nearly_certain).sum() < 2)
+        is_same = value < -0.05 and (ids[0] < 0 or len(np.unique(ids)) >= 4)  # -1 where no ids are known
+        if is_hole if value == 0 else is_same:
+            raise ValueError(
+                f"{name}: text {i}, scored tokens {begin - first} to {end - 1 - first}: each log-prob is {value:g}, "
+                f"which no model gives so often in a row; {NO_CACHE}"
+            )
+    begins: dict[bytes, int] = {}
+    for i, row in enumerate(stats):
+        earlier = begins.setdefault(row.log_prob[:AROUND].tobytes(), i) if len(row.log_prob) >= AROUND else i
+        if not np.array_equal(stats[earlier].token_ids[:AROUND], row.token_ids[:AROUND]):
+            raise ValueError(
+                f"{name}: texts {earlier} and {i} begin with the same log-probs of other tokens; {NO_CACHE}"
+            )
 
 
 def is_log_prob(value: Any) -> TypeGuard[float]:
@@ -172,6 +245,8 @@ def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
         if not isinstance(given, list) or len(given) != len(ids):
             raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
         log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
+        if log_probs[:1] == [0]:
+            raise ValueError(f"{where}: the first log-prob is 0, and no model is sure of a first token; {NO_CACHE}")
         first = int(log_probs[:1] == [None])
         for at, value in enumerate(log_probs[first:], start=first):
             if not is_log_prob(value):

@@ -202,6 +202,7 @@ def detect_command(
         as_table,
         detect_texts,
         load_labelled,
+        of_all_texts,
         parse_options,
         split_names,
     )
@@ -231,7 +232,7 @@ def detect_command(
     if output:
         with atomic_path(output) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return
+        lines = of_all_texts(detection, len(loaded), calibrate)
     for line in lines:
         say(line)
 

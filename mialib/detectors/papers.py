@@ -39,7 +39,13 @@ def zlib(row: TokenRow, *, text: str) -> float:
 
 @detector("ref", "Small Ref", "Carlini et al. 2021")
 def ref(row: TokenRow, *, reference: TokenRow) -> float:
-    """- log PPL(x) / log PPL_ref(x), the reference a smaller model of the same family."""
+    """- log PPL(x) / log PPL_ref(x), the reference a smaller model of the same family.
+
+    Where one of them has the shorter context, both are of the tokens that it reads, as far as these are the same.
+    """
+    n = min(len(row.log_prob), len(reference.log_prob))
+    if row.token_ids[0] >= 0 and np.array_equal(row.token_ids[:n], reference.token_ids[:n]):
+        row, reference = (TokenRow._make(column[:n] for column in of) for of in (row, reference))
     return -ppl(row) / ppl(reference)
 
 

@@ -94,7 +94,7 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
 
     `stats` are the model's token statistics. `given` are hyperparameters, and what the detector needs besides:
 
-    - `texts`: the N texts
+    - `texts`: the N texts; of one that did not fit the context the detector reads what was scored
     - `lowercase`, `reference`, `tempered`: TokenStats of lowercased texts, of a reference model, at TEMPERATURE
     - `after_non_members`, `after_members`, `after_others`: TokenStats of the texts, each read after known texts, or
       after another one of the N
@@ -165,6 +165,8 @@ def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
         raise ValueError(f"{what} holds {len(given)} texts, the statistics {len(stats)}")
     if not same_or_unknown(own | {"texts": own.get("lowercased" if need == "lowercase" else "texts")}, other):
         raise ValueError(f"{what} is of other texts than the statistics, or of the same in another order")
+    if need == "texts":
+        return stats.scored_parts(given)
     if need == "tempered" and "model" in other and (found := other.get("temperature", 1)) != TEMPERATURE:
         raise ValueError(f"{what}: a pass at temperature {TEMPERATURE:g} is needed, this one is at {found:g}")
     are_named = "model" in own and "model" in other

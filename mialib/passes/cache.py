@@ -153,7 +153,9 @@ def score_cut_texts(
         return cut_stats, len(is_prefix)
     other = [i for i, ok in enumerate(is_prefix) if not ok]
     rescored = score_or_load(model, [cut_texts[i] for i in other], **scorer_options)
-    rows, n_cut = list(cut_stats), cut_stats.n_cut.copy()
-    for i, row, n in zip(other, rescored, rescored.n_cut, strict=True):
-        rows[i], n_cut[i] = row, n
-    return TokenStats.from_rows(rows, n_cut=n_cut, provenance=cut_stats.provenance), sum(is_prefix)
+    rows, cut = list(cut_stats), np.zeros((2, len(cut_stats)), np.int32)  # tokens and characters that were cut off
+    cut[:, other] = rescored.n_cut, rescored.n_unread
+    for i, row in zip(other, rescored, strict=True):
+        rows[i] = row
+    made = {"n_cut": cut[0], "n_unread": cut[1], "provenance": cut_stats.provenance}
+    return TokenStats.from_rows(rows, **made), sum(is_prefix)

@@ -35,7 +35,7 @@ from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score
 from mialib.plain import plain_indices
 from mialib.shared.schema import Strict
 from mialib.store import hash_texts
-from mialib.text import bare, count_words, excerpt
+from mialib.text import bare, count_words, excerpt, have_case
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import versions_of
 
@@ -105,10 +105,22 @@ class Need:
 
 
 def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
-    # Not in Chinese, where at most units and formulas have case; a file holds what was made of the texts as they are.
-    if inputs.language == "zh" or not inputs.source.scores_any_text:
+    """The pass over the lowercased texts; of one that did not fit the context, over no more than was scored of it."""
+    # A file holds what was made of the texts as they are.
+    if not inputs.source.scores_any_text or not have_case(inputs.texts):
         return None
-    return inputs.score(inputs.target.model, [text.lower() for text in inputs.texts])
+    model, texts = inputs.target.model, [text.lower() for text in inputs.texts]
+    if n_same := sum(map(str.__eq__, texts, inputs.texts)):
+        logger.info("lowercase: -1 for %d of %d texts, which have no capital letter", n_same, len(texts))
+    stats, wanted = inputs.score(model, texts), [part.lower() for part in inputs.scored_parts()]
+    longer = [i for i, part in enumerate(stats.scored_parts(texts)) if len(part) > len(wanted[i])]
+    if not longer:
+        return stats
+    cut = score_cut_texts(model, stats.take(longer), [wanted[i] for i in longer], **inputs.target.loading)[0]
+    rows = list(stats)
+    for i, row in zip(longer, cut, strict=True):
+        rows[i] = row
+    return TokenStats.from_rows(rows, n_cut=stats.n_cut, provenance=stats.provenance)
 
 
 def _reference(inputs: Inputs, reference: str) -> TokenStats:
@@ -126,7 +138,7 @@ def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
 def _neighbors(inputs: Inputs, masked: str) -> FloatArray:
     target = inputs.target
     given: dict[str, Any] = {"n_neighbors": target.n_neighbors, "language": inputs.language} | target.loading
-    return neighbor_log_probs_or_load(target.model, inputs.texts, masked, **given)
+    return neighbor_log_probs_or_load(target.model, inputs.scored_parts(), masked, **given)
 
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
@@ -178,10 +190,11 @@ def _tempered(inputs: Inputs, _: str) -> TokenStats | None:
 
 NO_CORPUS = "no reference corpus is named (corpora), or the token ids are not known"
 NO_KNOWN = "no known {} are named to be read before each text, or only log-probs of the model are here"
+NO_CASE = "most letters of the texts have no upper and lower case, none is a capital, or only log-probs are here"
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and why it may be missing.
 NEEDS = {
     "texts": Need(lambda inputs, _: inputs.texts if inputs.source.has_texts else None, missing="no texts are recorded"),
-    "lowercase": Need(_lowercase, missing="the texts have no upper and lower case, or only their log-probs are here"),
+    "lowercase": Need(_lowercase, missing=NO_CASE),
     "reference": Need(_reference, "reference", "--reference", "no smaller model is named (references)"),
     "frequency": Need(_frequency, "corpus", "--corpus", NO_CORPUS, "counting"),
     "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made", "neighbors"),
@@ -260,6 +273,18 @@ class Inputs:
         if self.benchmark is None:
             raise ValueError(f"{self.target.benchmark}: its texts have no labels")
         return self.benchmark
+
+    def scored_parts(self) -> list[str]:
+        """The texts up to their last scored token."""
+        return self.stats.scored_parts(self.texts)
+
+    @property
+    def scored_benchmark(self) -> Benchmark:
+        """The benchmark with as much of each text as was scored, so that a baseline sees what the detectors see."""
+        if not self.stats.n_cut.any():
+            return self.labelled
+        n_words = self.labelled.n_words or int(self.stats.n_tokens.max())
+        return replace(self.labelled, texts=tuple(self.scored_parts()), n_words=n_words)
 
     def passes(self) -> list[dict[str, Any]]:
         """The provenance of every pass over the texts that was read."""

@@ -342,16 +342,24 @@ def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None
     for i, beginning in enumerate(["beginning", *(excerpt(text, 50) for text in texts)]):
         cells = [f"{cells[i]:>{widths[name]}}" for name, cells in columns.items()]
         yield "  ".join([f"{i - 1 if i else 'text':>5}", *cells, beginning])
-    if detection.labels is not None and detection.auc:
-        n_members = int(detection.labels.sum())
-        aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
-        yield f"AUC [95% interval] of {n_members} members and {len(texts) - n_members} non-members: {aucs}"
-    yield from _explain_decisions(detection, len(texts), known_from) if detection.p else [NOTE]
+    yield from of_all_texts(detection, len(texts), known_from)
+    if not detection.p:
+        yield NOTE
     no_star = not detection.flagged and "surp" in detection.decisions and detection.decisions["surp"].threshold == 0
     if no_star or ("surp" in detection.scores and (detection.scores["surp"] == 0).any()):
         yield "surp 0.0000: the text has no surprising token, so it holds no evidence for surp." + (
             " Too many of the known non-members have none: no text can get a star by surp." if no_star else ""
         )
+
+
+def of_all_texts(detection: Detection, n_texts: int, known_from: Path | None = None) -> Iterator[str]:
+    """What is said of all texts together: with labels the AUCs, with known non-members what the p-values mean."""
+    if detection.labels is not None and detection.auc:
+        n_members = int(detection.labels.sum())
+        aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
+        yield f"AUC [95% interval] of {n_members} members and {n_texts - n_members} non-members: {aucs}"
+    if detection.p:
+        yield from _explain_decisions(detection, n_texts, known_from)
 
 
 def _digits(scores: FloatArray) -> int:

@@ -33,6 +33,7 @@ from mialib.detectors import (
 )
 from mialib.frequency import TokenFrequency
 from mialib.passes.inputs import NEEDS, Inputs
+from mialib.scoring import encode_with_ends
 from mialib.shared.templates import macros
 from mialib.store import hash_of
 from mialib.text import excerpt
@@ -291,13 +292,12 @@ def split_text(
         raise ValueError(
             f"{type(tokenizer).__name__} does not say where in a text its tokens stand; a fast tokenizer is needed"
         )
-    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}  # as in `batches.encode`
-    encoded = tokenizer(text, return_offsets_mapping=True, **options)
+    ids, ends = encode_with_ends(tokenizer, text)
     last = first + len(np.asarray(token_ids))
-    if not np.array_equal(encoded["input_ids"][first:last], token_ids):
+    if not np.array_equal(ids[first:last], token_ids):
         raise ValueError(f"the statistics are not of this text's tokens under this tokenizer: {excerpt(text)}")
     parts, end = [], 0
-    for _, stop in encoded["offset_mapping"]:
+    for stop in ends:
         parts.append(text[end:stop])
         end = max(end, stop)
     if parts:

@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import time
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -46,6 +48,21 @@ def test_how_long_a_profile_takes_is_not_said_before_a_job_of_it_has_ended():
     assert "unknown" in new.plan() and "unknown" in new.line()
     new.taken["score a on d"] = 600.0
     assert new.line() == "0 of 2 jobs, about 20 minutes left: "
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_line_of_progress_is_shown_when_it_changes_and_in_a_log_rarely(is_terminal, progress, monkeypatch):
+    monkeypatch.setattr(build.sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(build, "TICK_SECONDS", 0.001)
+    hear(progress, 0, "begins: notebook registry", "begins: notebook two_sources")
+    with progress.ticking():
+        for second in range(0, 130, 5):
+            progress.clock["now"] = second
+            time.sleep(0.02)
+    lines = re.split(r"[\r\n]+", progress.shown().strip())
+    assert all(line != after for line, after in pairwise(lines)), "no line twice in a row"
+    assert all(line.startswith("0 of 3 jobs, about ") for line in lines)
+    assert len(lines) == (3 if is_terminal else 2), "in a log after 10 and 70 seconds"
 
 
 def test_the_end_says_where_the_time_went_and_other_lines_are_shown(progress):

@@ -117,6 +117,54 @@ def test_with_a_tokenizer_all_scores_are_those_of_the_local_model(server, with_t
     assert set(names) | {"min_k++", "surp", "neighbor"} == of_papers, "a new detector: does an API give its columns?"
 
 
+def write_ids(server, change=lambda ids: ids):
+    """Have the server write `token_id:5` in place of each token, as vLLM does after --return-tokens-as-token-ids."""
+    complete = server.complete
+
+    def with_ids(body):
+        reply, ids = complete(body), body["prompt"]
+        if isinstance(ids, str):
+            ids = server.tokenizer(ids, add_special_tokens=False)["input_ids"]
+        [choice] = reply["choices"]
+        choice["logprobs"]["tokens"] = [f"token_id:{i}" for i in [*change(list(ids)), *[5] * body["max_tokens"]]]
+        return reply
+
+    server.complete = with_ids
+
+
+@pytest.mark.parametrize("takes_ids", [True, False])
+def test_token_ids_in_place_of_tokens_are_taken(takes_ids, server, with_tokenizer, model_folder):
+    server.takes_ids = takes_ids
+    write_ids(server)
+    np.testing.assert_allclose(
+        score_or_load("api:tiny", TEXTS).log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4
+    )
+
+
+def test_other_token_ids_than_were_sent_are_named(server, with_tokenizer, monkeypatch):
+    write_ids(server, lambda ids: [*ids[:2], ids[2] + 1, *ids[3:]])
+    with pytest.raises(ValueError, match=r"the token 'token_id:\d+' where 'token_id:\d+' was sent; is MIALIB_API_TOK"):
+        score_or_load("api:tiny", TEXTS)
+    monkeypatch.delenv("MIALIB_API_TOKENIZER")
+    with pytest.raises(ValueError, match=r"token ids \('token_id:\d+'\) in place of tokens; set MIALIB_API_TOKENIZER"):
+        score_or_load("api:tiny", TEXTS)
+
+
+def test_a_prefix_cache_that_leaves_zeros_is_named_and_asked_again(server, with_tokenizer, model_folder):
+    def leave_zeros(reply):
+        [choice] = reply["choices"]
+        log_probs = choice["logprobs"]["token_logprobs"]
+        log_probs[1:17] = [0.0] * len(log_probs[1:17])
+
+    server.change = leave_zeros
+    with pytest.raises(ValueError, match=r"api:tiny: text 0, scored tokens 0 to 15: each log-prob is 0.*prefix cache"):
+        score_or_load("api:tiny", TEXTS)
+    server.change = lambda reply: None
+    np.testing.assert_allclose(
+        score_or_load("api:tiny", TEXTS).log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("adds_start_token", [False, True])
 def test_without_a_tokenizer_no_first_token(server, model_folder, reference_folder, adds_start_token):
     server.adds_start_token = adds_start_token

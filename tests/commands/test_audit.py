@@ -118,6 +118,20 @@ def test_files_that_differ_without_the_model_are_refused_and_nothing_is_scored(f
 
 
 @cheap
+def test_files_that_differ_in_what_fits_the_context_are_refused_though_whole_they_do_not(audit, tmp_path):
+    def written(name, years, seed):
+        """Each text begins with a year, is longer than the context, and ends in a later one."""
+        texts = sentences(30, seed, more=" and the old mill stands near the river" * 20 + " in 2031")
+        return write(tmp_path / name, [f"In {year} {text}" for year, text in zip(years, texts, strict=True)])
+
+    early, late = ([1900 + 3 * i + by for i in range(30)] for by in (0, 95))
+    mine, unseen = written("mine.jsonl", early, 0), written("unseen.jsonl", late, 1)
+    said, report = audit(mine, *MIN_K, non_members=unseen, exit_code=3)
+    assert "latest year" in report["blind"]["told_apart_by"][0] and "no detector was run" in said
+    assert not {"scores", "detectors", "set"} & set(report)
+
+
+@cheap
 def test_no_file_is_replaced_or_removed_that_no_audit_wrote(files, audit, tmp_path, monkeypatch):
     mine, out = files[0], tmp_path / "out"
     audit(mine, *MIN_K)

@@ -166,6 +166,11 @@ def test_labelled_texts_get_an_auc_and_files_hold_numbers(model_folder, benchmar
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["text", "min_k", "min_k_p"]
+    for name in ("scores.csv", "scores.jsonl", "scores.txt"):  # what is said of all texts is printed beside a file
+        printed = invoke(*command, "--output", tmp_path / name).stdout
+        assert re.fullmatch(rf"AUC .* 8 members and 8 non-members: min_k {re.escape(str(interval))}\n", printed)
+    printed = invoke(*command, "--calibrate", non_members_file, "--output", out).stdout
+    assert "true share lies between" in printed and "All 16 texts as one set: p = " in printed
     np.testing.assert_allclose([float(row["min_k"]) for row in rows], scores)
     invoke(*command, "--output", tmp_path / "scores.jsonl")
     assert json.loads((tmp_path / "scores.jsonl").read_text().splitlines()[3])["text"] == 3

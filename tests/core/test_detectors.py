@@ -142,6 +142,15 @@ def test_detectors_that_read_more_than_one_pass_agree_with_their_oracles(seed):
         np.testing.assert_allclose(detect(name, stats, **given), [*expected], **CLOSE, err_msg=name)
 
 
+def test_a_reference_of_another_context_is_compared_on_the_tokens_that_both_read():
+    stats = random_table(0)
+    reference, n = reference_for(stats, 1), np.maximum(stats.n_tokens // 2, 1)
+    both = detect("ref", stats.prefix(n), reference=reference.prefix(n))
+    np.testing.assert_array_equal(detect("ref", stats, reference=reference.prefix(n)), both)
+    np.testing.assert_array_equal(detect("ref", stats.prefix(n), reference=reference), both)
+    assert (both != detect("ref", stats, reference=reference)).any()
+
+
 # The paper's ablation: CLD, +LUP, +SFO; and SFO alone, which it does not show.
 @pytest.mark.parametrize(("lup", "sfo"), [(False, False), (True, False), (True, True), (False, True)])
 @pytest.mark.parametrize("seed", SEEDS)

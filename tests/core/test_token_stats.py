@@ -69,6 +69,22 @@ def test_columns_of_unequal_length_are_an_error_with_both_numbers(name, stats):
         TokenStats.from_rows(rows(), n_cut=[0, 0, 0], provenance={})
 
 
+def test_the_scored_part_of_a_text_ends_where_its_last_scored_token_does(stats, tmp_path):
+    texts = ["whole", "read|" + "unread." * 5, "whole too", "two of three"]
+    known = dataclasses.replace(stats, n_unread=np.array([0, 35, 0, 6], np.int32))
+    parts = ["whole", "read|", "whole too", "two of"]
+    assert known.scored_parts(texts) == parts
+    assert known.take([3, 1]).scored_parts(texts[3:0:-2]) == parts[3:0:-2]
+    numbered = StatsPart(np.array([2, 3]), known.take([2, 3])), StatsPart(np.array([0, 1]), known.take([0, 1]))
+    known.save(tmp_path / "stats.parquet")
+    for other in (TokenStats.load(tmp_path / "stats.parquet"), TokenStats.joined(numbered, provenance={})):
+        assert other.scored_parts(texts) == parts
+    # Of an older file only the number of tokens is known: one was scored and seven were not, two and one.
+    pq.write_table(pq.read_table(tmp_path / "stats.parquet").drop(["n_unread"]), tmp_path / "older.parquet")
+    older = TokenStats.load(tmp_path / "older.parquet")
+    assert older.scored_parts(texts) == stats.scored_parts(texts) == ["whole", "read|", "whole too", "two of t"]
+
+
 def test_taken_texts_and_prefixes_say_that_they_are_such(stats):  # tests/properties has their rows
     taken = stats.take(np.array([2, 0, 2]))
     assert taken.n_cut.tolist() == [0, 0, 0] and stats.take([1]).n_cut.tolist() == [7]

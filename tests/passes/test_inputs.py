@@ -1,5 +1,6 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -164,6 +165,59 @@ def test_each_text_is_read_before_another_one_and_cut_where_it_is_long(target):
     taken = inputs.take(some, "some")["after_others"]
     np.testing.assert_array_equal(taken.log_prob, np.concatenate([found[i].log_prob for i in some]))
     assert passes.Inputs(target, inputs.texts[:1], "en")["after_others"] is None  # nothing to read before it
+
+
+HEAD = "THE RIVER RISES IN THE HILLS ABOVE THE OLD MILL AND RUNS SOUTH THROUGH THREE VILLAGES. " * 3
+TAILS = ["", "Of this nothing is read. " * 40, "q" * 3000, "这条河发源于北方的山地。" * 300]
+
+
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_of_a_text_longer_than_the_context_detectors_see_what_was_scored(start_token, model_folder, monkeypatch):
+    made = []
+    monkeypatch.setattr(passes, "neighbor_log_probs_or_load", lambda model, texts, masked, **_: made.append(texts))
+    target = Target(model=model_folder, benchmark="tails", masked="a masked model", start_token=start_token)
+    texts = ("The mill", *(HEAD + tail for tail in TAILS))
+    inputs = passes.Inputs(target, texts, "en")
+    stats, tokenizer = inputs.stats, mialib.Scorer(model_folder).loaded.tokenizer
+    first = "" if start_token else HEAD[0]  # one token, which is then read and not scored
+    part = first + tokenizer.decode(stats[1].token_ids)
+    assert HEAD.startswith(part) and inputs.scored_parts() == ["The mill", *[part] * len(TAILS)]
+    scores = score_all(inputs, ["ppl", "zlib", "lowercase"])
+    for of in scores.values():
+        np.testing.assert_allclose(of[1:], of[1], rtol=1e-6)
+    np.testing.assert_allclose(scores["zlib"][1:], scores["ppl"][1:] / len(zlib.compress(part.encode())))
+    assert scores["zlib"][0] == scores["ppl"][0] / len(zlib.compress(b"The mill")), "it fits"
+    lowered = mialib.Scorer(model_folder, start_token=start_token).score([part.lower()], progress=False)
+    assert len(inputs["lowercase"][2].log_prob) == len(lowered[0].log_prob) < len(stats[1].log_prob)
+    np.testing.assert_allclose(scores["lowercase"][1:], -scores["ppl"][1] / lowered.log_prob.mean(), rtol=1e-5)
+    assert inputs["neighbors"] is None and made == [inputs.scored_parts()]
+    labels = np.array([1, 0, 1, 0, 0])
+    benchmark = inputs_of(target, Benchmark("tails", texts, labels, "")).scored_benchmark
+    assert list(benchmark.texts) == inputs.scored_parts() and benchmark.labels.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_applicable"),
+    [
+        (["नदी पुरानी चक्की के पास बहती है", "पत्थर बगीचे में है, COVID के बाद"], False),
+        (["川は古い水車の後ろを流れる", "石は庭にある(JR)"], False),
+        (["这条河发源于北方的山地 LED", "流经三个村庄"], False),
+        (["النهر خلف الطاحونة"], False),
+        (["the river runs", "a stone near the mill"], False),
+        (["The river runs", "a stone near the mill"], True),
+        (["Река течёт за мельницей"], True),
+    ],
+)
+def test_lowercase_is_applicable_where_lowercasing_changes_the_texts(texts, is_applicable, model_folder, caplog):
+    caplog.set_level("INFO")
+    inputs = passes.Inputs(Target(model=model_folder, benchmark="b"), tuple(texts), "en")
+    scores = score_all(inputs, ["lowercase"])["lowercase"]
+    if not is_applicable:
+        assert scores is None and "no upper and lower case" in unavailable_reason(inputs, "lowercase")
+        return
+    n_same = sum(text.islower() for text in texts)
+    assert np.isclose(scores, -1).tolist() == [text.islower() for text in texts]
+    assert (f"-1 for {n_same} of {len(texts)} texts" in caplog.text) == bool(n_same)
 
 
 def test_whoever_scores_the_last_part_of_all_passes_has_them_joined(target, monkeypatch):

@@ -20,13 +20,14 @@ from difflib import get_close_matches
 import typer
 from filelock import FileLock, Timeout
 
+from mialib.progress import in_words, line_clock
 from mialib.store import ROOT, write_json
 from replication.pipeline import needs as planning
 from replication.pipeline.notebooks import NOTEBOOKS, clone, read_notebook, why_not_run
 from replication.profile import load_profile
 
+TICK_SECONDS = 1.0
 SLOWEST = 10  # jobs in the table at the end
-REPORT_SECONDS = 30.0  # between two lines of progress where they don't overwrite each other
 TAIL_LINES = 60  # of what Snakemake says, where it fails and no job did
 PLANNED = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    output: ([^,\n]+)", re.M)  # of a dry run
 DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
@@ -174,13 +175,16 @@ class Progress:
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        """Show the line of progress again and again, on a terminal in one place."""
-        on_terminal, ended = sys.stderr.isatty(), threading.Event()
+        """Show the line of progress each time it changes: on a terminal in one place, elsewhere now and then."""
+        on_terminal, ended, is_time = sys.stderr.isatty(), threading.Event(), line_clock()
 
         def tick() -> None:
-            while not ended.wait(1.0 if on_terminal else REPORT_SECONDS):
-                width = shutil.get_terminal_size().columns - 1
-                say_progress(f"\r{self.line()[:width].ljust(width)}" if on_terminal else f"{self.line()}\n")
+            shown = ""
+            while not ended.wait(TICK_SECONDS):
+                if (line := self.line()) == shown or not (on_terminal or is_time()):
+                    continue
+                shown, width = line, shutil.get_terminal_size().columns - 1
+                say_progress(f"\r{line[:width].ljust(width)}" if on_terminal else f"{line}\n")
 
         threading.Thread(target=tick, daemon=True).start()
         try:
@@ -212,10 +216,3 @@ def _keep_durations(profile: str, taken: dict[str, float]) -> None:
     file = planning.durations_file(profile)
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     write_json(file, dict(sorted((kept | {name: round(seconds, 1) for name, seconds in taken.items()}).items())))
-
-
-def in_words(seconds: float) -> str:
-    """ "40 seconds", "7 minutes", "5 hours"."""
-    if seconds < 90:
-        return f"{max(10, round(seconds, -1)):.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

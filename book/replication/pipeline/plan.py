@@ -31,9 +31,9 @@ from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BY
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import source_of
 from mialib.models import free_bytes, pick_device
+from mialib.progress import in_words
 from mialib.text import check_texts
 from mialib.token_stats import COLUMNS
-from replication.pipeline.command import in_words
 from replication.profile import Profile
 from replication.remote.api import price_a_million
 from replication.studies.paper_tables import Column, choose_columns

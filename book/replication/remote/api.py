@@ -47,6 +47,7 @@ from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.sources import PassOptions, source_of
 from mialib.models import find_start_token, tokenizer_hash
+from mialib.progress import progress
 from mialib.shared.kept import STATS, alone, keep, kept_path
 from mialib.shared.schema import Positive
 from mialib.store import atomic_path, hash_of, hash_texts
@@ -68,6 +69,7 @@ BYTES_A_TOKEN = 4  # a guess, for English
 WORDS = "violin gravel Tuesday saucer eleven harbour purple wizard lemon cactus jury velvet oxygen pigeon ladder marble"
 PROBE = f"{WORDS}\n{WORDS}"
 LEAST_GAIN = 1.0  # nats per token, by which the probe's words are likelier the second time
+ID_PREFIX = "token_id:"  # what vLLM writes before a token's id, in place of a token (--return-tokens-as-token-ids)
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
 MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
@@ -262,7 +264,7 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
             raise (Unavailable if isinstance(error, OSError) else ValueError)(f"{error}{so_far}") from None
 
     ids = [None if isinstance(prompt, str) else prompt[1:] for prompt in prompts]
-    rows = [(of_text, kept[name]["log_prob"]) for of_text, name in zip(ids, names, strict=True)]
+    rows = [logprobs.Known(of_text, kept[name]["log_prob"]) for of_text, name in zip(ids, names, strict=True)]
     reported = sorted({kept[name]["model"] for name in names})
     provenance = {
         "revision": f"{', '.join(reported)} at {model.endpoint}",
@@ -388,8 +390,6 @@ async def _ask_all(
 
     The first failure stops the run; replies to requests under way are still waited for and kept.
     """
-    from tqdm import tqdm
-
     asked, left, failures = hash_of(model.determined_by), deque(missing), []
 
     async def ask_for_one(name: str, way: str) -> None:
@@ -405,7 +405,7 @@ async def _ask_all(
         row["model"] = printable(_without_secrets(reply.model))
         append_line(replies, row)
         kept[name] = row
-        bar.update()
+        tell([i], len(log_prob))
 
     async def ask_for_what_is_left(way: str) -> None:
         try:
@@ -417,7 +417,7 @@ async def _ask_all(
 
     headers, wait = {"Authorization": f"Bearer {api_key()}"}, _pacer()
     timeout = httpx.Timeout(retries.REPLY_SECONDS, connect=CONNECT_SECONDS)
-    with tqdm(total=len(missing), unit="text", desc=printable(model.name), disable=None) as bar:
+    with progress(model.name, {i: len(texts[i]) for i in missing.values()}) as tell:
         async with httpx.AsyncClient(headers=headers, timeout=timeout) as client:
             way = await _find_way(client, wait, model)
             await asyncio.gather(*(ask_for_what_is_left(way) for _ in range(AT_ONCE)))
@@ -592,8 +592,11 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
     tokens, log_probs = asked_for[0].tokens, asked_for[0].token_logprobs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
+    are_ids = bool(tokens) and all(re.fullmatch(f"{ID_PREFIX}[0-9]+", token) for token in tokens)
     if isinstance(prompt, str):
         advice = "set MIALIB_API_TOKENIZER, so that token ids are sent"
+        if are_ids:
+            raise ValueError(f"the reply holds token ids ({tokens[-1]!r}) in place of tokens; {advice} and compared")
         ends = range(max(0, len(tokens) - 1), len(tokens) + 1)
         fitting = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
         if len(fitting) > 1 and prompt[-1:].isspace():  # was it the text's last token, or written after it?
@@ -604,9 +607,10 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
         if not len(prompt) <= len(tokens) <= len(prompt) + 1:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
         sent = slice(int(model.start_token_id is not None), len(prompt))
-        fitting = [len(prompt)] if spell(tokens[sent], model.spelling(prompt[sent])) else []
+        fitting = [len(prompt)] if are_ids or spell(tokens[sent], model.spelling(prompt[sent])) else []
         for token_id, received in zip(prompt[sent], tokens[sent], strict=True) if fitting else ():
-            if _is_another(wanted := model.spelling([token_id]), received):
+            wanted = f"{ID_PREFIX}{token_id}" if are_ids else model.spelling([token_id])
+            if received != wanted if are_ids else _is_another(wanted, received):
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
     if not fitting:
         spelled = excerpt(_without_secrets("".join(tokens)))

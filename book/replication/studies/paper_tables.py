@@ -166,9 +166,10 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
         of_cell.setdefault((result.row, result.column, result.metric), result)
     others, why_not = _other_start_token(inputs, paper, items, name, column)
     results = [*map(_not_run, of_cell.values()), *others]
-    domains, judged = np.array(inputs.benchmark.domains), {name: inputs.benchmark}
+    benchmark = inputs.scored_benchmark
+    domains, judged = np.array(benchmark.domains), {name: benchmark}
     for field, domain in column.fields.items():
-        judged[field] = inputs.benchmark.take(np.flatnonzero(domains == domain), field)
+        judged[field] = benchmark.take(np.flatnonzero(domains == domain), field)
     results += blind_tables.baseline_results(results, judged)
     return Measured(results, notes + why_not + measured.notes, measured.provenance)
 
