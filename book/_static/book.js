@@ -6,6 +6,11 @@ document.addEventListener("DOMContentLoaded", () => {
       [...row.children].forEach((cell, i) => headings[i] && (cell.dataset.heading = headings[i]));
   }
 
+  // Each line of code knows how far it is indented, for book.css to indent what goes on below it.
+  for (const code of document.querySelectorAll(".bd-article :not(.output) > .highlight pre"))
+    code.innerHTML = code.innerHTML.replace(/((?:<[^>]*>)*)( *).*\n?/g, (line, _tags, spaces) =>
+      line && `<span class="line" style="--goes-on: ${spaces.length + 4}ch">${line}</span>`);
+
   // A table that is wider than its box says so: a line above it, and columns that fade where there are more of them.
   const paper = 670; // pixels of a line of text on A4
   const cue = (box) => {
