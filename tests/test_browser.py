@@ -31,13 +31,49 @@ CHROMIUM = shutil.which("chromium")
 QUIET = ("background-networking", "component-update", "sync")  # nothing that a browser does by itself
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]
 PAGES = sorted(path.relative_to(BOOK).as_posix() for path in BOOK.rglob("*.html") if path != BOOK / "index.html")
-PHONE, TABLET, DESK = 390, 768, 1400  # pixels
+PHONE, TABLET, LAPTOP, DESK = 390, 768, 1280, 1400  # pixels
 PAPER = 700  # pixels that a line of A4 has between margins of 1 cm
 MB = 1e6
 LANDING, CLAIMS, HEATMAPS = "pages/index.html", "pages/claims.html", "pages/surp_figure_4.html"
 WIDE_TABLES = ("pages/sensitivity.html", "pages/which_detector.html")
 WITHOUT_TEXT = ("genindex.html", "search.html")
 LOOKED_AT = (LANDING, CLAIMS, HEATMAPS, "pages/token_view.html", "how_to_read.html", "references.html", "search.html")
+# Of a page with its folds open: the words of tables that are on two lines, and the code that is wider than its box.
+BROKEN_AND_CUT = """() => {
+  document.querySelectorAll("article details").forEach((fold) => (fold.open = true));
+  const broken = [], range = document.createRange();
+  for (const cell of document.querySelectorAll("article table :is(td, th)")) {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode())
+      for (const { 0: word, index } of texts.currentNode.data.matchAll(/[A-Za-z0-9]+/g)) {
+        range.setStart(texts.currentNode, index);
+        range.setEnd(texts.currentNode, index + word.length);
+        const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+        if (lines.size > 1) broken.push(word);
+      }
+  }
+  const code = [...document.querySelectorAll("article :not(.output) > .highlight pre")];
+  return [broken, code.filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.textContent.slice(0, 60))];
+}"""
+# Of a figure: labels of an axis that overlap, turned ones aside, and labels of rows whose lines end apart.
+COLLIDING_AND_RAGGED = """() => {
+  const faults = [];
+  for (const axis of document.querySelectorAll("[id^='matplotlib.axis']")) {
+    const labels = [...axis.querySelectorAll("[id*='tick_'] [id^='text_']")];
+    const lines = (label) => [...label.querySelectorAll("text")].map((line) => line.getBoundingClientRect());
+    const upright = labels.filter((label) => !/rotate\\(-?45/.test(label.innerHTML));
+    upright.forEach((one, i) => upright.slice(i + 1).forEach((other) => {
+      const touch = (a, b) => a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom;
+      const isOn = lines(one).some((a) => lines(other).some((b) => touch(a, b)));
+      if (isOn) faults.push([one.textContent, other.textContent]);
+    }));
+    for (const label of upright.filter((label) => label.parentElement.id.startsWith("ytick"))) {
+      const ends = lines(label).map((line) => line.right);
+      if (Math.max(...ends) - Math.min(...ends) > 2) faults.push([label.textContent, ends]);
+    }
+  }
+  return faults;
+}"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -268,6 +304,38 @@ def test_paper_shows_all_columns_and_no_menu(opened, page):
         assert not tab.locator("nav.bd-docs-nav, .bd-header-article, .prev-next-footer").locator("visible=true").count()
         right = "nodes => nodes.map(node => node.getBoundingClientRect().right)"
         assert max(tab.locator("article :is(table, img):visible").evaluate_all(right), default=0) <= PAPER + 1
+
+
+@pytest.mark.parametrize("width", [PHONE, LAPTOP])
+def test_no_table_breaks_a_word_and_no_code_is_cut(opened, site, width):
+    with opened(LANDING, width) as tab:
+        broken, cut = {}, {}
+        for page in PAGES:
+            tab.goto(site + page)
+            broken[page], cut[page] = tab.evaluate(BROKEN_AND_CUT)
+    assert {page: words for page, words in broken.items() if words} == {}
+    assert {page: lines for page, lines in cut.items() if lines} == {}
+
+
+def test_a_copied_line_of_code_is_the_line(opened):
+    cells = nbformat.read(ROOT / "notebooks" / "min_k_figure_1.ipynb", 4).cells
+    [source] = [cell.source for cell in cells if "method" in cell.metadata.get("tags", [])]
+    with opened("pages/min_k_figure_1.html", PHONE) as tab:
+        code = tab.locator(".tag_method .highlight pre")
+        by_button = code.evaluate("node => node.cloneNode(true).innerText")  # as sphinx-copybutton reads it
+        by_hand = code.evaluate("node => (getSelection().selectAllChildren(node), `${getSelection()}`)")
+    assert by_button.rstrip("\n") == by_hand.rstrip("\n") == source
+
+
+def test_the_labels_of_a_figures_axes_can_be_read(browser):
+    """No two of an axis lie on each other, and the lines of one in several end where they should, at the axis."""
+    tab, faults = browser.new_page(), {}
+    for path in sorted((BOOK / "_images").glob("*.svg")):
+        tab.goto(path.as_uri())
+        if fault := tab.evaluate(COLLIDING_AND_RAGGED):
+            faults[path.name] = fault
+    tab.close()
+    assert faults == {}
 
 
 def test_a_head_says_what_its_page_is_about():

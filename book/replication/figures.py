@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -108,7 +109,10 @@ def use_style() -> None:
         "axes.labelsize": 10.5,
         "xtick.labelsize": 9.5,
         "ytick.labelsize": 9.5,
-        "svg.fonttype": "none",  # text stays text: it can be searched, selected and read aloud
+        # Text stays text: it can be searched, selected and read aloud. Its lines are set in the first font, which comes
+        # with Matplotlib; a browser without it draws them in the second, whose widths are nearly the same.
+        "svg.fonttype": "none",
+        "font.sans-serif": ["DejaVu Sans", "Verdana"],
         "svg.hashsalt": "mialib",
     }
     set_matplotlib_formats("svg", metadata={"Date": None})  # the same figure is the same file
@@ -158,15 +162,30 @@ def lines_in_panels(
         _draw_lines(axes, curves, log_x, bands)
         _draw_lines(axes, beside, log_x, bands, hollow=True)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
-        places = np.log(some) if log_x else np.array(some)
-        is_apart = np.diff(places, prepend=-np.inf) >= 0.08 * (places[-1:] - places[:1])  # else labels overlap
-        labels = [(ticks or {}).get(x, f"{x:g}") if apart else "" for x, apart in zip(some, is_apart, strict=True)]
-        axes.set_xticks(some, labels, rotation=45 if sum(map(len, labels)) > 30 else 0)
+        axes.set_xticks(some, [(ticks or {}).get(x, f"{x:g}") for x in some])
         axes.minorticks_off()
         if chance is not None:
             axes.axhline(chance, **CHANCE)
         axes.set(title=title, ylabel=ylabel if axes in grid[:, 0] else "")
+    _set_apart(figure)
     return _with_legend(figure, grid)
+
+
+def _set_apart(figure: Figure) -> None:
+    """Turn the labels of an x axis where two of them touch, and hide those that touch even then."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        labels = [label for label in axes.get_xticklabels() if label.get_text()]
+        boxes = [label.get_window_extent() for label in labels]
+        height = max((box.height for box in boxes), default=0)  # the room between two that don't touch is half of it
+        if all(left.x1 + height / 2 < right.x0 for left, right in pairwise(boxes)):
+            continue
+        end = -np.inf
+        for label, box in zip(labels, boxes, strict=True):
+            middle = (box.x0 + box.x1) / 2
+            is_apart = middle - end > 1.5 * height  # of lines at 45 degrees
+            label.set(rotation=45, ha="right", rotation_mode="anchor", visible=is_apart)
+            end = middle if is_apart else end
 
 
 def _grid(n_panels: int, most_columns: int, height: float, xlabel: str, **shared: bool) -> tuple[Figure, NDArray[Any]]:
@@ -337,7 +356,8 @@ def dots_in_panels(
     rows = list(dict.fromkeys(row for groups in panels.values() for points in groups.values() for row in points))
     series = list(dict.fromkeys(name for groups in panels.values() for name in groups))
     most = max(map(len, panels.values()))  # series of one panel
-    step, height = min(0.24, 0.8 / most), (0.22 + 0.11 * most) * len(rows) + 0.5
+    n_lines = max((row.count("\n") + 1 for row in rows), default=1)  # of the longest name
+    step, height = min(0.24, 0.8 / most), max(0.22 + 0.11 * most, 0.06 + 0.16 * n_lines) * len(rows) + 0.5
     columns = 3 if len(panels) == 3 else 2
     figure, grid = _grid(len(panels), columns, height, xlabel, sharex=share_axis, sharey=True)
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):

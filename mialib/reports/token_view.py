@@ -49,8 +49,11 @@ MOST_TEXTS = 50  # on a page: more are slow to show and are not read
 LEFT_OUT = 2000  # characters of what is not scored that a strip shows
 LONG_TOKEN = 40  # characters: a longer token may be broken over lines, a shorter one stays with the space before it
 # Spaces, and characters that leave no mark or move their neighbours: each is shown by a sign of its own.
-UNSEEN = re.compile("( +|[\x00-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff])")
+UNSEEN = re.compile(
+    "( +|[\x00-\x1f\x7f-\xa0\xad\u1680\u2000-\u200b\u200e\u200f\u2028-\u202f\u205f-\u2069\u3000\ufeff])"
+)
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+GOES_ON = "⋯"  # the sign of a token whose character began in the token before
 
 
 @dataclass(frozen=True)
@@ -365,5 +368,5 @@ def show(text: str) -> Markup:
 
 
 def in_signs(text: str) -> str:
-    """The text with a sign in the place of each character that can't be seen."""
-    return UNSEEN.sub(lambda found: "".join(SIGNS.get(c, f"[U+{ord(c):04X}]") for c in found[0]), text)
+    """A token's part of the text with a sign in the place of each character that can't be seen; never empty."""
+    return UNSEEN.sub(lambda found: "".join(SIGNS.get(c, f"[U+{ord(c):04X}]") for c in found[0]), text) or GOES_ON

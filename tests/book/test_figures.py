@@ -1,11 +1,13 @@
 """The figures draw the numbers that they are given, and the tables print them."""
 
 import re
+from itertools import pairwise
 
 import matplotlib
 import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from matplotlib import font_manager
 
 matplotlib.use("Agg")
 
@@ -68,6 +70,36 @@ def test_a_figure_is_the_same_file_and_its_text_stays_text_that_can_be_read():
     assert first == again and "dc:date" not in first and ">texts</text>" in first and ">PPL</text>" in first
     assert float(re.search(r'width="([\d.]+)pt"', first)[1]) <= 504, "no wider than the page's column, 672 px"
     assert min(map(float, re.findall(r"font(?:-size)?: [^;]*?([\d.]+)px", first))) >= 8
+
+
+def test_lines_are_set_by_the_font_that_draws_them():
+    with matplotlib.rc_context():
+        figures.use_style()
+        show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
+        svg = show(figures.lines_in_panels(PANELS, xlabel="texts"))
+        measured = font_manager.get_font(font_manager.findfont(font_manager.FontProperties())).family_name
+    assert set(re.findall(r"font(?:-family)?: [^;]*?'([^']*)'", svg)) == {measured}
+
+
+def test_labels_of_an_axis_do_not_touch():
+    sizes = [25e3, 98e3, 100e3, 397e3, 890e3, 1.2e6, 4.7e6, 19e6]
+    curves = {"PPL": {size: Interval(0.6, 0.5, 0.7) for size in sizes}}
+    ticks = {size: figures.short_count(size) for size in sizes}
+    figure = figures.lines_in_panels({"a": curves, "b": curves}, xlabel="parameters", log_x=True, ticks=ticks)
+    names = ["one line", "a name\nof three\nlines", "another\nof three\nlines"]
+    dots = figures.dots_in_panels({"": {"PPL": {name: Interval(0.6, 0.5, 0.7) for name in names}}})
+    for drawn in (figure, dots):
+        drawn.draw_without_rendering()
+    height = dots.axes[0].get_yticklabels()[0].get_window_extent().height
+    for axes in figure.axes:
+        labels = [label for label in axes.get_xticklabels() if label.get_visible()]
+        assert [label.get_text() for label in labels] == ["25k", "98k", "397k", "890k", "4.7M", "19M"]
+        places = axes.transData.transform([label.get_unitless_position() for label in labels])[:, 0]
+        assert {label.get_rotation() for label in labels} == {45} and np.diff(places).min() > height * 2**0.5
+    boxes = [label.get_window_extent() for label in dots.axes[0].get_yticklabels()]
+    assert all(upper.y0 > lower.y1 for upper, lower in pairwise(boxes))
+    few = figures.lines_in_panels({"": {"PPL": dict.fromkeys((1, 2, 4), Interval(0.6, 0.5, 0.7))}}, xlabel="copies")
+    assert {label.get_rotation() for label in few.axes[0].get_xticklabels()} == {0}
 
 
 def texts_of(figure):

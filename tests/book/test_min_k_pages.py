@@ -1,8 +1,10 @@
 """Min-K% Prob's pages: each visible method against a definition written out, and the pages on a tiny model."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -79,6 +81,15 @@ def test_the_framed_tokens_are_those_whose_mean_is_the_score(inputs, tokenizer, 
     unseen = names["scores"][inputs.labels == 0]
     assert (unseen > names["threshold"]).mean() <= 0.05
     np.testing.assert_array_equal(names["is_called_member"], names["scores"] > names["threshold"])
+
+
+def test_the_steps_name_each_token():
+    [row] = random_rows(0, [4])
+    given = {"k": 100, "scores": [-1.0], "threshold": -2.0, "labels": np.array([1])}
+    names = functions_of("min_k_figure_1", inputs=SimpleNamespace(stats=[row]), **given)
+    view = SimpleNamespace(tokens=[SimpleNamespace(text=text) for text in (" the", "\n", "\u3000", "")])
+    named = names["steps"](0, view)["the 100% least likely tokens, with p"]
+    assert sorted(re.findall("“(.*?)”", named)) == sorted(["␣the", "⏎", "[U+3000]", token_view.GOES_ON])
 
 
 def test_the_text_at_a_quantile_is_of_its_class_and_in_order():

@@ -1,6 +1,7 @@
 """The token view: a strip's text is the text, its framed tokens add up to the score, and markup shows as text."""
 
 import re
+import sys
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -24,7 +25,7 @@ MARKUP = (
     "<script>alert(\"x\")</script></span></div><!-- no --> &amp; 'b' <b>\n\n    two  spaces\tand\r\nCR \r alone, "
     "longer than the tiny model's context"
 )
-HIDDEN = "zero\u200bwidth \u202eoverride 河 🙂 \x85 end \n "
+HIDDEN = "zero\u200bwidth \u202eoverride 河 🙂 \x85 end \u3000\xa0 \n "
 HARD = [*TEXTS, MARKUP, HIDDEN, "  \n  x", "河河", "<"]
 
 
@@ -112,6 +113,11 @@ def test_characters_of_several_tokens_and_numbers_that_are_lacking(scored, token
     stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
     made = view(stats, 0, tokenizer)
     assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
+
+
+def test_white_space_and_a_token_inside_a_character_have_a_sign():
+    assert token_view.in_signs(" \n\t\u3000") == "␣⏎⇥[U+3000]" and token_view.in_signs("") == token_view.GOES_ON
+    assert all(token_view.in_signs(c).strip() for c in map(chr, range(sys.maxunicode)) if c.isspace())
 
 
 @pytest.mark.parametrize("trim", [True, False])
