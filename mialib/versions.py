@@ -7,6 +7,7 @@ numbers that it gave on tiny models. A detector declares its own version.
 
 VERSIONS = {
     "scoring": 1,  # texts to token statistics, by a model that is here
+    "gguf": 3,  # a GGUF file to weights and a tokenizer
     "api": 1,  # texts to token statistics, by a model behind an API
     "logprobs": 1,  # a file of log-probs to token statistics
     "counting": 1,  # the tokens of a reference corpus

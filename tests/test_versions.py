@@ -14,7 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import make_tokenizer
+from gguf_writer import write_gguf
 from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from mialib import blind, calibration, metrics, model_selection
 from mialib.attacks import activations, neighbors, probe
@@ -79,6 +82,22 @@ def of_file():
         path = Path(folder) / "a.jsonl"
         path.write_text(json.dumps({"text": "a b", "token_ids": [1, 2, 3], "log_probs": [None, -1.5, -0.25]}) + "\n")
         return numbers_of(score_or_load(f"logprobs:{path}", ["a b"]).log_prob)
+
+
+def of_gguf():
+    """A scaled RoPE, weights of four bits and a piece of text, of a tiny file."""
+    tokenizer = make_tokenizer()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=len(tokenizer), tie_word_embeddings=True))
+    fields = {"embedding_length": 32, "feed_forward_length": 64, "block_count": 1, "attention.head_count": 2}
+    fields |= {"context_length": 64, "attention.layer_norm_rms_epsilon": 1e-5}
+    with tempfile.TemporaryDirectory() as folder:
+        path, factors = Path(folder) / "a.gguf", {"rope_freqs.weight": [1, 1, 2, 2, 4, 4, 8, 8]}
+        write_gguf(path, model, tokenizer, "llama", fields, kind="Q4_1", tensors=factors)
+        loaded = load_scorer(str(path)).loaded
+        weights = [numbers_of(weight.flatten()[:4]) for _, weight in sorted(loaded.model.state_dict().items())]
+        return [*weights, loaded.model.config.rope_parameters["short_factor"], loaded.tokenizer(TEXTS[0])["input_ids"]]
 
 
 def counting():
@@ -267,6 +286,7 @@ COMPUTED = {
     "scoring": scoring,
     "api": api_replies,
     "logprobs": of_file,
+    "gguf": of_gguf,
     "counting": counting,
     "neighbors": replaced_words,
     "activations": of_activations,

@@ -71,6 +71,11 @@ class Adapter(Weights):
         files = [folder / name for name in ADAPTER_FILES if (folder / name).is_file()]
         return hash_of([hash_files(files), model_revision(self.base(model))])
 
+    def versions(self, model: str) -> dict[str, int]:
+        """The base's."""
+        base = self.base(model)
+        return source_of(base).versions(base)
+
     def complete(self, model: str, base: PreTrainedModel) -> PreTrainedModel:
         """The base, whose layers are wrapped by the adapter's from here on; ValueError for one that does not fit."""
         if find_spec("peft") is None:

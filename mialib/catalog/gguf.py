@@ -24,11 +24,11 @@ from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
 from mialib.store import hash_of, home, version
+from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.json"
-UNPACKING = 3  # raised by hand where `unpack` makes something else of a file
 
 
 class Gguf(Weights):
@@ -46,9 +46,13 @@ class Gguf(Weights):
         beside = paths[0].with_name(TOKENIZER)
         return [*paths, beside] if beside.is_file() else paths
 
+    def versions(self, model: str) -> dict[str, int]:
+        """The version of the reader."""
+        return versions_of("gguf")
+
     def folder(self, model: str) -> Path:
         """The folder that it is unpacked into, once."""
-        made_by = hash_of([self.revision(model), UNPACKING, version("transformers")])
+        made_by = hash_of([self.revision(model), self.versions(model), version("transformers")])
         return once(home() / "models" / f"{self.path(model).stem}-{made_by}", lambda to: self._unpack(model, to))
 
     def _unpack(self, model: str, folder: Path) -> None:

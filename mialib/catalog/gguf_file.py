@@ -470,7 +470,7 @@ def _add_tokens(tokenizer: Tokenizer, tokens: list[str], types: list[int]) -> No
 # --- weights ---
 
 
-def weights_of(
+def restored_weights(
     file: GgufFile, config: PreTrainedConfig, shapes: dict[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Each weight by its name in transformers, in float32 and in the shape of `shapes`.
@@ -595,7 +595,7 @@ def unpack(paths: list[Path], beside: Path | None, folder: Path) -> None:
         save_file(weights, folder / f"model-{len(shards):05d}.safetensors", metadata={"format": "pt"})
         weights.clear()
 
-    for name, weight in weights_of(file, config, shapes):
+    for name, weight in restored_weights(file, config, shapes):
         if not weights:
             shards.append([])
         weights[name] = weight

@@ -433,7 +433,7 @@ def pass_key(
         "dtype": str(pick_dtype(dtype, where, model)),
         "start_token": start_token_of(model, start_token),
         "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
-    }
+    } | source_of(model).versions(model)
 
 
 def unload() -> None:

@@ -95,6 +95,10 @@ class Source:
         """What pins weights, config and tokenizer. ValueError where it has no weights."""
         self.no_weights(model)
 
+    def versions(self, model: str) -> dict[str, int]:
+        """The versions (`mialib.versions`) of what makes weights or tokens of the model's files."""
+        return {}
+
     def base(self, model: str) -> str | None:
         """The model that an adapter was trained on; None for a whole model."""
         return None
