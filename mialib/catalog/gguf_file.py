@@ -425,7 +425,7 @@ def _byte_level(tokens: list[str], merges: list[str], pre: str, add_space: bool)
     if pre not in PATTERNS or (add_space and PATTERNS[pre] != [GPT2_WORDS]):
         space = " with a space before each text" * add_space
         raise ValueError(
-            f"no known way to cut texts as tokenizer.ggml.pre = {pre}{space} asks; put the model's tokenizer.json beside it"
+            f"mialib can't cut texts by tokenizer.ggml.pre = {pre}{space}; put the model's tokenizer.json beside it"
         )
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
