@@ -118,7 +118,7 @@ class Logprobs(LogProbsAlone):
             row, ids, log_probs = found[text]
             if own is None:
                 rows.append((None, log_probs))
-            elif own[i] in (ids, ids[1:]):  # a start token may come before the text's own
+            elif own[i] in (ids, ids[1:], ids[2:]):  # a start token, or GLM's two, may come before the text's own
                 log_probs = log_probs[-len(own[i]) :]
                 rows.append((ids[-len(log_probs) :], log_probs))
             else:

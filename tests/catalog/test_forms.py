@@ -140,7 +140,7 @@ def test_the_models_own_tokenizer_beside_a_gguf_file_is_taken(llama, tmp_path):
         load_model(str(path))
     shutil.copy(Path(llama, "tokenizer.json"), tmp_path)
     assert load_tokenizer(str(path)).tokenize(TEXTS[0]) == load_tokenizer(llama).tokenize(TEXTS[0])
-    assert load_model(str(path)).start_token_id == load_model(llama).start_token_id
+    assert load_model(str(path)).start_token_ids == load_model(llama).start_token_ids
 
 
 def cut(path):

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 import mialib
 from mialib.catalog import hub, models
 from mialib.catalog.models import load_model, load_scorer
-from mialib.models import find_start_token
+from mialib.models import find_start_tokens
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):
     # OPT's tokenizer names "</s>" as start token; DC-PDD prepends "<s>".
     tokenizer = make_tokenizer(bos_token="</s>", eos_token="</s>")
     folder = save_tiny_model(tmp_path, **FAMILIES["opt"], tokenizer=tokenizer)
-    assert load_model(folder).start_token_id == 0
-    assert load_model(folder, start_token="</s>").start_token_id == 1
-    assert find_start_token(tokenizer, "llama") == 1
+    assert load_model(folder).start_token_ids == (0,)
+    assert load_model(folder, start_token="</s>").start_token_ids == (1,)
+    assert find_start_tokens(tokenizer, "llama") == (1,)
 
 
 def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
