@@ -135,11 +135,14 @@ def find_start_tokens(
     if start_token == "auto":
         start_token = START_TOKEN_OF_FAMILY.get(family)
         if start_token not in tokenizer.get_vocab():
-            if len(prepended := _prepended(tokenizer)) > 1:
-                return prepended
+            if len(several := prepended(tokenizer)) > 1:
+                return several
             start_token = tokenizer.bos_token or tokenizer.eos_token
         if start_token is None:
-            raise ValueError("the tokenizer has neither a start nor an end token; pass start_token= a token or None")
+            raise ValueError(
+                "the tokenizer has neither a start nor an end token; give a start token (--start-token), or none "
+                "(--start-token none)"
+            )
     token_id = cast("int | None", tokenizer.convert_tokens_to_ids(start_token))
     if token_id is not None and (token_id != tokenizer.unk_token_id or start_token == tokenizer.unk_token):
         return (token_id,)
@@ -149,7 +152,7 @@ def find_start_tokens(
     raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")
 
 
-def _prepended(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+def prepended(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """What the tokenizer itself puts before a text."""
     plain, whole = (tokenizer("a", add_special_tokens=adds)["input_ids"] for adds in (False, True))
     return tuple(whole[: next((n for n in range(len(whole)) if whole[n : n + len(plain)] == plain), 0)])

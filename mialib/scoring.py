@@ -34,7 +34,15 @@ from mialib.batches import (
     right_padded,
     token_batches,
 )
-from mialib.models import LoadedModel, exact_products, fast_products, find_head, free_bytes, recorded_start, rope_borders
+from mialib.models import (
+    LoadedModel,
+    exact_products,
+    fast_products,
+    find_head,
+    free_bytes,
+    recorded_start,
+    rope_borders,
+)
 from mialib.store import hash_texts, mialib_version
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import StatsPart, TokenRow, TokenStats
@@ -335,7 +343,9 @@ class LoadedScorer:
             ids, n = (ids, len(ids)) if ids else encode_beginning(self.loaded.tokenizer, texts[i], longest)
             if n < (1 if self.loaded.start_token_ids else 2):
                 why = "" if self.loaded.start_token_ids else " and no start token is prepended"
-                raise ValueError(f"text {i} has {n} token{'s' * (not n)}{why}, so nothing can be scored: {excerpt(texts[i])}")
+                raise ValueError(
+                    f"text {i} has {n} token{'s' * (not n)}{why}, so nothing can be scored: {excerpt(texts[i])}"
+                )
             token_ids.append(start + ids[:longest])
             n_cut.append(max(0, n - longest))
         return token_ids, n_cut

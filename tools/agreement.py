@@ -176,7 +176,8 @@ def of_codec(clones: Path, inputs, whole) -> dict[str, list[float]]:
     scope["np"] = argparse.Namespace(array=np.array, mean=lambda values: means.append(np.mean(values)) or means[-1])
 
     def tokenizer(text, return_tensors):
-        return BatchEncoding({"input_ids": torch.tensor([[*whole.loaded.start_token_ids, *whole.token_ids([text])[0]]])})
+        ids = [*whole.loaded.start_token_ids, *whole.token_ids([text])[0]]
+        return BatchEncoding({"input_ids": torch.tensor([ids])})
 
     handler = argparse.Namespace(tokenizer=tokenizer, model=whole.loaded.model, device="cpu")
     handler.get_logprobs = lambda text: scope["get_logprobs"](handler, text)

@@ -124,7 +124,7 @@ class ApiModel:
         """What is sent of a text and its prompt."""
         if way == "token ids":
             return prompt
-        return f"{self.spelling(list(prompt[: len(self.start_token_ids)]))}{text}" if way == "start token and text" else text
+        return f"{self.spelling(list(self.start_token_ids))}{text}" if way == "start token and text" else text
 
     def prompts(self, texts: Sequence[str]) -> list[str] | list[list[int]]:
         """What a reply to each text must spell: the text, or the ids of its tokens with the start tokens' first.
