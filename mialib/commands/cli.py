@@ -22,7 +22,10 @@ app = typer.Typer(
 lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
 app.add_typer(lab_app, name="lab")
 StartToken = Annotated[
-    str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+    str,
+    typer.Option(
+        help="prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
 Part = Annotated[
