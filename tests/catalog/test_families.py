@@ -161,7 +161,9 @@ QUICK = {"gemma3", "mistral3", "qwen2_5_vl", "clip", "kosmos-2"}  # the others t
     "family",
     [
         pytest.param(family, marks=[] if family in QUICK else pytest.mark.slow)
-        for family in sorted({*MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *NOT_OF_TEXT_ALONE})
+        for family in sorted(
+            {*MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *NOT_OF_TEXT_ALONE} - {"shieldgemma2"}
+        )  # classifies
     ],
 )
 def test_the_text_part_of_a_multimodal_model_is_scored_as_the_whole_does_or_refused_in_a_sentence(
