@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mialib.catalog.hub import Unavailable, local_copy
-from mialib.catalog.models import Weights, silent_transformers
+from mialib.catalog.models import TOKENIZER, Weights, silent_transformers
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
@@ -27,8 +27,6 @@ from mialib.store import hash_of, home, version
 from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
-
-TOKENIZER = "tokenizer.json"
 
 
 class Gguf(Weights):
