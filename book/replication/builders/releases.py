@@ -25,12 +25,12 @@ from packaging.version import Version
 
 from mialib.catalog.places import READ, parse_source
 from mialib.shared.kept import JSON, keep
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.text import HALF_PAIR
 from mialib.versions import versions_of
 from replication.builders.fetch import Fetcher, address_of, without_password
 from replication.builders.sources import LeftOut, Pages, WebPage, shuffled
 from replication.lab.docstrings import is_test
+from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 
 logger = logging.getLogger(__name__)
 

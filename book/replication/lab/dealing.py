@@ -22,10 +22,10 @@ from mialib.catalog.places import Docstring, Place
 from mialib.frequency import count_tokens
 from mialib.models import tokenizer_hash
 from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import ROOT, hash_files, hash_texts, write_json
 from mialib.text import cut_to_words
 from replication.lab.docstrings import is_later, place_of, read_code, read_docstrings
+from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from replication.lab.questions import choice_questions, context_questions
 from replication.lab.recipes import Corpus
 
