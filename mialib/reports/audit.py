@@ -33,7 +33,6 @@ from mialib.benchmarks import Benchmark
 from mialib.calibration import decide, fewest_pairs, p_values, set_p_value
 from mialib.catalog.models import CAUSAL_TOLERANCE, NARROW_TOLERANCE, check_loadable
 from mialib.catalog.sources import source_of
-from mialib.catalog.stored import checksum_of
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import auc_interval, epsilon_bound, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, signature, unavailable_reason
@@ -62,7 +61,7 @@ from mialib.shared.files import (
 )
 from mialib.shared.near_duplicates import near_copies
 from mialib.shared.templates import macros
-from mialib.store import atomic_path, hash_files, hash_texts, mialib_version, write_json
+from mialib.store import atomic_path, checksum_of, hash_files, hash_texts, mialib_version, write_json
 from mialib.text import excerpt, language_of
 from mialib.versions import versions_of
 

@@ -14,10 +14,9 @@ from secrets import SystemRandom
 from typing import Any
 
 from mialib.catalog.corpora import read_licences
-from mialib.catalog.stored import checksum_of
 from mialib.shared.files import COIN_COLUMN, TIMES_COLUMN, read_rows, times_of
 from mialib.shared.near_duplicates import near_copies
-from mialib.store import atomic_path, mialib_version, write_json
+from mialib.store import atomic_path, checksum_of, mialib_version, write_json
 from mialib.text import language_of, words
 
 logger = logging.getLogger(__name__)
