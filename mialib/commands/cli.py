@@ -19,7 +19,10 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
 )
 StartToken = Annotated[
-    str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+    str,
+    typer.Option(
+        help="prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
 Part = Annotated[

@@ -257,7 +257,7 @@ def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16
     texts, labels = load_benchmark("lab/tiny").texts, load_benchmark("lab/tiny").labels
     trained, base = mialib.Scorer("lab/tiny-on"), mialib.Scorer(model_folder)
     assert trained.loaded.tokenizer_hash == base.loaded.tokenizer_hash
-    assert trained.loaded.start_token_id == base.loaded.start_token_id == 0
+    assert trained.loaded.start_token_ids == base.loaded.start_token_ids == (0,)
     gains = [np.array([row.log_prob.mean() for row in of.score(texts)]) for of in (trained, base)]
     gain = gains[0] - gains[1]
     assert gain[labels == 1].mean() > 1 and mialib.auc(labels, gain) > 0.6
