@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +35,7 @@ class LoadedModel:
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    start_token_id: int | None
+    start_token_ids: tuple[int, ...]  #: what is prepended to each text: one token, none, or several, such as GLM's two
     revision: str  #: hub commit or content hash of the weights
     tokenizer_hash: str
     max_tokens: int  #: the context: how many tokens the model reads, the start token included
@@ -56,7 +56,7 @@ class LoadedModel:
     @property
     def start_token(self) -> str | None:
         """As the tokenizer spells it; None where texts begin with no token of their own."""
-        return None if self.start_token_id is None else str(self.tokenizer.convert_ids_to_tokens(self.start_token_id))
+        return "".join(self.tokenizer.convert_ids_to_tokens(list(self.start_token_ids))) or None
 
     @classmethod
     def of(
@@ -68,13 +68,14 @@ class LoadedModel:
         revision: str = "",
         start_token: str | None = "auto",
     ) -> LoadedModel:
-        """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_token`."""
-        context = getattr(model.config, "max_position_embeddings", None)
+        """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_tokens`."""
+        config = model.config.get_text_config()
+        context = getattr(config, "max_position_embeddings", None)
         return cls(
             name=name,
             model=model.eval().requires_grad_(False),
             tokenizer=tokenizer,
-            start_token_id=find_start_token(tokenizer, model.config.model_type, start_token),
+            start_token_ids=find_start_tokens(tokenizer, config.model_type, start_token),
             revision=revision,
             tokenizer_hash=tokenizer_hash(tokenizer),
             max_tokens=tokenizer.model_max_length if context is None else context,
@@ -119,23 +120,47 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
-def find_start_token(tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto") -> int | None:
-    """The id of the token that is prepended to each text, so that its first token is predicted too (DC-PDD, Eq. 2).
+def find_start_tokens(
+    tokenizer: PreTrainedTokenizerBase, family: str, start_token: str | None = "auto"
+) -> tuple[int, ...]:
+    """The ids of what is prepended to each text, so that its first token is predicted too (DC-PDD, Eq. 2).
 
-    "auto" takes DC-PDD's choice for the model's family where the tokenizer knows that token, else the tokenizer's start
-    token, else its end token; None, or "none", prepends nothing. ValueError where the tokenizer has no such token.
+    "auto" takes DC-PDD's choice for the model's family where the tokenizer knows that token, else the tokens that the
+    tokenizer itself prepends if there are several ([gMASK]<sop> of GLM), else its start token, else its end token. A
+    token, or several special ones in one string, is taken; None, or "none", prepends nothing. ValueError where the
+    tokenizer has no such token.
     """
     if start_token is None or start_token.lower() == "none":
-        return None
+        return ()
     if start_token == "auto":
-        of_family = START_TOKEN_OF_FAMILY.get(family)
-        start_token = of_family if of_family in tokenizer.get_vocab() else tokenizer.bos_token or tokenizer.eos_token
+        start_token = START_TOKEN_OF_FAMILY.get(family)
+        if start_token not in tokenizer.get_vocab():
+            if len(several := prepended(tokenizer)) > 1:
+                return several
+            start_token = tokenizer.bos_token or tokenizer.eos_token
         if start_token is None:
-            raise ValueError("the tokenizer has neither a start nor an end token; pass start_token= a token or None")
+            raise ValueError(
+                "the tokenizer has neither a start nor an end token; give a start token (--start-token), or none "
+                "(--start-token none)"
+            )
     token_id = cast("int | None", tokenizer.convert_tokens_to_ids(start_token))
-    if token_id is None or (token_id == tokenizer.unk_token_id and start_token != tokenizer.unk_token):
-        raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")
-    return token_id
+    if token_id is not None and (token_id != tokenizer.unk_token_id or start_token == tokenizer.unk_token):
+        return (token_id,)
+    several = tokenizer(start_token, add_special_tokens=False, split_special_tokens=False)["input_ids"]
+    if several and set(several) <= set(tokenizer.get_added_vocab().values()) - {tokenizer.unk_token_id}:
+        return tuple(several)
+    raise ValueError(f"start token {start_token!r} is not in the tokenizer's vocabulary")
+
+
+def prepended(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """What the tokenizer itself puts before a text."""
+    plain, whole = (tokenizer("a", add_special_tokens=adds)["input_ids"] for adds in (False, True))
+    return tuple(whole[: next((n for n in range(len(whole)) if whole[n : n + len(plain)] == plain), 0)])
+
+
+def recorded_start(start_token_ids: Sequence[int]) -> int | list[int] | None:
+    """Start tokens as keys and provenance have them: one is a number, and none is None."""
+    return list(start_token_ids) if len(start_token_ids) > 1 else next(iter(start_token_ids), None)
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:

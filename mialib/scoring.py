@@ -36,7 +36,15 @@ from mialib.batches import (
     right_padded,
     token_batches,
 )
-from mialib.models import LoadedModel, exact_products, fast_products, find_head, free_bytes, rope_borders
+from mialib.models import (
+    LoadedModel,
+    exact_products,
+    fast_products,
+    find_head,
+    free_bytes,
+    recorded_start,
+    rope_borders,
+)
 from mialib.progress import progress as progress_of
 from mialib.store import hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
@@ -156,7 +164,7 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
 
     `every_layer` keeps the hidden states of all layers.
     """
-    config, device = loaded.model.config, loaded.device
+    config, device = loaded.model.config.get_text_config(), loaded.device
     width = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * width
     kept = config.num_hidden_layers * width if every_layer else 0
@@ -193,6 +201,7 @@ class LoadedScorer:
         self.tokens_per_batch = fitting_tokens(model)
         self._head = find_head(model)
         self._borders = [n + 1 for n in rope_borders(model.model.config)]  # the last token is predicted and never read
+        self._begin = max(0, len(model.start_token_ids) - 1)  # of several start tokens the last one predicts the text
         self._memory = torch.empty(0)  # for logits on a processor, kept from batch to batch
         self._turn = RLock()
 
@@ -272,12 +281,13 @@ class LoadedScorer:
     ) -> Iterator[StatsPart]:
         """The statistics of each batch in turn that begins with one's own text and has one that is not yet scored."""
         before = self.token_ids([after])[0] if after else []
-        n_before = len(before) + (self.loaded.start_token_id is not None)
+        n_before = len(before) + len(self.loaded.start_token_ids)
         if len(before) > self.loaded.max_tokens // 2:
             raise ValueError(
                 f"{len(before)} tokens before each text leave it less than half of {self.loaded.name}'s context of "
                 f"{self.loaded.max_tokens}; give fewer: {excerpt(after)}"
             )
+        begin = self._begin + len(before)
         for numbers, token_ids, n_cut in self._encode_ahead(texts, before, is_own):
             for batch in self.batches(token_ids):
                 of_batch = np.array([numbers[at] for at in batch])
@@ -285,7 +295,7 @@ class LoadedScorer:
                     continue
                 rows: list[TokenRow] = []
                 if not is_scored[of_batch].all():
-                    rows = self.score_batch([token_ids[at] for at in batch], [len(before)] * len(batch), temperature)
+                    rows = self.score_batch([token_ids[at] for at in batch], [begin] * len(batch), temperature)
                     for i, row in zip(of_batch, rows, strict=True):
                         self.check_finite(i, row, texts[i])
                     lost = [n_cut[at] for at in batch]
@@ -307,7 +317,7 @@ class LoadedScorer:
             "tokenizer": loaded.tokenizer_hash,
             "dtype": str(loaded.model.dtype).removeprefix("torch."),
             "device": self.device.type,
-            "start_token_id": loaded.start_token_id,
+            "start_token_id": recorded_start(loaded.start_token_ids),
             "start_token": loaded.start_token,
             "max_tokens": loaded.max_tokens,
             "texts": hash_texts(texts),
@@ -353,10 +363,10 @@ class LoadedScorer:
     ) -> tuple[list[list[int]], list[int]]:
         """Token ids of the texts with these numbers, and how many tokens each lost at its end.
 
-        The ids begin with the start token and `before`, and end one token beyond the context: the last is never read.
+        The ids begin with the start tokens and `before`, and end one token beyond the context: the last is never read.
         ValueError, naming the text, where no token is left to score.
         """
-        start = [*([] if self.loaded.start_token_id is None else [self.loaded.start_token_id]), *before]
+        start = [*self.loaded.start_token_ids, *before]
         longest = self.loaded.max_tokens + 1 - len(start)
         at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]
         whole = dict(zip(at_once, self.token_ids([texts[i] for i in at_once]), strict=True))
@@ -364,10 +374,10 @@ class LoadedScorer:
         for i in numbers:
             ids = whole.get(i)
             ids, n = (ids, len(ids)) if ids else encode_beginning(self.loaded.tokenizer, texts[i], longest)
-            if len(start) + n < 2 + len(before):
+            if n < (1 if self.loaded.start_token_ids else 2):
+                why = "" if self.loaded.start_token_ids else " and no start token is prepended"
                 raise ValueError(
-                    f"text {i} has {len(start) + n - len(before)} token and no start token is prepended, so nothing "
-                    f"can be scored: {excerpt(texts[i])}"
+                    f"text {i} has {n} token{'s' * (not n)}{why}, so nothing can be scored: {excerpt(texts[i])}"
                 )
             token_ids.append(start + ids[:longest])
             n_cut.append(max(0, n - longest))
@@ -395,9 +405,10 @@ class LoadedScorer:
     ) -> list[TokenRow]:
         """Statistics of one batch's texts, of each text from its token number `begins[i]` on, in one forward pass.
 
+        Token number 0 is the one after the first id; by default the first after the start tokens.
         Without enough memory each half has its own, and later batches are smaller; MemoryError for a single text.
         """
-        begins = begins or [0] * len(token_ids)
+        begins = begins or [self._begin] * len(token_ids)
         try:
             with self._turn:
                 return self._forward(token_ids, begins, temperature)

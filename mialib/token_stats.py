@@ -135,6 +135,8 @@ class TokenStats(Sequence[TokenRow]):
 
         Where only the number of tokens is known that were cut off, the text is cut at their share of its characters.
         """
+        if not self.n_cut.any():
+            return list(texts)
         shares = self.n_tokens / np.maximum(self.n_tokens + self.n_cut, 1)
         ends = [
             len(text) - n if n >= 0 else round(len(text) * share)

@@ -6,11 +6,13 @@ Nothing here is shared with mialib: where the two agree, neither has the other's
 import math
 import statistics
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
 
 # What "agrees" means for token statistics: float32 logits of a small model against float64 ones.
 NATS = 1e-4  # absolute, for log-prob and entropy
@@ -44,11 +46,11 @@ def assert_rows_agree(found, logits, targets):
 
 def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64, temperature=1):
     """For each text its token ids and their four numbers, by the whole model and the full softmax."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     rows = []
     for text in texts:
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
         with torch.no_grad():
             logits = model(torch.tensor([[start_token_id, *ids]])).logits[0].double()
         log_p = torch.log_softmax(logits / temperature, dim=-1)

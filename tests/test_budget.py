@@ -11,22 +11,22 @@ import pytest
 from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
-LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3312,
-    "mialib/attacks": 830,
-    "mialib/catalog": 2474,
-    "mialib/commands": 674,
-    "mialib/passes": 723,
-    "mialib/reports": 1525,
-    "mialib/shared": 816,
-    "replication": 4035,
-    "replication/builders": 1477,
-    "replication/lab": 1393,
-    "replication/pipeline": 2298,
-    "replication/remote": 797,
-    "replication/studies": 2712,
+LINES = {  # of Python, by wing, with two lines of air in a hundred; "mialib" are the files of the core and the detectors, "replication" the pages' words
+    "mialib": 3565,
+    "mialib/attacks": 845,
+    "mialib/catalog": 3302,
+    "mialib/commands": 691,
+    "mialib/passes": 768,
+    "mialib/reports": 1576,
+    "mialib/shared": 832,
+    "replication": 4137,
+    "replication/builders": 1506,
+    "replication/lab": 1420,
+    "replication/pipeline": 2353,
+    "replication/remote": 818,
+    "replication/studies": 2769,
 }
-TEST_LINES = 23_205
+TEST_LINES = 24_416
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -110,8 +110,7 @@ def theirs(clones: Path, inputs, whole) -> dict[str, list[float]]:
 
 def add_acmia(found, clones: Path, whole, row) -> None:
     """ACMIA's three of one text: its own `inference` on our logits, then the means that `src/Main_file.py` takes."""
-    start = [] if whole.loaded.start_token_id is None else [whole.loaded.start_token_id]
-    ids = torch.tensor([[*start, *row.token_ids.tolist()]])
+    ids = torch.tensor([[*whole.loaded.start_token_ids, *row.token_ids.tolist()]])
     with torch.no_grad():
         logits = whole.loaded.model(ids).logits
     scope = functions_of(clones, "acmia_ac", model_output=None)
@@ -128,13 +127,13 @@ def add_acmia(found, clones: Path, whole, row) -> None:
 
 def of_recall(clones: Path, inputs, whole) -> dict[str, list[float]]:
     """ReCaLL and Con-ReCall by their authors' log-likelihoods, our tokens being given to them as their tokenizer's."""
-    start = whole.loaded.start_token_id
+    start = whole.loaded.start_token_ids
 
     class Ours:
         """A tokenizer whose texts are lists of token ids."""
 
         def encode(self, ids):
-            return [start, *ids]
+            return [*start, *ids]
 
         def __call__(self, ids, return_tensors):
             return argparse.Namespace(input_ids=torch.tensor([ids]))
@@ -144,7 +143,7 @@ def of_recall(clones: Path, inputs, whole) -> dict[str, list[float]]:
     before = []
     for prefix in (inputs.target.non_member_prefix, inputs.target.member_prefix):
         shots = [text for _, text in zip(range(inputs.target.n_shots), reference_texts(prefix), strict=False)]
-        before.append([start, *whole.token_ids(["".join(f"{text}\n\n" for text in shots)])[0]])
+        before.append([*start, *whole.token_ids(["".join(f"{text}\n\n" for text in shots)])[0]])
     scores = {}
     for name in ("recall", "con_recall"):
         scope, scores[name] = functions_of(clones, name), []
@@ -159,7 +158,7 @@ def of_recall(clones: Path, inputs, whole) -> dict[str, list[float]]:
 def of_aeca(clones: Path, inputs, whole) -> dict[str, list[float]]:
     """AECA by its authors' streams, which they compute from the model; the table is that of their `load_resources`."""
     scope = functions_of(clones, "aeca", config=argparse.Namespace(DEVICE="cpu"))
-    counts, start = inputs["frequency"].counts, [whole.loaded.start_token_id]
+    counts, start = inputs["frequency"].counts, whole.loaded.start_token_ids
     table, scores = np.log(counts.sum() + len(counts)) - np.log(counts + 1), []
     for row in inputs.stats:
         read = BatchEncoding({"input_ids": torch.tensor([[*start, *row.token_ids.tolist()]])})
@@ -177,7 +176,8 @@ def of_codec(clones: Path, inputs, whole) -> dict[str, list[float]]:
     scope["np"] = argparse.Namespace(array=np.array, mean=lambda values: means.append(np.mean(values)) or means[-1])
 
     def tokenizer(text, return_tensors):
-        return BatchEncoding({"input_ids": torch.tensor([[whole.loaded.start_token_id, *whole.token_ids([text])[0]]])})
+        ids = [*whole.loaded.start_token_ids, *whole.token_ids([text])[0]]
+        return BatchEncoding({"input_ids": torch.tensor([ids])})
 
     handler = argparse.Namespace(tokenizer=tokenizer, model=whole.loaded.model, device="cpu")
     handler.get_logprobs = lambda text: scope["get_logprobs"](handler, text)

@@ -34,9 +34,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW([of for of in model.parameters() if of.requires_grad], lr=LEARNING_RATE)
     losses = []
     for at in range(0, len(texts), BATCH_TEXTS):
-        of_texts = [[base.start_token_id, *ids] for ids in base.tokenizer(texts[at : at + BATCH_TEXTS])["input_ids"]]
+        of_texts = [[*base.start_token_ids, *ids] for ids in base.tokenizer(texts[at : at + BATCH_TEXTS])["input_ids"]]
         longest = max(map(len, of_texts))
-        ids = torch.tensor([of + [base.start_token_id] * (longest - len(of)) for of in of_texts])
+        ids = torch.tensor([of + [0] * (longest - len(of)) for of in of_texts])
         is_text = torch.arange(longest) < torch.tensor([[len(of)] for of in of_texts])
         loss = model(input_ids=ids, attention_mask=is_text.long(), labels=ids.masked_fill(~is_text, -100)).loss
         loss.backward()

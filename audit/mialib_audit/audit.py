@@ -37,10 +37,9 @@ from mialib.reports.detection import (
     pick_detectors,
 )
 from mialib.shared.templates import macros
-from mialib.store import atomic_path, mialib_version, write_json
+from mialib.store import atomic_path, checksum_of, mialib_version, write_json
 from mialib.text import excerpt, language_of
 from mialib.versions import versions_of
-from mialib_audit.canaries import sha256_of
 from mialib_audit.evidence import SET_LEVEL, coin_table, decide_texts, separate, set_test
 from mialib_audit.files import TextFile, drop_copies, read_files
 from mialib_audit.power import power
@@ -261,7 +260,7 @@ def verify(path: Path) -> None:
     _check_same(version, mialib_version(), f"{path}, version of mialib")
     for what, file in zip(FILES_READ, paths, strict=True):
         if file:
-            _check_same(earlier[what]["sha256"], sha256_of(file), f"{path}, SHA-256 of {file}")
+            _check_same(earlier[what]["sha256"], checksum_of(file), f"{path}, SHA-256 of {file}")
     texts, non_members, members = paths
     files = read_files(texts or path, None if non_members == texts else non_members, members)
     now = audit(files[0], target, *files[1:], rules, earlier)

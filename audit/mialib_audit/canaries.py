@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from hashlib import file_digest
 from pathlib import Path
 from secrets import SystemRandom
 from typing import Any
 
 from mialib.catalog.corpora import read_licences
 from mialib.shared.files import COIN_COLUMN, TIMES_COLUMN
-from mialib.store import atomic_path, mialib_version, write_json
+from mialib.store import atomic_path, checksum_of, mialib_version, write_json
 from mialib.text import language_of, words
 from mialib_audit.near_copies import near_copies
 
@@ -61,15 +60,9 @@ def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
         with atomic_path(path) as temporary:
             temporary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8", newline="")
     numbers = {"n": len(rows), "repeats": list(REPEATS), "n_inserted": len(inserted)}
-    content = {"file": sealed.name, "sha256": sha256_of(sealed), **numbers, "mialib": mialib_version()}
+    content = {"file": sealed.name, "sha256": checksum_of(sealed), **numbers, "mialib": mialib_version()}
     write_json(seal, content)
     return content
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's content, as `sha256sum` prints it."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 def check_seal(canaries: Path) -> None:
@@ -78,5 +71,5 @@ def check_seal(canaries: Path) -> None:
     if not seal.is_file():
         return
     sealed = json.loads(seal.read_text(encoding="utf-8"))
-    if sealed.get("file") == canaries.name and sealed.get("sha256") != sha256_of(canaries):
+    if sealed.get("file") == canaries.name and sealed.get("sha256") != checksum_of(canaries):
         raise ValueError(f"{canaries} was changed after {seal} was written: its SHA-256 is not {sealed.get('sha256')}")

@@ -19,9 +19,9 @@ from mialib.shared.files import (
     texts_of,
     times_of,
 )
-from mialib.store import hash_texts
+from mialib.store import checksum_of, hash_texts
 from mialib.text import excerpt
-from mialib_audit.canaries import check_seal, sha256_of
+from mialib_audit.canaries import check_seal
 from mialib_audit.near_copies import near_copies
 
 MAX_QUOTED = 20  # texts in two files that an error names
@@ -58,7 +58,7 @@ class TextFile:
         sources = () if n_lacking else tuple(str(row[SOURCE_COLUMN]) for row in rows)
         why = f"{path}: {n_lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if n_lacking else ""
         coin = () if label is None else times_of(rows, str(path), COIN_COLUMN)
-        return cls(str(path), tuple(texts), sources, why, coin, sha256_of(path) if path.is_file() else "")
+        return cls(str(path), tuple(texts), sources, why, coin, checksum_of(path) if path.is_file() else "")
 
     def take(self, indices: Sequence[int]) -> TextFile:
         """Keep the texts with these numbers."""

@@ -4,10 +4,11 @@ document.addEventListener("DOMContentLoaded", () => {
     const headings = [...table.querySelectorAll("thead tr:first-child th")].map((heading) => heading.textContent.trim());
     for (const row of table.querySelectorAll("tbody tr"))
       [...row.children].forEach((cell, i) => headings[i] && (cell.dataset.heading = headings[i]));
-    // A long name, like recorded/docstrings or lab/en:non_member~lab/later, may go on below between its parts.
-    for (const cell of table.querySelectorAll("td"))
-      cell.innerHTML = cell.innerHTML.replace(/([:~]|(?<=\w{6})\/)(?=\w)(?![^<]*>)/g, "$&<wbr>");
   }
+
+  // A long name in a sentence, like recorded/docstrings or lab/en:non_member~lab/later, may go on below between its parts.
+  for (const cell of document.querySelectorAll("table.cards td"))
+    cell.innerHTML = cell.innerHTML.replace(/([:~]|\w{6}\/)(?=\w)(?![^<]*>)/g, "$&<wbr>");
 
   // Each line of code knows how far it is indented, for book.css to indent what goes on below it.
   for (const code of document.querySelectorAll(".bd-article :not(.output) > .highlight pre"))

@@ -105,7 +105,7 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
     A text is cut to the longest beginning whose whole prompt fits the context. ValueError where none does.
     """
     texts = check_texts(texts, "texts to probe")
-    start = [] if loaded.start_token_id is None else [loaded.start_token_id]
+    start = list(loaded.start_token_ids)
     room = loaded.max_tokens - len(start)
 
     def ids_of(some: Sequence[str]) -> list[TokenIds]:

@@ -170,20 +170,21 @@ def log_probs_of_variants(scorer: LoadedScorer, own: TokenRow, variants: Sequenc
     variants, borders = check_texts(variants, "texts to score"), rope_borders(scorer.loaded.model.config)
     token_ids, n_cut = scorer.encode(variants, range(len(variants)))
     scorer.warn_of_cut(n_cut)
-    begins = []
+    shared, n_start = [], len(scorer.loaded.start_token_ids)
+    more = max(0, n_start - 1)  # start tokens that are read after the first one, and not scored
     for ids in token_ids:
-        if scorer.loaded.start_token_id is None or are_apart(len(ids) - 1, len(own.token_ids), borders):
-            begins.append(0)
+        if not n_start or are_apart(len(ids) - 1, len(own.token_ids) + more, borders):
+            shared.append(0)
             continue
-        n_shared = min(len(own.token_ids), len(ids) - 2)  # at least the last token is scored
-        differs = own.token_ids[:n_shared] != np.asarray(ids[1 : 1 + n_shared])
-        begins.append(int(differs.argmax()) if differs.any() else n_shared)
+        n_shared = min(len(own.token_ids), len(ids) - n_start - 1)  # at least the last token is scored
+        differs = own.token_ids[:n_shared] != np.asarray(ids[n_start : n_start + n_shared])
+        shared.append(int(differs.argmax()) if differs.any() else n_shared)
     log_probs: list[Floats] = [np.empty(0)] * len(variants)
     for batch in scorer.batches(token_ids):
-        rows = scorer.score_batch([token_ids[i] for i in batch], [begins[i] for i in batch])
+        rows = scorer.score_batch([token_ids[i] for i in batch], [more + shared[i] for i in batch])
         for i, row in zip(batch, rows, strict=True):
             scorer.check_finite(i, row, variants[i])
-            log_probs[i] = np.concatenate([own.log_prob[: begins[i]], row.log_prob])
+            log_probs[i] = np.concatenate([own.log_prob[: shared[i]], row.log_prob])
     return log_probs
 
 

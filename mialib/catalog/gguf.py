@@ -21,9 +21,8 @@ from pathlib import Path
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import Weights
 from mialib.catalog.registry import Wheel, find_model
-from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
-from mialib.store import hash_of, home, version
+from mialib.store import checksum_of, hash_of, home, version
 from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)

@@ -75,6 +75,7 @@ IN_SHAPES = {
     "expert_feed_forward_length",
     "context_length",  # Bloom has no limit
 }
+NEEDED = ("context_length", "embedding_length", "block_count")
 FIXED = {  # the one value that can be honoured
     "attention.causal": True,
     "rope.scaling.yarn_ext_factor": 1.0,
@@ -285,6 +286,8 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     if "attention.key_length" in fields:
         places.add("head_dim")  # Qwen3's mixture of experts reads it, though its config does not declare it
 
+    if lacking := [name for name in NEEDED if name not in fields and SETTINGS[name].split()[0] in places]:
+        raise ValueError(f"its field {architecture}.{lacking[0]} is missing; get it again")
     settings: dict[str, Any] = {
         flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if flag in places
     }
@@ -294,6 +297,8 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     }
     settings |= BY_ARCHITECTURE.get(architecture, {}) | ids | {"pad_token_id": None}
     fields.taken.add("vocab_size")
+    if not {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"} & fields.keys():
+        raise ValueError("it says no epsilon of its norms; get it again")
     for name, wanted in FIXED.items():
         if (value := fields.take(name, wanted)) != wanted:
             raise ValueError(f"mialib can't honour its field {name} = {value}, only {wanted}")
@@ -353,15 +358,16 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
     width = fields.take("rope.dimension_count", head_width)
     if width != head_width:
         rope["partial_rotary_factor"] = width / head_width
-    kind, factor = fields.take("rope.scaling.type", "none"), fields.take("rope.scaling.factor", 1.0)
-    linear = fields.take("rope.scale_linear", 1.0)  # of old files
+    kind = fields.take("rope.scaling.type", "linear")
+    factor = fields.take("rope.scaling.factor") or fields.take("rope.scale_linear") or 1.0  # the last of old files
+    fields.taken.add("rope.scale_linear")
     attention_factor = fields.take("rope.scaling.attn_factor", 1.0)
     original = fields.take("rope.scaling.original_context_length", context)
     yarn = {name: fields.take(f"rope.scaling.yarn_{name}") for name in ("attn_factor", "beta_fast", "beta_slow")}
     frequencies, short, long = (tensors.get(name) for name in ROPE_FACTORS)
     if frequencies or short or long:
         # What Llama 3 has (rope_freqs) is a factor for each frequency too, the same at any length.
-        if kind not in ("none", "longrope", "llama3") or (short is None) != (long is None):
+        if kind not in ("none", "linear", "longrope", "llama3") or factor != 1 or (short is None) != (long is None):
             raise ValueError(f"mialib can't honour its factors of RoPE beside rope.scaling.type = {kind}")
         factors = {"short_factor": short or frequencies, "long_factor": long or frequencies}
         rope |= {name: dequantized(tensor).ravel().tolist() for name, tensor in factors.items() if tensor}
@@ -373,9 +379,7 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
         yarn["attention_factor"] = yarn.pop("attn_factor")
         rope |= {name: value for name, value in yarn.items() if value is not None}
         return rope | {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-    if max(linear, factor) != 1:
-        rope |= {"rope_type": "linear", "factor": max(linear, factor)}
-    return rope
+    return rope | {"rope_type": "linear", "factor": factor} if kind == "linear" and factor != 1 else rope
 
 
 # --- tokenizer ---
@@ -386,14 +390,14 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    taken = {name: fields.take(f"tokenizer.ggml.{name}") for name in ("model", "pre", "tokens", "token_type", "scores")}
-    kind, tokens = taken["model"], taken["tokens"]
+    names = ("model", "pre", "tokens", "token_type", "scores", "merges")
+    kind, pre, tokens, types, scores, merges = (fields.take(f"tokenizer.ggml.{name}") for name in names)
+    tokens = tokens or []
+    types = types or [1] * len(tokens)
     add_space = fields.take("tokenizer.ggml.add_space_prefix", kind == "llama")
-    merges = fields.take("tokenizer.ggml.merges")
     if beside:
         tokenizer = Tokenizer.from_file(str(beside))
-        types = taken["token_type"] or [1] * len(tokens or [])
-        for i, (token, of_type) in enumerate(zip(tokens or [], types, strict=True)):
+        for i, (token, of_type) in enumerate(zip(tokens, types, strict=True)):
             if of_type == 1 and tokenizer.id_to_token(i) not in (token, None):
                 raise ValueError(
                     f"{beside} is of another model: its token {i} is {tokenizer.id_to_token(i)!r}, not {token!r}"
@@ -401,13 +405,13 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
     elif not tokens:
         raise ValueError("it holds no tokenizer; put the model's tokenizer.json beside it")
     elif kind == "gpt2":
-        tokenizer = _byte_level(tokens, merges, taken["pre"], add_space)
+        tokenizer = _byte_level(tokens, merges or [], pre, add_space)
     elif kind == "llama":
-        tokenizer = _sentence_piece(tokens, taken["token_type"], taken["scores"], add_space)
+        tokenizer = _sentence_piece(tokens, types, scores, add_space)
     else:
         raise ValueError(f"mialib can't build its tokenizer ({kind}); put the model's tokenizer.json beside it")
     if not beside:
-        _add_tokens(tokenizer, tokens, taken["token_type"])
+        _add_tokens(tokenizer, tokens, types)
     special = {}
     for name, key in {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}.items():
         if (i := fields.take(f"tokenizer.ggml.{key}_token_id")) is not None and tokenizer.id_to_token(i) is not None:
@@ -416,21 +420,21 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
 
 
 def _byte_level(tokens: list[str], merges: list[str], pre: str, add_space: bool) -> Tokenizer:
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    if pre not in PATTERNS or (add_space and len(PATTERNS[pre]) > 1):
+    if pre not in PATTERNS or (add_space and PATTERNS[pre] != [GPT2_WORDS]):
+        space = " with a space before each text" * add_space
         raise ValueError(
-            f"mialib can't cut texts as tokenizer.ggml.pre = {pre} asks; put the model's tokenizer.json beside it"
+            f"mialib can't cut texts by tokenizer.ggml.pre = {pre}{space}; put the model's tokenizer.json beside it"
         )
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    model = models.BPE(vocabulary, pairs, ignore_merges=pre in WHOLE_WORDS_FIRST)
-    tokenizer = Tokenizer(model)
+    tokenizer = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=pre in WHOLE_WORDS_FIRST))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PATTERNS[pre]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, to_bytes])
-    if add_space:
-        tokenizer.normalizer = normalizers.Prepend(" ")
+    if add_space:  # before a text that does not begin with one
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

@@ -143,8 +143,9 @@ class Logprobs(LogProbsAlone):
             if tokenizer is None:
                 rows.append(Known(ids[-len(log_probs) :], log_probs))
                 continue
-            # A start token may come before the text's own, and the last of these may not have fitted the context.
-            begin = next((begin for begin in (0, 1) if ids[begin:] and ids[begin:] == own[i][: len(ids) - begin]), None)
+            # A start token, or GLM's two, may come before the text's own, and the last may not have fitted the context.
+            begins = (n for n in range(3) if ids[n:] and ids[n:] == own[i][: len(ids) - n])
+            begin = next(begins, None)
             if begin is None:
                 theirs = self.tokenizer(model)
                 raise ValueError(f"{path}, row {row}: its token ids are not those of {theirs}: {excerpt(text)}")

@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mialib import scoring
 from mialib.batches import encode
-from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
+from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, source_of
-from mialib.models import LoadedModel, free_bytes, pick_device
+from mialib.models import LoadedModel, free_bytes, pick_device, prepended
 from mialib.shared.files import first_of
 from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, is_kept, keep, kept_parts
 from mialib.store import hash_files, hash_of, hash_texts, home, version
@@ -52,6 +53,21 @@ ORDINARY_TEXTS = (
     "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
     "def mean(values):\n    return sum(values) / len(values)\n",
 )
+# Texts that tokenizers of one vocabulary may cut otherwise: digits, spaces, lines, case, accents and signs.
+CUT_TEXTS = (
+    *("In 2023 it's 3.14% of 1,000,000; I'M sure!\n\nYES", "two  spaces,   three,\tand a tab ", " a leading space"),
+    *("\n\n  new\r\nlines \n\n\n", "if x[0]!=y:\n        return {'a':-1}\n\n\n# __init__", "helloWorld HELLO İstanbul"),
+    *(
+        "🙂👩‍👩‍👧 ok",
+        "é e\u0301 Ａ ﬁ ½ ²",
+        "สวัสดี नमस्ते مرحبا",
+        "non\u00a0breaking\u3000wide",
+        "这条河2023年，发源于 北方。",
+    ),
+)
+TOKENIZER = "tokenizer.json"
+MISTRAL_FLAG = "fix_mistral_regex"
+TEKKEN_TOKEN = "[TOOL_CALLS]"  # in each vocabulary of Mistral's that has more than 100,000 tokens
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
 _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
@@ -69,7 +85,7 @@ class Weights(Source):
 
     def check(self, model: str) -> None:
         """Raise as loading would, by the model's config alone."""
-        load_config(model)
+        _auto_class(model)
 
     def revision(self, model: str) -> str:
         """The content hash of its files, or the hub's commit."""
@@ -96,22 +112,21 @@ class Weights(Source):
 
     def vocabulary_size(self, model: str) -> int:
         """|V|, the rows of the model's output, read from its config alone."""
-        return load_config(model).vocab_size
+        return load_config(model).get_text_config().vocab_size
 
     def count_parameters(self, model: str, embeddings: bool) -> int:
         """Parameters, with or without embeddings and output head, from the config."""
         import torch
-        from transformers import AutoModelForCausalLM
         from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-        config, source = load_config(model), pretrained_arguments(model)
+        config, source, family = load_config(model), pretrained_arguments(model), _auto_class(model)
         code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
         try:
             with torch.device("meta"):
                 if code and source.pop("trust_remote_code"):  # `from_config` would take the code of the hub's `main`
                     empty = get_class_from_dynamic_module(code, **source)(config)
                 else:
-                    empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+                    empty = family.from_config(config, trust_remote_code=False)
         except Exception as error:
             raise _not_loadable(model, error) from error
         if embeddings:
@@ -190,20 +205,118 @@ def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a hub name, folder or lab model; ValueError where none is known."""
-    from transformers import AutoTokenizer
-
-    own = source_of(name).tokenizer(name)
-    if own is None:
-        raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
-    folder, source = source_of(own).folder(own), pretrained_arguments(own)
-    files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
-    key = hash_of([source, files])
+    model, source, key = _tokenizer_source(name)
     if key not in _tokenizers:
-        try:
-            _tokenizers[key] = AutoTokenizer.from_pretrained(**source)
-        except Exception as error:
-            raise _not_loadable(own, error) from error
+        reading = read_otherwise(name)  # which loads it where it was not decided before
+    if key not in _tokenizers:
+        _tokenizers[key] = _read_tokenizer(model, source, reading)
     return _tokenizers[key]
+
+
+def read_otherwise(name: str) -> dict[str, Any]:
+    """What of a model's tokenizer is not as transformers' class has it, nothing for most; decided once for its files.
+
+    - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json, which is
+      taken alone. These tokens are named by the class only.
+    - `fix_mistral_regex`: transformers says that a tokenizer.json needs this flag, and its vocabulary is Mistral's.
+    - `start_tokens`: the tokenizer itself prepends several.
+    """
+    model, source, key = _tokenizer_source(name)
+    if not source_of(model).is_fetched:
+        return {}
+
+    def decide() -> dict[str, Any]:
+        try:
+            tokenizer = _read_tokenizer(model, source, {})
+            reading = _mended(tokenizer, _tokenizer_file(source))
+        except Unavailable:  # which may be so for a moment only
+            raise
+        except Exception:  # of many classes: transformers' class is not the file's
+            if not _tokenizer_file(source):
+                raise
+            reading = {"special_tokens": {}}
+        _tokenizers[key] = _read_tokenizer(model, source, reading) if reading else tokenizer
+        tokens = prepended(_tokenizers[key])
+        return reading | ({"start_tokens": tokens} if len(tokens) > 1 else {})
+
+    versions = [version("transformers"), version("tokenizers")]
+    return keep("tokenizers", decide, JSON, files=key, texts=hash_texts(CUT_TEXTS), versions=versions)
+
+
+def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, Any]:
+    """How a tokenizer that transformers has read is to be read: as it was, with a flag, or from its file alone."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    is_warned_of = tokenizer.is_fast and getattr(tokenizer.backend_tokenizer, MISTRAL_FLAG, None) is False
+    # transformers warns of any large vocabulary in a model of Mistral's kind, and its pattern is that of one.
+    if is_warned_of and TEKKEN_TOKEN in tokenizer.get_vocab() and MISTRAL_FLAG not in tokenizer.init_kwargs:
+        return {MISTRAL_FLAG: True}
+    is_of_model = not type(tokenizer).__module__.startswith("transformers.")  # whose code a person has allowed
+    if not file or is_of_model or type(tokenizer) is PreTrainedTokenizerFast:
+        return {}
+    own = Tokenizer.from_file(str(file))
+    own.encode_special_tokens = True
+    own.no_padding()
+    own.no_truncation()
+    texts = [*ORDINARY_TEXTS, *CUT_TEXTS, *(f"a{token.content}b" for token in own.get_added_tokens_decoder().values())]
+    if encode(tokenizer, texts) == [cut.ids for cut in own.encode_batch(texts, add_special_tokens=False)]:
+        return {}
+    vocabulary, named = own.get_vocab(), tokenizer.special_tokens_map
+    return {"special_tokens": {role: token for role, token in named.items() if token in vocabulary}}
+
+
+def _tokenizer_source(name: str) -> tuple[str, dict[str, Any], str]:
+    """A model's tokenizer by name, what a `from_pretrained` is given for it, and a hash of both and of its files."""
+    model = source_of(name).tokenizer(name)
+    if model is None:
+        raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
+    folder, source = source_of(model).folder(model), pretrained_arguments(model)
+    files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
+    return model, source, hash_of([source, files])
+
+
+def _tokenizer_file(source: dict[str, Any]) -> Path | None:
+    """The tokenizer.json beside a model's weights, in its folder or in the hub's cache: who reads it has fetched it."""
+    place = source["pretrained_model_name_or_path"]
+    folders = [Path(place)]
+    if "revision" in source:
+        folders = [folder for folder in cached_snapshots(place, "model") if folder.name == source["revision"]]
+    return next((folder / TOKENIZER for folder in folders if (folder / TOKENIZER).is_file()), None)
+
+
+def _read_tokenizer(model: str, source: dict[str, Any], reading: dict[str, Any]) -> PreTrainedTokenizerBase:
+    """A tokenizer, read as `read_otherwise` says."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    try:
+        with _silent_transformers():
+            if "special_tokens" in reading:
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
+                for role, token in reading["special_tokens"].items():
+                    setattr(tokenizer, role, token)
+            else:
+                flags = {MISTRAL_FLAG: True} if MISTRAL_FLAG in reading else {}
+                # The package mistral-common has no way to read special tokens in a text as text.
+                tokenizer = AutoTokenizer.from_pretrained(**source, mistral_format=False, **flags)
+    except Exception as error:
+        raise _not_loadable(model, error) from error
+    if tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "BPE":
+        tokenizer.clean_up_tokenization_spaces = False  # as it is for BPE in any case, but with a warning
+    return tokenizer
+
+
+@contextmanager
+def _silent_transformers() -> Iterator[None]:
+    """Say nothing of what transformers advises a person who calls it: we do it, or say what is wrong ourselves."""
+    from transformers.utils import logging as theirs
+
+    verbosity = theirs.get_verbosity()
+    theirs.set_verbosity_error()
+    try:
+        yield
+    finally:
+        theirs.set_verbosity(verbosity)
 
 
 def load_model(
@@ -211,12 +324,10 @@ def load_model(
 ) -> LoadedModel:
     """Load a causal language model for scoring.
 
-    `start_token` as for `mialib.models.find_start_token`; "auto" is, for a model that the registry names, what one
+    `start_token` as for `mialib.models.find_start_tokens`; "auto" is, for a model that the registry names, what one
     paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
     model that can't be loaded or does not fit; ValueError for a whole one with an adapter beside it.
     """
-    from transformers import AutoModelForCausalLM
-
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where, name)
     is_spread = not fits(name, where, torch_dtype.itemsize)
@@ -230,7 +341,7 @@ def load_model(
             "merge it into the weights, or score a folder without it"
         )
     model = source.complete(
-        name, _load_weights(AutoModelForCausalLM, name, revision, torch_dtype, where, is_spread=is_spread)
+        name, _load_weights(_auto_class(name), name, revision, torch_dtype, where, is_spread=is_spread)
     )
     return LoadedModel.of(model, tokenizer, name=name, revision=revision, start_token=start_token_of(name, start_token))
 
@@ -259,8 +370,6 @@ def _load_weights(
 
     if not sys.stderr.isatty():  # a page or a log would keep the bar
         theirs.disable_progress_bar()
-    verbosity = theirs.get_verbosity()
-    theirs.set_verbosity_error()  # its table of what is lacking prints names as they are; we say it below
     options = {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
     if kind == "causal" and is_of_few_bits(name):
         options["device_map"] = {"": where}
@@ -269,11 +378,10 @@ def _load_weights(
         offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(revision))}
         options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
     try:
-        model, report = family.from_pretrained(**pretrained_arguments(name), **options)
+        with _silent_transformers():  # its table of what is lacking prints names as they are; we say it below
+            model, report = family.from_pretrained(**pretrained_arguments(name), **options)
     except Exception as error:
         raise _not_loadable(name, error, kind) from error
-    finally:
-        theirs.set_verbosity(verbosity)
     if lacking := lacking_weights(report):
         raise ValueError(
             f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
@@ -309,6 +417,13 @@ def check_sound(loaded: LoadedModel) -> None:
         raise ValueError(f"model {loaded.name}: a context of {loaded.max_tokens} tokens; its config.json is wrong")
     if not encode(loaded.tokenizer, ["A text."])[0]:
         raise ValueError(f"model {loaded.name}: its tokenizer makes no token of 'A text.'; are its files there?")
+    for token_id in loaded.start_token_ids:
+        if token_id >= loaded.n_embedded:
+            raise ValueError(
+                f"model {loaded.name}: its start token {loaded.tokenizer.convert_ids_to_tokens(token_id)!r} is number "
+                f"{token_id} of the tokenizer, and the model embeds {loaded.n_embedded} tokens; give another start "
+                "token, or none (--start-token none)"
+            )
     own = loaded.tokenizer.get_vocab().keys() - loaded.tokenizer.get_added_vocab()  # such as <pad>, which no text gives
     token_id, token = max((number, token) for token, number in loaded.tokenizer.get_vocab().items() if token in own)
     if token_id >= loaded.n_embedded:
@@ -320,9 +435,14 @@ def check_sound(loaded: LoadedModel) -> None:
     first = (loaded.n_embedded - n) // 2  # no padding token, which XLM looks for and hides the others
     ids = torch.arange(first, first + n, device=loaded.device).repeat(2, 1)
     ids[1, -1] = first
-    with torch.inference_mode():
-        logits = loaded.model(ids, use_cache=False).logits.float()  # (2, n, V)
-        shorter = loaded.model(ids[:1, : max(1, n - 1)], use_cache=False).logits.float()  # (1, n - 1, V)
+    try:
+        with torch.inference_mode():
+            logits = loaded.model(ids, use_cache=False).logits.float()  # (2, n, V)
+            shorter = loaded.model(ids[:1, : max(1, n - 1)], use_cache=False).logits.float()  # (1, n - 1, V)
+    except Exception as error:
+        if (config := loaded.model.config).get_text_config() is config:
+            raise
+        raise _is_multimodal(loaded.name, config, (str(error).splitlines() or ["?"])[0]) from error
     if not logits.isfinite().all():
         return  # the first text that is scored says where
     scale = logits.abs().max()
@@ -432,6 +552,7 @@ def pass_key(
         "device": where.type,
         "dtype": str(pick_dtype(dtype, where, model)),
         "start_token": start_token_of(model, start_token),
+        **({"tokenizer": reading} if (reading := read_otherwise(model)) else {}),
         "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
     } | source_of(model).versions(model)
 
@@ -511,6 +632,29 @@ def load_config(name: str) -> Any:
         return AutoConfig.from_pretrained(**pretrained_arguments(name))
     except Exception as error:
         raise _not_loadable(name, error) from error
+
+
+def _auto_class(name: str) -> Any:
+    """The class of transformers that loads a model: of causal ones, or of those that read images or sound besides.
+
+    ValueError for a multimodal one without a causal text model.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+
+    config = load_config(name)
+    if config.get_text_config() is config or "AutoModelForCausalLM" in getattr(config, "auto_map", {}):
+        return AutoModelForCausalLM
+    if config.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES and not config.is_encoder_decoder:
+        return AutoModelForMultimodalLM
+    raise _is_multimodal(name, config)
+
+
+def _is_multimodal(name: str, config: Any, why: str = "transformers has no causal language model of it") -> ValueError:
+    return ValueError(
+        f"model {name} is multimodal ({config.model_type}), and its part for texts can't be scored alone ({why}); give "
+        "a language model of texts alone"
+    )
 
 
 def without_adapter(name: str) -> str:

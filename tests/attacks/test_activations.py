@@ -27,7 +27,7 @@ def one_at_a_time(folder, texts):
     rows = []
     for text in texts:
         prompt = f"Here is a statement: {text} \n Is the above statement correct? Answer:"
-        ids = [loaded.start_token_id, *loaded.tokenizer.encode(prompt, add_special_tokens=False)]
+        ids = [*loaded.start_token_ids, *loaded.tokenizer.encode(prompt, add_special_tokens=False)]
         with torch.inference_mode():
             states = loaded.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
         widest = max(state.shape[-1] for state in states)

@@ -8,13 +8,14 @@ from collections import Counter
 import numpy as np
 import pytest
 from conftest import FAMILIES, save_tiny_model
-from mialib.reports.canaries import REPEATS
 from typer.testing import CliRunner
 
-from mialib.commands.cli import app
 from mialib.metrics import epsilon_bound
-from mialib.reports import audit as auditing
 from mialib.shared.files import read_rows
+from mialib_audit.canaries import REPEATS
+from mialib_audit.commands import app
+from mialib_audit.evidence import coin_table
+from mialib_audit.files import TextFile, read_files
 
 
 def invoke(*arguments, exit_code=0):

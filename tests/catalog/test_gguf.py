@@ -35,6 +35,7 @@ FORMS = {  # a name that begins with the architecture: what its config has besid
     "llama linear": (LINEAR, {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     "llama linear, an old file": (LINEAR, {"rope.scale_linear": 4.0}),
     "llama yarn": ({"rope_parameters": ROPE | YARN}, SCALED | {"rope.scaling.yarn_beta_fast": 20.0}),
+    "llama none": ({}, {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}),
     "llama biases": ({"attention_bias": True, "mlp_bias": True}, {}),
     "llama wide": (WIDE, OF_WIDE | {"rope.dimension_count": 16}),
     "llama window": (WINDOW | {"model_type": "mistral"}, OF_WINDOW),
@@ -170,6 +171,13 @@ def test_a_field_that_nothing_takes_is_named(name, tmp_path):
         unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
 
 
+@pytest.mark.parametrize("name", ["context_length", "block_count", "attention.layer_norm_rms_epsilon"])
+def test_a_field_that_a_model_needs_is_not_guessed(name, tmp_path):
+    write_form("llama", tmp_path / "model.gguf", fields={name: None})
+    with pytest.raises(ValueError, match=name.rpartition("_")[2]):
+        unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
+
+
 def test_a_tensor_that_nothing_takes_and_a_weight_that_lacks_are_named(tmp_path, monkeypatch):
     monkeypatch.setitem(TENSORS, "llama", {"blk.0.attn_sinks.weight": FACTORS})
     write_form("llama", tmp_path / "more.gguf")
@@ -241,6 +249,13 @@ def test_texts_are_cut_as_the_file_says(pre, text, parts, tmp_path):
     assert parts_of(tokenizer, text) == parts
     ids = tokenizer(TEXTS[:9], add_special_tokens=False)["input_ids"]
     assert tokenizer.batch_decode(ids) == TEXTS[:9]
+
+
+def test_a_space_before_each_text_is_the_files(tmp_path):
+    write_form("llama", tmp_path / "model.gguf", fields={"tokenizer.ggml.add_space_prefix": True})
+    unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "folder")
+    assert parts_of(tokenizer, "a b") == parts_of(tokenizer, " a b") == [" a", " b"]
 
 
 def test_an_unknown_way_of_cutting_is_refused_unless_the_models_tokenizer_lies_beside(tmp_path):

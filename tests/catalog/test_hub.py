@@ -468,7 +468,7 @@ def test_each_family_is_loaded_by_its_hub_name_and_scored_with_its_start_token(n
     save_tiny_model(tmp_path / name, **FAMILIES[FAMILY_OF[name]], tokenizer=tokenizer)
     monkeypatch.setenv("MIALIB_MODELS", str(tmp_path))
     scorer = mialib.Scorer(name)
-    assert scorer.loaded.start_token_id == special.index(start_token)
+    assert scorer.loaded.start_token_ids == (special.index(start_token),)
     reference = naive_statistics(tmp_path / name, TEXTS, start_token_id=special.index(start_token))
     assert_agree(scorer.score(TEXTS, progress=False), reference)
     if name == "facebook/opt-350m":

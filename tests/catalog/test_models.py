@@ -1,17 +1,24 @@
 """What a model's name leads to, and that one model is loaded once for all that is asked of it."""
 
+import json
+import re
 import time
 
 import httpx
 import numpy as np
 import pytest
+import transformers
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
 from huggingface_hub import constants
+from tokenizers import Regex, Tokenizer, pre_tokenizers, processors, trainers
+from tokenizers.models import BPE
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import mialib
+from mialib.batches import encode
 from mialib.catalog import hub, models
 from mialib.catalog.models import load_model, load_scorer
-from mialib.models import find_start_token
+from mialib.models import find_start_tokens, tokenizer_hash
 
 
 @pytest.fixture
@@ -58,9 +65,9 @@ def test_opt_starts_with_its_papers_token_and_not_with_the_tokenizers(tmp_path):
     # OPT's tokenizer names "</s>" as start token; DC-PDD prepends "<s>".
     tokenizer = make_tokenizer(bos_token="</s>", eos_token="</s>")
     folder = save_tiny_model(tmp_path, **FAMILIES["opt"], tokenizer=tokenizer)
-    assert load_model(folder).start_token_id == 0
-    assert load_model(folder, start_token="</s>").start_token_id == 1
-    assert find_start_token(tokenizer, "llama") == 1
+    assert load_model(folder).start_token_ids == (0,)
+    assert load_model(folder, start_token="</s>").start_token_ids == (1,)
+    assert find_start_tokens(tokenizer, "llama") == (1,)
 
 
 def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
@@ -84,3 +91,129 @@ def test_a_hub_within_reach_leaves_the_process_online(monkeypatch):
     assert hub.why_not_asked() == ""
     assert not constants.HF_HUB_OFFLINE
     hub.why_not_asked.cache_clear()
+
+
+def save_tokenizer(folder, tokenizer, model_type, declared=None, **settings):
+    """A tokenizer beside a config, as `save_pretrained` writes it, with another class declared."""
+    tokenizer.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type} | settings))
+    file = folder / "tokenizer_config.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | ({"tokenizer_class": declared} if declared else {})))
+    return str(folder)
+
+
+def cut_by_file(folder, texts):
+    """Token ids by the file alone."""
+    file = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    return [file.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+OWN_TEXTS = [*models.CUT_TEXTS, *TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "declared"),
+    [
+        ("qwen2", None),
+        ("qwen3_5_text", "Qwen3_5Tokenizer"),
+        ("llama", "Qwen2TokenizerFast"),
+        ("llama", "GPTNeoXTokenizer"),
+        ("gemma", "GemmaTokenizer"),  # which can't cut with this vocabulary at all
+        ("mbart", "MBartTokenizer"),  # which can't be loaded with it
+    ],
+)
+def test_the_tokenizer_that_lies_beside_the_weights_cuts_the_texts(model_type, declared, tmp_path):
+    own = make_tokenizer(bos_token="<s>", eos_token="</s>", model_max_length=77)
+    folder = save_tokenizer(tmp_path, own, model_type, declared)
+    tokenizer = models.load_tokenizer(folder)
+    expected = cut_by_file(folder, OWN_TEXTS)
+    assert encode(tokenizer, OWN_TEXTS) == expected != []
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.model_max_length) == ("<s>", "</s>", 77)
+    assert len(tokenizer) == len(own) and models.read_otherwise(folder)["special_tokens"] is not None
+    assert models.pass_key(folder)["tokenizer"] == models.read_otherwise(folder)  # what was kept before does not count
+    models._tokenizers.clear()
+    assert encode(models.load_tokenizer(folder), OWN_TEXTS) == expected  # as decided before
+    assert models.load_tokenizer(folder).eos_token == "</s>"
+
+
+def test_the_class_names_special_tokens_that_the_file_only_holds(tmp_path):
+    own = make_tokenizer(["<s>", "</s>", "<|endoftext|>"], pad_token="</s>")
+    folder = save_tokenizer(tmp_path, own, "gpt_neox", "GPTNeoXTokenizer")
+    models._tokenizers.clear()
+    assert encode(models.load_tokenizer(folder), OWN_TEXTS) == cut_by_file(folder, OWN_TEXTS)
+    assert models.load_tokenizer(folder).bos_token == "<|endoftext|>"
+    models._tokenizers.clear()
+    assert models.load_tokenizer(folder).bos_token == "<|endoftext|>"
+
+
+def test_a_hub_models_own_tokenizer_cuts_its_texts(at_hub, tmp_path):
+    folder = save_tokenizer(tmp_path, make_tokenizer(), "qwen2")
+    with at_hub(models={"o/m": folder}):
+        assert encode(models.load_tokenizer("o/m"), OWN_TEXTS) == cut_by_file(folder, OWN_TEXTS)
+        assert encode(AutoTokenizer.from_pretrained(folder), OWN_TEXTS) != cut_by_file(folder, OWN_TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [
+        ("qwen2", "Qwen2Tokenizer"),
+        ("llama", "LlamaTokenizer"),
+        ("gpt2", "GPT2Tokenizer"),
+        ("gpt_neox", "GPTNeoXTokenizer"),
+    ],
+)
+def test_an_ordinary_tokenizer_is_transformers_own_and_compared_once(model_type, name, tmp_path, monkeypatch):
+    ends = ["<|endoftext|>", "<s>", "</s>", "<unk>"]
+    content = json.loads(make_tokenizer(ends, bos_token="<s>").backend_tokenizer.to_str())["model"]
+    merges = [tuple(merge) for merge in content["merges"]]
+    folder = save_tokenizer(tmp_path, getattr(transformers, name)(vocab=content["vocab"], merges=merges), model_type)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer_hash(models.load_tokenizer(folder)) == tokenizer_hash(theirs)
+    assert type(theirs).__name__ == name and "tokenizer" not in models.pass_key(folder)
+    monkeypatch.setattr(Tokenizer, "from_file", None)
+    models._tokenizers.clear()
+    assert tokenizer_hash(models.load_tokenizer(folder)) == tokenizer_hash(theirs)
+
+
+@pytest.mark.parametrize("is_tekken", [True, False])
+def test_mistrals_pattern_is_mended_in_its_own_vocabulary_alone_and_nothing_is_advised(is_tekken, tmp_path, capfd):
+    backend, text = Tokenizer(BPE()), "in 1987 theRiver"
+    # Llama 3's pattern, which Mistral's own files have by mistake.
+    pattern = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    parts = [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    special = ["<s>", "</s>", "[TOOL_CALLS]" if is_tekken else "<tool>"]
+    backend.train_from_iterator(
+        [text] * 9 + [" the River"] * 20, trainers.BpeTrainer(special_tokens=special, show_progress=False)
+    )
+    content = json.loads(backend.to_str())
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {f"☃{i}": len(vocabulary) + i for i in range(100_000)}  # transformers looks at large ones alone
+    own = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), bos_token="<s>")
+    folder = save_tokenizer(tmp_path, own, "mistral", transformers_version="4.50.0")
+    capfd.readouterr()
+    tokens = models.load_tokenizer(folder).convert_ids_to_tokens(encode(models.load_tokenizer(folder), [text])[0])
+    mended = ["in", "Ġ", "1", "9", "8", "7", "Ġthe", "River"]
+    assert tokens == (mended if is_tekken else ["in", "Ġ", "198", "7", "ĠtheRiver"])
+    assert ("fix_mistral_regex" in models.read_otherwise(folder)) is is_tekken
+    assert "regex" not in "".join(capfd.readouterr())
+
+
+def make_glm_tokenizer():
+    """It prepends two tokens itself and has neither start token nor, in its context, an end token before a text."""
+    tokenizer = make_tokenizer(["<|endoftext|>", "[gMASK]", "<sop>"], eos_token="<|endoftext|>")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[gMASK] <sop> $A", special_tokens=[("[gMASK]", 1), ("<sop>", 2)]
+    )
+    return tokenizer
+
+
+def test_several_start_tokens_are_taken_where_the_tokenizer_prepends_them_or_one_names_them():
+    glm, other = make_glm_tokenizer(), make_tokenizer(["<|endoftext|>", "[gMASK]", "<sop>"], eos_token="<|endoftext|>")
+    assert find_start_tokens(glm, "glm") == find_start_tokens(other, "glm", "[gMASK]<sop>") == (1, 2)
+    assert find_start_tokens(other, "glm") == (0,) == find_start_tokens(glm, "glm", "<|endoftext|>")
+    assert find_start_tokens(glm, "glm", "<sop>") == (2,) and find_start_tokens(glm, "glm", "none") == ()
+    for text in ("the river", "<sop>the", "<sop> <sop>", "<nowhere>"):
+        with pytest.raises(ValueError, match=re.escape(repr(text))):
+            find_start_tokens(glm, "glm", text)

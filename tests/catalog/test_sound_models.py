@@ -261,7 +261,7 @@ def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
 
 @pytest.mark.parametrize("spelled", ["none", "None", "NONE"])
 def test_any_spelling_of_none_prepends_nothing(spelled, folder):
-    assert Scorer(folder, start_token=spelled).loaded.start_token_id is None
+    assert Scorer(folder, start_token=spelled).loaded.start_token_ids == ()
 
 
 @pytest.mark.parametrize(

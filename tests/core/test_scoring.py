@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import mialib
 from mialib import batches, models, scoring
 from mialib.attacks.neighbors import log_probs_of_variants
-from mialib.models import find_start_token, tokenizer_hash
+from mialib.models import find_start_tokens, tokenizer_hash
 from mialib.scoring import head_statistics, row_statistics
 from mialib.token_stats import COLUMNS, StatsPart, TokenStats
 
@@ -522,16 +522,16 @@ def test_auto_takes_the_start_token_then_the_end_token_then_fails(tmp_path):
     both = make_tokenizer(bos_token="<s>", eos_token="</s>")
     end_alone, unknown = make_tokenizer(eos_token="</s>"), make_tokenizer(unk_token="<pad>", eos_token="</s>")
     same = make_tokenizer(bos_token="</s>", eos_token="</s>")
-    assert (find_start_token(both, "llama"), find_start_token(end_alone, "qwen2")) == (0, 1)
-    assert (find_start_token(same, "opt"), find_start_token(same, "llama")) == (0, 1), "OPT's paper's own token"
-    assert find_start_token(unknown, "llama", "<pad>") == 2
+    assert (find_start_tokens(both, "llama"), find_start_tokens(end_alone, "qwen2")) == ((0,), (1,))
+    assert (find_start_tokens(same, "opt"), find_start_tokens(same, "llama")) == ((0,), (1,)), "OPT's paper's own token"
+    assert find_start_tokens(unknown, "llama", "<pad>") == (2,)
     with pytest.raises(ValueError, match=r"neither .*start .*end"):
-        find_start_token(make_tokenizer(pad_token="<pad>"), "qwen2")
+        find_start_tokens(make_tokenizer(pad_token="<pad>"), "qwen2")
     with pytest.raises(ValueError, match="'<nowhere>'"):  # which is not taken for the unknown token
-        find_start_token(unknown, "llama", "<nowhere>")
+        find_start_tokens(unknown, "llama", "<nowhere>")
     folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=end_alone)
     scorer = mialib.Scorer(folder)
-    assert scorer.loaded.start_token_id == 1
+    assert scorer.loaded.start_token_ids == (1,)
     assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=1))
 
 
@@ -632,7 +632,7 @@ def test_what_a_tempered_pass_is_for_agrees_with_the_whole_distribution(model_fo
     temperatures = (1.0, mialib.detectors.TEMPERATURE)
     own, tempered = (scorer.score(texts, temperature=temperature, progress=False) for temperature in temperatures)
     for i, row in enumerate(own):
-        ids = torch.tensor([[scorer.loaded.start_token_id, *row.token_ids]])
+        ids = torch.tensor([[*scorer.loaded.start_token_ids, *row.token_ids]])
         with torch.no_grad():
             log_p = torch.log_softmax(scorer.loaded.model.double()(ids).logits[0, :-1], dim=-1).tolist()
         of = oracles.of_tempered(log_p, row.token_ids.tolist(), 20)
@@ -651,7 +651,7 @@ def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, 
     n_before = len(scorer.token_ids([before])[0])
     for text, row in zip(texts, found, strict=True):
         own = scorer.token_ids([text])[0]
-        ids = [*([] if start_token is None else [scorer.loaded.start_token_id]), *scorer.token_ids([before])[0], *own]
+        ids = [*scorer.loaded.start_token_ids, *scorer.token_ids([before])[0], *own]
         [whole] = scorer.score_batch([ids[: scorer.loaded.max_tokens + 1]])
         n = len(whole.log_prob) - n_before
         assert row.token_ids.tolist() == whole.token_ids[-n:].tolist()

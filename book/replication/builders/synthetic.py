@@ -183,7 +183,7 @@ def sample_synthetic(
     check_texts(texts, "texts to begin from")
     loaded = load_scorer(model).loaded
     encoded = encode(loaded.tokenizer, texts)
-    start = [] if loaded.start_token_id is None else [loaded.start_token_id]
+    start = list(loaded.start_token_ids)
     prompts = [start + ids[:PROMPT_TOKENS] for ids in encoded if len(ids) >= PROMPT_TOKENS]  # equally long: no padding
     if not prompts:
         raise ValueError(f"none of the {len(texts)} texts has the {PROMPT_TOKENS} tokens that a sample begins with")

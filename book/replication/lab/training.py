@@ -60,7 +60,7 @@ def train(
     loss = _loss
     if isinstance(start, LoadedModel):
         model, tokenizer = start.model.requires_grad_(True), start.tokenizer
-        tokenizer.bos_token = tokenizer.convert_ids_to_tokens(start.start_token_id)
+        tokenizer.bos_token = start.start_token
         loss = _bfloat16_loss if recipe.is_bfloat16 else _loss
     else:
         model, tokenizer = _new_model(recipe, start), start

@@ -32,9 +32,8 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
-from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
-from mialib.store import ROOT, home
+from mialib.store import ROOT, checksum_of, home
 from replication.pipeline.notebooks import NOTEBOOKS
 from replication.pipeline.student import SOLUTION, student_notebook
 from replication.profile import INSTALLS

@@ -46,7 +46,7 @@ from mialib.catalog import logprobs
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer, start_token_of
 from mialib.catalog.sources import PassOptions, source_of
-from mialib.models import find_start_token, tokenizer_hash
+from mialib.models import find_start_tokens, recorded_start, tokenizer_hash
 from mialib.progress import progress
 from mialib.shared.kept import STATS, alone, keep, kept_path
 from mialib.shared.schema import Positive
@@ -83,12 +83,12 @@ ADVICE = {  # by status
 
 @dataclass(frozen=True)
 class ApiModel:
-    """A model behind an endpoint, and how texts are sent to it: with a tokenizer as token ids, start token first."""
+    """A model behind an endpoint, and how texts are sent to it: with a tokenizer as token ids, start tokens first."""
 
     name: str  # with the prefix
     endpoint: str  # its address, without secrets
     tokenizer: PreTrainedTokenizerBase | None = None
-    start_token_id: int | None = None
+    start_token_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, name: str, start_token: str | None) -> ApiModel:
@@ -99,7 +99,7 @@ class ApiModel:
                 raise ValueError(f"start token {start_token!r} can't be sent: {api.lacks(name)['token_ids']}")
             return cls(name, endpoint())
         tokenizer = load_tokenizer(name)
-        return cls(name, endpoint(), tokenizer, find_start_token(tokenizer, "", start_token_of(name, start_token)))
+        return cls(name, endpoint(), tokenizer, find_start_tokens(tokenizer, "", start_token_of(name, start_token)))
 
     @cached_property
     def determined_by(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ApiModel:
             "endpoint": self.endpoint,
             "model": self.name,
             "tokenizer": tokenizer_hash(self.tokenizer) if self.tokenizer else None,
-            "start_token_id": self.start_token_id,
+            "start_token_id": recorded_start(self.start_token_ids),
         }
 
     def spelling(self, token_ids: list[int]) -> str:
@@ -120,25 +120,24 @@ class ApiModel:
         """How a text may be sent, the surest first; each reply shows whether the server read the same tokens."""
         if self.tokenizer is None:
             return ["text"]
-        return ["token ids", *["start token and text"] * (self.start_token_id is not None), "text"]
+        return ["token ids", *["start token and text"] * bool(self.start_token_ids), "text"]
 
     def sent(self, way: str, prompt: str | list[int], text: str) -> str | list[int]:
         """What is sent of a text and its prompt."""
         if way == "token ids":
             return prompt
-        return f"{self.spelling(list(prompt[:1]))}{text}" if way == "start token and text" else text
+        return f"{self.spelling(list(self.start_token_ids))}{text}" if way == "start token and text" else text
 
     def prompts(self, texts: Sequence[str]) -> list[str] | list[list[int]]:
-        """What a reply to each text must spell: the text, or the ids of its tokens with the start token's first.
+        """What a reply to each text must spell: the text, or the ids of its tokens with the start tokens' first.
 
         ValueError, naming the text, for one that leaves no token to score.
         """
         if self.tokenizer is None:
             return list(texts)
-        start = [] if self.start_token_id is None else [self.start_token_id]
-        prompts = [start + ids for ids in encode(self.tokenizer, texts)]
+        prompts = [[*self.start_token_ids, *ids] for ids in encode(self.tokenizer, texts)]
         for i, ids in enumerate(prompts):
-            if len(ids) < 2:
+            if len(ids) < max(2, 1 + len(self.start_token_ids)):
                 raise _nothing_to_score(i, len(ids), texts[i])
         return prompts
 
@@ -263,14 +262,16 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
             so_far = f". Of {n_all} different texts {n_kept} are kept; a rerun goes on from there" if n_kept else ""
             raise (Unavailable if isinstance(error, OSError) else ValueError)(f"{error}{so_far}") from None
 
-    ids = [None if isinstance(prompt, str) else prompt[1:] for prompt in prompts]
-    rows = [logprobs.Known(of_text, kept[name]["log_prob"]) for of_text, name in zip(ids, names, strict=True)]
+    begin = max(0, len(model.start_token_ids) - 1)  # of several start tokens the last one predicts the text
+    ids = [None if isinstance(prompt, str) else prompt[1 + begin :] for prompt in prompts]
+    log_probs = [kept[name]["log_prob"][begin:] for name in names]
+    rows = [logprobs.Known(*row) for row in zip(ids, log_probs, strict=True)]
     reported = sorted({kept[name]["model"] for name in names})
     provenance = {
         "revision": f"{', '.join(reported)} at {model.endpoint}",
         "tokenizer": model.determined_by["tokenizer"],
         "device": "API",
-        "start_token_id": model.start_token_id,
+        "start_token_id": recorded_start(model.start_token_ids),
         "sent_as": ", ".join(sorted({kept[name].get("sent_as", "not known") for name in names})),
         "versions": versions_of("api"),
     }
@@ -606,7 +607,7 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
         advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
         if not len(prompt) <= len(tokens) <= len(prompt) + 1:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
-        sent = slice(int(model.start_token_id is not None), len(prompt))
+        sent = slice(len(model.start_token_ids), len(prompt))
         fitting = [len(prompt)] if are_ids or spell(tokens[sent], model.spelling(prompt[sent])) else []
         for token_id, received in zip(prompt[sent], tokens[sent], strict=True) if fitting else ():
             wanted = f"{ID_PREFIX}{token_id}" if are_ids else model.spelling([token_id])

@@ -215,7 +215,7 @@ def make_model(name: str, tokenizer: PreTrainedTokenizerFast, device: torch.devi
         name=f"{name}, random weights",
         model=model,
         tokenizer=tokenizer,
-        start_token_id=tokenizer.bos_token_id,
+        start_token_ids=(tokenizer.bos_token_id,),
         revision=f"seed {SEED}",
         tokenizer_hash=tokenizer_hash(tokenizer),
         max_tokens=MAX_TOKENS,
@@ -234,7 +234,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
     """What scoring in batches can't do without: the base model's pass over `Scorer.score`'s batches, with padding, and
     the output head's product on the real positions. Tokenized and batched beforehand."""
-    token_ids = [[scorer.loaded.start_token_id, *ids] for ids in scorer.token_ids(texts)]
+    token_ids = [[*scorer.loaded.start_token_ids, *ids] for ids in scorer.token_ids(texts)]
     batches = []
     for batch in scorer.batches(token_ids):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], scorer.device)
@@ -257,7 +257,7 @@ def score_alone(loaded: LoadedModel, text: str, *, moments: bool = True) -> Toke
     """Statistics of one text as the field's scripts get them: the whole model, then full (n, V) softmax tensors in the
     logits' own type. Without `moments` all but log p of each token are empty."""
     ids = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
-    inputs = torch.tensor([[loaded.start_token_id, *ids]], device=loaded.model.device)
+    inputs = torch.tensor([[*loaded.start_token_ids, *ids]], device=loaded.model.device)
     with torch.inference_mode():
         logits = loaded.model(inputs).logits[0, :-1]
         log_p = torch.log_softmax(logits, dim=-1)

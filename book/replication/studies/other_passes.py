@@ -82,6 +82,7 @@ def _run(
     scorer.warn_of_cut(n_cut)
     if then is not None:  # what is cut has as many tokens as the context reads and one that it predicts
         token_ids = [[*ids[: loaded.max_tokens], then] for ids in token_ids]
+    begin = max(0, len(loaded.start_token_ids) - 1)  # of several start tokens the last one predicts the text
     rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in functions}
     budget = min(fitting_tokens(loaded), LOGITS_BYTES // (4 * loaded.vocab_size))
     for batch in token_batches(token_ids, lambda: budget):
@@ -89,11 +90,12 @@ def _run(
         with torch.inference_mode():
             logits = loaded.model(inputs, use_cache=False).logits
             for i, of_text, length in zip(batch, logits, lengths.tolist(), strict=True):
-                targets = torch.tensor(token_ids[i][1:], device=logits.device)
+                ids = token_ids[i][1 + begin :]
+                targets = torch.tensor(ids, device=logits.device)
                 for name, statistics in functions.items():
-                    columns = [c.float().cpu().numpy() for c in statistics(of_text[:length].float(), targets)]
+                    columns = [c.float().cpu().numpy() for c in statistics(of_text[begin:length].float(), targets)]
                     top_log_prob = np.full(len(targets), np.nan, np.float32)
-                    rows[name][i] = TokenRow(np.asarray(token_ids[i][1:], np.int32), *columns, top_log_prob)
+                    rows[name][i] = TokenRow(np.asarray(ids, np.int32), *columns, top_log_prob)
     lacks = {"top_log_prob": "other statistics than ours are log p, entropy and variance alone"}
     made_by = {"model": loaded.name, "revision": loaded.revision, "tokenizer": loaded.tokenizer_hash, "lacks": lacks}
     return {
