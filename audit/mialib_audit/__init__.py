@@ -5,7 +5,7 @@ To read it, take the files in this order:
     near_copies, files          the files that an audit compares, without near-copies
     power, evidence             from scores to decisions, a set's p-value, how often it would find members, and epsilon
     audit                       the report, step by step; `verify` repeats it
-    verdict.txt, report.html    what the report says, in sentences and as a page
+    audit.txt, audit.html       what the report says, in sentences and as a page
     canaries                    texts of which a coin inserts some into a training, to be audited afterwards
     commands                    `mialib audit` and `mialib canaries`
 """

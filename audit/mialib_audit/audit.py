@@ -36,16 +36,15 @@ from mialib.reports.detection import (
     explain_many,
     pick_detectors,
 )
-from mialib.shared.templates import macros
 from mialib.store import atomic_path, checksum_of, mialib_version, write_json
 from mialib.text import excerpt, language_of
 from mialib.versions import versions_of
 from mialib_audit.evidence import SET_LEVEL, coin_table, decide_texts, separate, set_test
 from mialib_audit.files import TextFile, drop_copies, read_files
 from mialib_audit.power import power
+from mialib_audit.templates import macros
 
 FILES = ("report.html", "report.json", "scores.csv")  # that a report is written to
-TEMPLATES = Path(__file__).parent
 FILES_READ = ("texts", "non_members", "members")  # in a report; the last is optional
 SAME_PASS = ("model", "revision", "tokenizer", "dtype", "start_token")  # must match when an audit is repeated
 ROUNDING = 1e-6  # of what is computed from the same scores
@@ -218,7 +217,7 @@ def verdict(report: Mapping[str, Any]) -> dict[str, Any]:
         flagged = decided.get("flagged")
         outlook = explain_flagged(flagged) if flagged else explain_many(decided["mean_fpr"], n)
     labels = {name: detector.label for name, detector in DETECTORS.items()}
-    paragraphs = str(macros(TEMPLATES / "verdict.txt").verdict(report, labels, outlook)).split("\n\n")
+    paragraphs = str(macros(Path(__file__).with_suffix(".txt")).verdict(report, labels, outlook)).split("\n\n")
     return {"concludes": concludes, "sentences": [" ".join(text.split()) for text in paragraphs if text.strip()]}
 
 
@@ -228,7 +227,7 @@ def write(report: Mapping[str, Any], folder: Path) -> list[Path]:
     page, data, scores = (folder / name for name in FILES)
     labels = {name: detector.label for name, detector in DETECTORS.items()}
     with atomic_path(page) as temporary:
-        html = macros(TEMPLATES / "report.html").page(report, labels)
+        html = macros(Path(__file__).with_suffix(".html")).page(report, labels)
         temporary.write_text(str(html), encoding="utf-8")
     write_json(data, report)
     scores.unlink(missing_ok=True)  # of an earlier audit, which this one may not replace

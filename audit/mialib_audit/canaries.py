@@ -49,11 +49,10 @@ def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
         raise ValueError(f"{len(canaries)} different canaries say too little; at least {FEWEST} are needed")
     coin.shuffle(canaries)
     repeats = [REPEATS[i % len(REPEATS)] for i in range(len(canaries))]
-    rows = [
-        {"text": text, COIN_COLUMN: n, TIMES_COLUMN: n * coin.randrange(2)}
-        for text, n in zip(canaries, repeats, strict=True)
-    ]
-    inserted = [{"text": row["text"]} for row in rows for _ in range(row[TIMES_COLUMN])]
+    times = [n * coin.randrange(2) for n in repeats]
+    dealt = list(zip(canaries, repeats, times, strict=True))
+    rows = [{"text": text, COIN_COLUMN: n, TIMES_COLUMN: n_inserted} for text, n, n_inserted in dealt]
+    inserted = [{"text": text} for text, _, n_inserted in dealt for _ in range(n_inserted)]
     coin.shuffle(inserted)
     folder.mkdir(parents=True, exist_ok=True)
     for path, lines in ((train, inserted), (sealed, rows)):

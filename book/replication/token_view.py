@@ -39,10 +39,10 @@ from mialib.passes.inputs import NEEDS, Inputs, Target
 from mialib.reports.detection import NOTE
 from mialib.scoring import encode_with_ends
 from mialib.shared.files import load_texts
-from mialib.shared.templates import macros
 from mialib.store import atomic_path, hash_of, mialib_version
 from mialib.text import excerpt, language_of
 from mialib.token_stats import TokenRow, TokenStats
+from mialib_audit.templates import macros
 
 if TYPE_CHECKING:
     from markupsafe import Markup

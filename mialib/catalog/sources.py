@@ -179,7 +179,9 @@ def module_of(pattern: str) -> str:
     if found := brought.get(pattern.rstrip(":/*"), KINDS[pattern]):
         return found
     names = pattern.rstrip("*")
-    raise ValueError(f"names that begin with {names} come with the book's package: in a clone, `pip install ./book`")
+    raise ValueError(
+        f"names that begin with {names} come with the book's package: in a clone, `pip install ./audit ./book`"
+    )
 
 
 @cache

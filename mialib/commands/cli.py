@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mialib.commands.output import check_stdout_is_open, log_plainly, say
+from mialib.commands.output import as_columns, check_stdout_is_open, log_plainly, say
 from mialib.commands.packages import Commands
 
 if TYPE_CHECKING:
@@ -237,8 +237,6 @@ def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
 ) -> None:
     """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
-    import pandas as pd
-
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
@@ -250,7 +248,7 @@ def blind(
         say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
         for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
             cells = {part: {of.label: str(of) for of in found[part] if of.metric == metric} for part in found}
-            say(f"{title} of blind baselines [95% interval]\n{pd.DataFrame(cells).to_string()}\n")
+            say(f"{title} of blind baselines [95% interval]\n{as_columns(cells)}\n")
         aucs = [of.interval for part in found.values() for of in part if of.metric == "auc"]
         say(explain_below(aucs), nl=False)
 

@@ -29,6 +29,6 @@ class Commands(TyperGroup):
         for name, command in self.commands.items():
             help_text = command.get_short_help_str(formatter.width - 6 - max(map(len, self.commands)))
             rows.setdefault(PACKAGE_OF.get(name, "mialib"), []).append((name, help_text))
-        for package, listed in rows.items():
+        for package in filter(rows.get, ("mialib", *FOLDERS)):
             with formatter.section(f"Commands of {package}"):
-                formatter.write_dl(listed)
+                formatter.write_dl(rows[package])

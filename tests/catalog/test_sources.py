@@ -59,5 +59,5 @@ def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
 def test_without_the_books_package_its_names_say_what_to_install(name, monkeypatch):
     monkeypatch.setattr(sources, "entry_points", lambda group: [])
     monkeypatch.setattr(sources, "_kind", sources._kind.__wrapped__)
-    with pytest.raises(ValueError, match=r"pip install \./book"):
+    with pytest.raises(ValueError, match=r"pip install \./audit \./book"):
         source_of(name)

@@ -17,7 +17,7 @@ from mialib.store import hash_of
 
 FOLDERS = {of.__name__: Path(of.__file__ or "").parent for of in (mialib, mialib_audit, replication)}
 REGISTRY = "mialib.catalog.sources"
-BESIDE = (".yml", ".html", ".css", ".md")  # data of a module, in a file of its name
+BESIDE = (".yml", ".html", ".css", ".md", ".txt")  # data of a module, in a file of its name
 
 
 @cache
