@@ -70,7 +70,7 @@ class LoadedModel:
     ) -> LoadedModel:
         """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_tokens`."""
         config = model.config.get_text_config()
-        context = getattr(config, "max_position_embeddings", None)
+        context, head = getattr(config, "max_position_embeddings", None), model.get_output_embeddings()
         return cls(
             name=name,
             model=model.eval().requires_grad_(False),
@@ -79,7 +79,7 @@ class LoadedModel:
             revision=revision,
             tokenizer_hash=tokenizer_hash(tokenizer),
             max_tokens=tokenizer.model_max_length if context is None else context,
-            vocab_size=model.get_output_embeddings().weight.shape[0],
+            vocab_size=config.vocab_size if head is None else head.weight.shape[0],
         )
 
 

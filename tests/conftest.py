@@ -25,7 +25,7 @@ import transformers
 from hub_clients import pointed_at
 from hub_server import serve_hub
 from hypothesis import HealthCheck, settings
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from mialib.benchmarks import Benchmark
@@ -151,6 +151,15 @@ def make_tokenizer(special=("<s>", "</s>", "<pad>"), vocab_size=320, **special_t
     )
     bpe.train_from_iterator(SENTENCES, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, **special_tokens)
+
+
+def make_glm_tokenizer():
+    """One that itself prepends two tokens, and names no start token."""
+    tokenizer = make_tokenizer(["<|endoftext|>", "[gMASK]", "<sop>"], eos_token="<|endoftext|>")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[gMASK] <sop> $A", special_tokens=[("[gMASK]", 1), ("<sop>", 2)]
+    )
+    return tokenizer
 
 
 @pytest.fixture(scope="session")

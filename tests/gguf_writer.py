@@ -53,7 +53,7 @@ def write_gguf(path, model, tokenizer, architecture, fields, *, kind="F32", pre=
     of, config, state = gguf.GGMLQuantizationType[kind], model.config, model.state_dict()
     writer = gguf.GGUFWriter(str(path), architecture)
     for name, value in fields.items():
-        name = name if name.startswith("tokenizer.") else f"{architecture}.{name}"
+        name = name if name.startswith(("tokenizer.", "general.", "somebody.")) else f"{architecture}.{name}"
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add.get(type(value), writer.add_array)(name, value)
     vocabulary = tokenizer.get_vocab()

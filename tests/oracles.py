@@ -45,14 +45,17 @@ def assert_rows_agree(found, logits, targets):
 
 
 def naive_statistics(folder, texts, start_token_id, *, dtype=torch.float64, temperature=1):
-    """For each text its token ids and their four numbers, by the whole model and the full softmax."""
+    """For each text its token ids and their four numbers, by the whole model and the full softmax.
+
+    `start_token_id` may be several.
+    """
     tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-    rows = []
+    rows, start = [], np.atleast_1d(start_token_id).tolist()
     for text in texts:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         with torch.no_grad():
-            logits = model(torch.tensor([[start_token_id, *ids]])).logits[0].double()
+            logits = model(torch.tensor([[*start, *ids]])).logits[0, len(start) - 1 :].double()
         log_p = torch.log_softmax(logits / temperature, dim=-1)
         p = log_p.exp()
         entropy = -(p * log_p).sum(-1)

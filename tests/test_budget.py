@@ -11,7 +11,8 @@ import pytest
 from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
 
-LINES = {  # of Python, by wing, with two lines of air in a hundred; "mialib" are the files of the core and the detectors, "replication" the pages' words
+# Two percent are air.
+LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
     "mialib": 3565,
     "mialib/attacks": 845,
     "mialib/catalog": 3302,

@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 from mialib.catalog.hub import Unavailable, local_copy
-from mialib.catalog.models import Weights
+from mialib.catalog.models import Weights, silent_transformers
 from mialib.catalog.registry import Wheel, find_model
 from mialib.extras import require
 from mialib.shared.kept import once
@@ -62,7 +62,8 @@ class Gguf(Weights):
         *paths, last = self.files(model)
         beside = last if last.name == TOKENIZER else None
         try:
-            unpack(paths if beside else [*paths, last], beside, folder)
+            with silent_transformers():
+                unpack(paths if beside else [*paths, last], beside, folder)
         except Exception as error:  # of many classes, of a damaged file
             why = str(error) if isinstance(error, ValueError) else f"it is damaged ({type(error).__name__}: {error})"
             raise ValueError(f"model {model}: {self.path(model)} can't be read: {why}") from error

@@ -52,7 +52,6 @@ SETTINGS = {  # a field of the architecture -> the config's names for it, of whi
     "attention.sliding_window": "sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
-    "use_parallel_residual": "use_parallel_residual",
     "expert_count": "num_experts num_local_experts",
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
@@ -75,13 +74,18 @@ IN_SHAPES = {
     "expert_feed_forward_length",
     "context_length",  # Bloom has no limit
 }
-NEEDED = ("context_length", "embedding_length", "block_count")
+NEEDED = ("context_length", "embedding_length", "block_count", "attention.head_count", "expert_used_count")
 FIXED = {  # the one value that can be honoured
     "attention.causal": True,
+    "attention.clamp_kqv": 0.0,
+    "expert_gating_func": 1,  # softmax
+    "expert_weights_scale": 1.0,
+    "logit_scale": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
     "ssm.dt_b_c_rms": False,
     "tensor_data_layout": "jploski",  # of Falcon's queries, keys and values
+    "tokenizer.ggml.remove_extra_whitespaces": False,
 }
 FLAGS = {  # a switch of the config -> the tensors by which the file says that it is on
     "attention_bias": r"attn_(q|qkv)\.bias",
@@ -102,6 +106,7 @@ BY_ARCHITECTURE: dict[str, dict[str, Any]] = {  # what llama.cpp's code has and 
 # Layers of the sizes of Gemma whose queries are scaled by the width of a head as hidden size / heads; in the others it
 # is the head's own width.
 LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+WINDOW = {"gemma2": 4096}  # where the file says nothing of it
 WINDOW_PATTERN = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}  # each n-th layer sees the whole text
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")  # whose norms' weights are stored with 1 added
 QK_NORM = re.compile(r"([qk]_layernorm)\.norms\.(\d+)")  # of StableLM, a norm a head
@@ -143,8 +148,8 @@ WHOLE_WORDS_FIRST = {
     "tekken",
 }  # a piece that is a token stays one
 HARMLESS = re.compile(
-    r"general\.|quantize\.|split\.|imatrix|tokenizer\.chat_template|rope\.scaling\.finetuned$|"
-    r"tokenizer\.ggml\.(add_(bos|eos|sep)_token|\w+_token_ids?|token_type_count)$"
+    r"rope\.scaling\.finetuned$|tokenizer\.(chat_template|huggingface\.json)|"
+    r"tokenizer\.ggml\.(add_\w+_token|\w+_token_ids?|token_type_count)$"
 )
 
 
@@ -182,6 +187,9 @@ def find_parts(path: Path) -> list[Path]:
     for part in paths:
         if not part.is_file():
             raise FileNotFoundError(f"{part} does not exist; give another path" + ", or get all parts" * bool(name))
+        with part.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ValueError(f"{part} is no GGUF file; get it again")
     return paths
 
 
@@ -249,11 +257,12 @@ class _Reader:
 
 
 class Fields(dict[str, Any]):
-    """The fields of a file without the architecture's name before them, and which of them were taken."""
+    """The fields of model and tokenizer, without the architecture's name, and which of them were taken."""
 
     def __init__(self, file: GgufFile) -> None:
         prefix = f"{file.architecture}."
-        super().__init__({name.removeprefix(prefix): value for name, value in file.fields.items()})
+        own = {name: value for name, value in file.fields.items() if name.startswith((prefix, "tokenizer."))}
+        super().__init__({name.removeprefix(prefix): value for name, value in own.items()})
         self.taken: set[str] = set()
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -292,11 +301,17 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if flag in places
     }
     settings |= {
-        "vocab_size": tensors["token_embd.weight"].shape[0],
+        "vocab_size": (n_tokens := tensors["token_embd.weight"].shape[0]),
         "tie_word_embeddings": "output.weight" not in tensors,
     }
     settings |= BY_ARCHITECTURE.get(architecture, {}) | ids | {"pad_token_id": None}
-    fields.taken.add("vocab_size")
+    if fields.take("vocab_size", n_tokens) != n_tokens:
+        raise ValueError(f"its vocab_size is {fields['vocab_size']}, and it embeds {n_tokens} tokens; get it again")
+    fields.taken.add("use_parallel_residual")  # stale in many files; the tensors say it
+    if "use_parallel_residual" in places:
+        settings["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in tensors
+    if architecture == "gpt-oss" and "attention.sliding_window" not in fields:
+        raise ValueError("its field gpt-oss.attention.sliding_window is missing; get it again")
     if not {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"} & fields.keys():
         raise ValueError("it says no epsilon of its norms; get it again")
     for name, wanted in FIXED.items():
@@ -309,6 +324,9 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         value = fields.take(name)
         if value is None or (value == 0 and type(value) is int):  # no heads, no experts, no window
             continue
+        if value == 0 and name.endswith("softcapping") and name in places:
+            settings[name] = None
+            continue
         if isinstance(value, list):
             raise ValueError(f"mialib can't honour its field {name}, which differs from layer to layer")
         place = next((attribute for attribute in attributes.split() if attribute in places), None)
@@ -320,18 +338,26 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     n_layers, width = settings["num_hidden_layers"], settings["hidden_size"]
     n_heads = settings.get("num_attention_heads", 1)
     head_width = settings.get("head_dim", width // n_heads)
-    for place, value in {"head_dim": head_width, "num_key_value_heads": n_heads, "sliding_window": None}.items():
+    for place, value in {
+        "head_dim": head_width,
+        "num_key_value_heads": n_heads,
+        "sliding_window": WINDOW.get(architecture),
+    }.items():
         if place in places:  # where the file says nothing of it
             settings.setdefault(place, value)
     if "query_pre_attn_scalar" in places:
         scale = fields.take("attention.scale")
-        usual = width // n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
-        settings["query_pre_attn_scalar"] = round(scale**-2) if scale else usual
-    pattern = fields.take("attention.sliding_window_pattern", WINDOW_PATTERN.get(architecture))
-    if pattern:
+        scalar = scale**-2 if scale else width // n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
+        if abs(scalar - round(scalar)) > 1e-3:
+            raise ValueError(f"mialib can't honour its field attention.scale = {scale}: {scalar} is no whole number")
+        settings["query_pre_attn_scalar"] = round(scalar)
+    pattern = fields.get("attention.sliding_window_pattern", WINDOW_PATTERN.get(architecture))
+    if pattern is not None and "layer_types" in places:
+        fields.taken.add("attention.sliding_window_pattern")
+        has_window = settings.get("sliding_window") is not None
         windows = pattern if isinstance(pattern, list) else [(i + 1) % pattern > 0 for i in range(n_layers)]
-        windows = [bool(window) and settings["sliding_window"] is not None for window in windows]
-        settings["layer_types"] = ["sliding_attention" if window else "full_attention" for window in windows]
+        names = ["sliding_attention" if has_window and window else "full_attention" for window in windows]
+        settings["layer_types"] = names
     if architecture == "falcon":
         n_norms, n_groups = 1 + ("blk.0.attn_norm_2.weight" in tensors), settings["num_kv_heads"]
         is_new = n_norms == 2 or 1 < n_groups < n_heads
@@ -365,6 +391,11 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
     original = fields.take("rope.scaling.original_context_length", context)
     yarn = {name: fields.take(f"rope.scaling.yarn_{name}") for name in ("attn_factor", "beta_fast", "beta_slow")}
     frequencies, short, long = (tensors.get(name) for name in ROPE_FACTORS)
+    for name in ROPE_FACTORS:
+        if name in tensors and np.prod(tensors[name].shape) != width // 2:
+            raise ValueError(
+                f"its {name} has the shape {tensors[name].shape} for {width // 2} frequencies; get it again"
+            )
     if frequencies or short or long:
         # What Llama 3 has (rope_freqs) is a factor for each frequency too, the same at any length.
         if kind not in ("none", "linear", "longrope", "llama3") or factor != 1 or (short is None) != (long is None):
@@ -393,6 +424,9 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
     names = ("model", "pre", "tokens", "token_type", "scores", "merges")
     kind, pre, tokens, types, scores, merges = (fields.take(f"tokenizer.ggml.{name}") for name in names)
     tokens = tokens or []
+    absent = [name for name, value in zip(names, (1, 1, 1, types, scores, merges), strict=True) if not value]
+    if not beside and {"gpt2": {"merges"}, "llama": {"token_type", "scores"}}.get(kind, set()) & set(absent):
+        raise ValueError(f"its field tokenizer.ggml.{absent[0]} is missing; put the model's tokenizer.json beside it")
     types = types or [1] * len(tokens)
     add_space = fields.take("tokenizer.ggml.add_space_prefix", kind == "llama")
     if beside:
@@ -405,9 +439,10 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
     elif not tokens:
         raise ValueError("it holds no tokenizer; put the model's tokenizer.json beside it")
     elif kind == "gpt2":
-        tokenizer = _byte_level(tokens, merges or [], pre, add_space)
+        tokenizer = _byte_level(tokens, merges, pre, add_space)
     elif kind == "llama":
-        tokenizer = _sentence_piece(tokens, types, scores, add_space)
+        unknown = fields.get("tokenizer.ggml.unknown_token_id", types.index(UNKNOWN) if UNKNOWN in types else None)
+        tokenizer = _sentence_piece(tokens, types, scores, None if unknown is None else tokens[unknown], add_space)
     else:
         raise ValueError(f"mialib can't build its tokenizer ({kind}); put the model's tokenizer.json beside it")
     if not beside:
@@ -420,7 +455,7 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
 
 
 def _byte_level(tokens: list[str], merges: list[str], pre: str, add_space: bool) -> Tokenizer:
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     if pre not in PATTERNS or (add_space and PATTERNS[pre] != [GPT2_WORDS]):
         space = " with a space before each text" * add_space
@@ -435,11 +470,15 @@ def _byte_level(tokens: list[str], merges: list[str], pre: str, add_space: bool)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, to_bytes])
     if add_space:  # before a text that does not begin with one
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    if pre == "qwen2":  # as in the model's tokenizer.json
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _sentence_piece(tokens: list[str], types: list[int], scores: list[float], add_space: bool) -> Tokenizer:
+def _sentence_piece(
+    tokens: list[str], types: list[int], scores: list[float], unknown: str | None, add_space: bool
+) -> Tokenizer:
     """SentencePiece's BPE: of all pairs of neighbors that make a token, the one with the highest score is merged."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
@@ -452,8 +491,9 @@ def _sentence_piece(tokens: list[str], types: list[int], scores: list[float], ad
         pairs = [pair for pair in pairs if pair[0] in vocabulary and pair[1] in vocabulary]
         by_score += [(-score, vocabulary[left], vocabulary[right], left, right) for left, right in pairs]
     merges = [(left, right) for *_, left, right in sorted(by_score)]
-    unknown = next((token for token, of_type in zip(tokens, types, strict=True) if of_type == UNKNOWN), None)
     has_bytes = BYTE in types
+    if len({score for score, *_ in by_score}) < 2 or not (has_bytes or unknown):
+        raise ValueError("its tokens' scores or types say nothing; put the model's tokenizer.json beside it")
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes))
     spaces = [normalizers.Prepend("▁")] * add_space + [normalizers.Replace(" ", "▁")]
     tokenizer.normalizer = normalizers.Sequence(spaces)
@@ -554,7 +594,7 @@ def _restored(
         return array[int(head[2])]
     if architecture in ("bloom", "falcon") and of_weight.startswith("attn_qkv"):  # by head, or group of heads
         n, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
-        n_groups = n if architecture == "bloom" else config.num_kv_heads if config.new_decoder_architecture else 1
+        n_groups = n if architecture == "bloom" else config.num_kv_heads
         heads = array.reshape(n + 2 * n_groups, width, *array.shape[1:])
         q, k, v = (
             heads[:n].reshape(n_groups, -1, *heads.shape[1:]),

@@ -291,7 +291,7 @@ def _read_tokenizer(model: str, source: dict[str, Any], reading: dict[str, Any])
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
-        with _silent_transformers():
+        with silent_transformers():
             if "special_tokens" in reading:
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
                 for role, token in reading["special_tokens"].items():
@@ -311,7 +311,7 @@ def _read_tokenizer(model: str, source: dict[str, Any], reading: dict[str, Any])
 
 
 @contextmanager
-def _silent_transformers() -> Iterator[None]:
+def silent_transformers() -> Iterator[None]:
     """Say nothing of what transformers advises a person who calls it: we do it, or say what is wrong ourselves."""
     from transformers.utils import logging as theirs
 
@@ -382,7 +382,7 @@ def _load_weights(
         offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(revision))}
         options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
     try:
-        with _silent_transformers():  # its table of what is lacking prints names as they are; we say it below
+        with silent_transformers():  # its table of what is lacking prints names as they are; we say it below
             model, report = family.from_pretrained(**pretrained_arguments(name), **options)
     except Exception as error:
         raise _not_loadable(name, error, kind) from error
@@ -632,8 +632,10 @@ def load_config(name: str) -> Any:
     """A model's config, without its weights."""
     from transformers import AutoConfig
 
+    source = pretrained_arguments(name)
     try:
-        return AutoConfig.from_pretrained(**pretrained_arguments(name))
+        with silent_transformers():
+            return AutoConfig.from_pretrained(**source)
     except Exception as error:
         raise _not_loadable(name, error) from error
 

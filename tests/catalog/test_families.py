@@ -1,5 +1,7 @@
 """Every causal architecture of transformers that can be built small: scored right, or refused in a sentence."""
 
+import json
+import re
 import sys
 import traceback
 import warnings
@@ -7,11 +9,20 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import transformers
 from conftest import CONTEXT, TEXTS
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+)
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 import mialib
+from mialib.batches import encode
+from mialib.catalog.models import CUT_TEXTS, count_parameters, load_tokenizer
+from mialib.catalog.sources import source_of
+from mialib.passes.cache import score_or_load
 from mialib.store import PACKAGE
 
 NATS = 3e-5
@@ -100,3 +111,100 @@ def test_an_architecture_is_scored_as_a_plain_loop_does_or_refused_in_a_sentence
             log_p = torch.log_softmax(model(ids, use_cache=False).logits[0, :-1].double(), dim=-1)
         np.testing.assert_allclose(row.log_prob, log_p.gather(-1, ids[0, 1:, None])[:, 0], atol=NATS)
         np.testing.assert_allclose(row.entropy, -(log_p.exp() * log_p).sum(-1), atol=NATS)
+
+
+OF_PARTS = {  # further sizes of what reads images and sound
+    **dict.fromkeys(("depth", "num_heads"), 2),
+    **dict.fromkeys(("embed_dim", "out_hidden_size", "projection_dim"), 32),
+    **{"patch_size": 14, "image_size": 28, "num_mel_bins": 16},
+    **{"fullatt_block_indexes": [0], "deepstack_visual_indexes": [0]},
+}
+NESTED = {  # of causal models whose config nests that of their text part: scored in every release
+    *("aya_vision", "gemma3", "got_ocr2", "idefics3", "internvl", "llava", "llava_next", "mistral3", "mllama", "ovis2"),
+    *("qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_5", "qwen3_vl", "qwen3_vl_moe", "smolvlm", "voxtral"),
+}
+NOT_OF_TEXT_ALONE = {"blip-2", "clip", "kosmos-2", "paligemma", "siglip", "vision-encoder-decoder"}
+
+
+def tiny_nested(family):
+    """A model of several parts with random weights; None where its config can't be made small."""
+    kind = CONFIG_MAPPING[family]
+    try:
+        default, parts = kind(), {}
+        for name in kind.sub_configs:
+            if part := getattr(default, name, None):
+                sizes = SIZES | OF_PARTS | OF_ALL | {"vocab_size": 320}
+                parts[name] = {size: n for size, n in sizes.items() if getattr(part, size, None) is not None}
+                parts[name]["model_type"] = part.model_type
+                if layers := getattr(part, "layer_types", None):
+                    parts[name]["layer_types"] = [min(layers), max(layers)]
+                if family.startswith(("qwen", "glm")) and "text" in name:
+                    sections = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e4}
+                    parts[name]["rope_parameters"] = sections
+        config = kind(**parts)
+        name = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.get(family)
+        make = getattr(transformers, name)._from_config if name else AutoModel.from_config
+        with torch.device("meta"):
+            if make(config).num_parameters() > 5 * MOST_PARAMETERS:
+                return None
+        torch.manual_seed(0)
+        return make(config).eval()
+    except Exception as error:  # of any class: its config has sizes that depend on each other
+        print(type(error).__name__, error)
+        return None
+
+
+QUICK = {"gemma3", "mistral3", "qwen2_5_vl", "clip", "kosmos-2"}  # the others take minutes together
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=[] if family in QUICK else pytest.mark.slow)
+        for family in sorted(
+            {*MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *NOT_OF_TEXT_ALONE} - {"shieldgemma2"}
+        )  # classifies
+    ],
+)
+def test_the_text_part_of_a_multimodal_model_is_scored_as_the_whole_does_or_refused_in_a_sentence(
+    family, tokenizer, tmp_path
+):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = tiny_nested(family)
+    if model is None:
+        assert family not in NESTED | NOT_OF_TEXT_ALONE
+        pytest.skip("its config can't be made small by the sizes of this file")
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    try:
+        stats = score_or_load(str(tmp_path), TEXTS)
+    except ValueError as error:
+        assert family not in NESTED and re.search(r"is multimodal|is not causal", str(error))
+        return
+    assert family not in NOT_OF_TEXT_ALONE
+    assert stats.provenance["max_tokens"] == CONTEXT and source_of(str(tmp_path)).vocabulary_size(str(tmp_path)) == 320
+    assert count_parameters(str(tmp_path), embeddings=True) == model.num_parameters()
+    for row, text in zip(stats, TEXTS, strict=True):
+        ids = torch.tensor([[0, *tokenizer(text)["input_ids"]]])
+        with torch.no_grad():
+            log_p = torch.log_softmax(model(input_ids=ids, use_cache=False).logits[0, :-1].double(), dim=-1)
+        np.testing.assert_allclose(row.log_prob, log_p.gather(-1, ids[0, 1:, None])[:, 0], atol=NATS)
+
+
+DECLARED = (None, "GPT2Tokenizer", "GPTNeoXTokenizer", "LlamaTokenizer", "Qwen2TokenizerFast")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", ["of its type", "nothing", *DECLARED])
+def test_under_every_type_of_model_the_tokenizer_beside_the_weights_cuts_texts(declared, tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    content, texts = json.loads(file.read_text()), [*CUT_TEXTS, *TEXTS]
+    expected = encode(tokenizer, texts)
+    for family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+        name = TOKENIZER_MAPPING_NAMES.get(family) if declared == "of its type" else declared
+        file.write_text(json.dumps(content | ({"tokenizer_class": name} if name else {})))
+        if declared == "nothing":
+            file.unlink()
+        assert encode(load_tokenizer(str(tmp_path)), texts) == expected, family

@@ -60,11 +60,23 @@ FORMS = {  # a name that begins with the architecture: what its config has besid
         GEMMA | {"num_hidden_layers": 7, "rope_parameters": LOCAL},
         OF_GEMMA | {"rope.freq_base_swa": 2e3, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
     ),
+    "gemma3 all windows": (
+        GEMMA | {"layer_types": ["sliding_attention"] * 2, "rope_parameters": LOCAL},
+        OF_GEMMA
+        | {"rope.freq_base_swa": 2e3, "rope.scaling.factor": 8.0, "attention.sliding_window_pattern": [True, True]},
+    ),
+    "gemma3 no window": (
+        GEMMA | {"layer_types": ["full_attention"] * 2, "rope_parameters": LOCAL},
+        OF_GEMMA
+        | {"rope.freq_base_swa": 2e3, "rope.scaling.factor": 8.0, "attention.sliding_window_pattern": [False, False]},
+    ),
     "starcoder2": ({}, {}),
-    "stablelm": (HALF | {"use_qkv_bias": True}, {"rope.dimension_count": 4, "use_parallel_residual": False}),
+    "stablelm": (HALF | {"use_qkv_bias": True}, {"rope.dimension_count": 4, "use_parallel_residual": True}),
+    "stablelm parallel": (HALF | {"use_parallel_residual": True}, {"rope.dimension_count": 4}),
     "gpt2": ({"n_inner": 48}, {"feed_forward_length": 48}),
     "bloom": ({}, {}),
     "falcon groups": ({"num_kv_heads": 2, "new_decoder_architecture": True}, {"attention.head_count_kv": 2}),
+    "falcon old": ({"num_kv_heads": 4, "multi_query": False}, {"attention.head_count_kv": 4}),
     "falcon one": ({"num_kv_heads": 1, "multi_query": True}, {"attention.head_count_kv": 1}),
     "nemotron": (HALF, {"rope.dimension_count": 4}),
     "gpt-oss": (
@@ -149,6 +161,22 @@ def test_each_architecture_has_a_form():
     assert {form.split()[0] for form in FORMS} == MODEL_TYPES.keys()
 
 
+HARMLESS = {
+    "general.quantized_by": "somebody",
+    "somebody.quantize_version": 2,
+    "tokenizer.ggml.add_padding_token": False,
+    "tokenizer.ggml.remove_extra_whitespaces": False,
+    "logit_scale": 1.0,
+}
+
+
+def test_fields_that_change_nothing_are_no_reason_to_refuse(tmp_path):
+    model = write_form("llama", tmp_path / "model.gguf", fields=HARMLESS)
+    unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "folder", dtype=torch.float32).eval()
+    torch.testing.assert_close(logits_of(again), logits_of(model), rtol=0, atol=1e-4)
+
+
 REFUSED = {  # what the file holds besides, and what the error has to name
     "attention.clamp_kqv": 8.0,
     "rope.scaling.alpha": 2.0,
@@ -161,6 +189,8 @@ REFUSED = {  # what the file holds besides, and what the error has to name
     "tokenizer.ggml.precompiled_charsmap": "abc",
     "tokenizer.ggml.remove_extra_whitespaces": True,
     "feed_forward_length": [64, 48],
+    "vocab_size": 99,
+    "attention.sliding_window_pattern": 2,
 }
 
 
@@ -171,7 +201,9 @@ def test_a_field_that_nothing_takes_is_named(name, tmp_path):
         unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
 
 
-@pytest.mark.parametrize("name", ["context_length", "block_count", "attention.layer_norm_rms_epsilon"])
+@pytest.mark.parametrize(
+    "name", ["context_length", "block_count", "attention.head_count", "attention.layer_norm_rms_epsilon"]
+)
 def test_a_field_that_a_model_needs_is_not_guessed(name, tmp_path):
     write_form("llama", tmp_path / "model.gguf", fields={name: None})
     with pytest.raises(ValueError, match=name.rpartition("_")[2]):
@@ -274,6 +306,7 @@ def test_an_unknown_way_of_cutting_is_refused_unless_the_models_tokenizer_lies_b
 
 SPM = {"<unk>": 2, "<s>": 3, "  ": 4, "▁": 1, "a": 1, "b": 1, "ab": 1, "▁a": 1, "▁ab": 1, "bb": 1}
 SPM |= {f"<0x{byte:02X}>": 6 for byte in range(256)}
+SCORES = [{"bb": -1.0, "ab": -2.0, "▁a": -3.0, "▁ab": -4.0}.get(token, -9.0) for token in SPM]
 
 
 @pytest.mark.parametrize(
@@ -289,11 +322,28 @@ SPM |= {f"<0x{byte:02X}>": 6 for byte in range(256)}
 def test_sentence_piece_merges_by_score_and_heeds_the_prefix_space(prefix, text, tokens):
     from mialib.catalog.gguf_file import Fields, GgufFile, tokenizer_of
 
-    scores = {"bb": -1.0, "ab": -2.0, "▁a": -3.0, "▁ab": -4.0}
     file = {"general.architecture": "llama", "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": [*SPM]}
     file |= {"tokenizer.ggml.token_type": [*SPM.values()], "tokenizer.ggml.bos_token_id": 1}
-    file |= {"tokenizer.ggml.scores": [scores.get(token, -9.0) for token in SPM]}
-    file |= {"tokenizer.ggml.add_space_prefix": prefix}
+    file |= {"tokenizer.ggml.scores": SCORES, "tokenizer.ggml.add_space_prefix": prefix}
     tokenizer = tokenizer_of(Fields(GgufFile(file, {})), None)
     ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == tokens
+
+
+@pytest.mark.parametrize(
+    "kind, changes",
+    [
+        ("llama", {"scores": [-1000.0] * len(SPM)}),  # as a converter writes them that does not know them
+        ("llama", {"scores": None}),
+        ("llama", {"token_type": None}),
+        ("gpt2", {"merges": None, "pre": "gpt-2"}),
+        ("bert", {}),
+    ],
+)
+def test_a_tokenizer_of_which_the_file_holds_too_little_is_refused(kind, changes):
+    from mialib.catalog.gguf_file import Fields, GgufFile, tokenizer_of
+
+    file = {"model": kind, "tokens": [*SPM], "token_type": [*SPM.values()], "scores": SCORES} | changes
+    file = {f"tokenizer.ggml.{name}": value for name, value in file.items() if value is not None}
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        tokenizer_of(Fields(GgufFile(file | {"general.architecture": "llama"}, {})), None)

@@ -9,9 +9,9 @@ import huggingface_hub
 import numpy as np
 import pytest
 import transformers
-from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
+from conftest import FAMILIES, TEXTS, make_glm_tokenizer, make_tokenizer, save_tiny_model
 from huggingface_hub import constants
-from tokenizers import Regex, Tokenizer, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, pre_tokenizers, trainers
 from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -199,15 +199,6 @@ def test_mistrals_pattern_is_mended_in_its_own_vocabulary_alone_and_nothing_is_a
     assert tokens == (mended if is_tekken else ["in", "Ġ", "198", "7", "ĠtheRiver"])
     assert ("fix_mistral_regex" in models.read_otherwise(folder)) is is_tekken
     assert "regex" not in "".join(capfd.readouterr())
-
-
-def make_glm_tokenizer():
-    """It prepends two tokens itself and has neither start token nor, in its context, an end token before a text."""
-    tokenizer = make_tokenizer(["<|endoftext|>", "[gMASK]", "<sop>"], eos_token="<|endoftext|>")
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[gMASK] <sop> $A", special_tokens=[("[gMASK]", 1), ("<sop>", 2)]
-    )
-    return tokenizer
 
 
 def test_several_start_tokens_are_taken_where_the_tokenizer_prepends_them_or_one_names_them():

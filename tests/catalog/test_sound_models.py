@@ -264,6 +264,16 @@ def test_any_spelling_of_none_prepends_nothing(spelled, folder):
     assert Scorer(folder, start_token=spelled).loaded.start_token_ids == ()
 
 
+def test_a_start_token_that_the_model_does_not_embed_is_named_and_not_blamed_on_a_text(folder):
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<|startoftext|>"})
+    tokenizer.save_pretrained(folder)
+    named = r"start token '<\|startoftext\|>' is number 320 .*embeds 320 tokens.*--start-token none"
+    with pytest.raises(ValueError, match=named):
+        load_scorer(str(folder))
+    assert len(Scorer(folder, start_token=None).score(TEXTS[:1], progress=False)) == 1
+
+
 @pytest.mark.parametrize(
     "key",
     [

@@ -12,7 +12,16 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS, make_tokenizer, save_tiny_model
+from conftest import (
+    AFTER_THE_HEAD,
+    CONTEXT,
+    FAMILIES,
+    SENTENCES,
+    TEXTS,
+    make_glm_tokenizer,
+    make_tokenizer,
+    save_tiny_model,
+)
 from oracles import assert_agree, assert_rows_agree, naive_statistics
 from tokenizers import pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -533,6 +542,34 @@ def test_auto_takes_the_start_token_then_the_end_token_then_fails(tmp_path):
     scorer = mialib.Scorer(folder)
     assert scorer.loaded.start_token_ids == (1,)
     assert_agree(score(scorer), naive_statistics(folder, TEXTS, start_token_id=1))
+
+
+@pytest.fixture
+def glm_folder(tmp_path):
+    return save_tiny_model(tmp_path / "glm", **FAMILIES["llama"], tokenizer=make_glm_tokenizer())
+
+
+def test_after_several_start_tokens_the_text_alone_is_scored(glm_folder):
+    scorer = mialib.Scorer(glm_folder)
+    stats, texts = score(scorer), [*TEXTS, "e"]
+    assert_agree(stats, naive_statistics(glm_folder, TEXTS, start_token_id=(1, 2)))
+    assert (stats.provenance["start_token_id"], stats.provenance["start_token"]) == ([1, 2], "[gMASK]<sop>")
+    assert_agree(score(scorer, texts), naive_statistics(glm_folder, texts, start_token_id=(1, 2)))
+    long = "Q" * (2 * CONTEXT)
+    assert score(scorer, [long]).n_tokens.tolist() == [CONTEXT - 1]  # both start tokens are read
+    before = [1, 2, *scorer.token_ids([TEXTS[3]])[0]]
+    after = scorer.score(TEXTS[:5], after=TEXTS[3], progress=False)
+    assert_agree(after, naive_statistics(glm_folder, TEXTS[:5], start_token_id=before))
+    single = mialib.Scorer(glm_folder, start_token="<sop>")
+    assert_agree(score(single), naive_statistics(glm_folder, TEXTS, start_token_id=2))
+
+
+def test_variants_share_what_several_start_tokens_predict(glm_folder):
+    scorer, text = mialib.Scorer(glm_folder), TEXTS[0]
+    variants = [text, text.replace("mill", "stone"), "A" + text, text[:30], "the"]
+    found = log_probs_of_variants(scorer, score(scorer, [text])[0], variants)
+    for log_prob, row in zip(found, score(scorer, variants), strict=True):
+        np.testing.assert_allclose(log_prob, row.log_prob, atol=1e-5)
 
 
 def test_special_tokens_are_text_inside_a_text_and_one_token_is_scored(model_folder):
