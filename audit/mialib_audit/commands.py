@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mialib.commands.cli import (
-    MODEL_HELP,
-    CorpusOption,
-    Detectors,
-    Dtype,
-    Fdr,
-    Fresh,
-    Hyperparameters,
-    MemberPrefix,
-    NonMemberPrefix,
-    Reference,
-    Shots,
-    StartToken,
-    app,
-    check_output,
-    check_read_once,
-    target_of,
-)
+from mialib.commands import cli
 from mialib.commands.output import say
+
+app = cli.app
 
 
 @app.command("audit")
 def audit_command(
     context: typer.Context,
     texts: Annotated[Path | None, typer.Argument(help="a file of texts, as for detect")] = None,
-    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
+    model: Annotated[str | None, typer.Option(help=cli.MODEL_HELP)] = None,
     output: Annotated[
         Path | None,
         typer.Option(file_okay=False, help="a folder for report.html, report.json and, if it concludes, scores.csv"),
@@ -41,18 +26,18 @@ def audit_command(
         Path | None, typer.Option(help="a file of texts like these that the model can't have seen; see below")
     ] = None,
     members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
-    detector: Detectors = None,
-    option: Hyperparameters = None,
-    reference: Reference = None,
-    corpus: CorpusOption = None,
-    non_member_prefix: NonMemberPrefix = None,
-    member_prefix: MemberPrefix = None,
-    shots: Shots = 7,
+    detector: cli.Detectors = None,
+    option: cli.Hyperparameters = None,
+    reference: cli.Reference = None,
+    corpus: cli.CorpusOption = None,
+    non_member_prefix: cli.NonMemberPrefix = None,
+    member_prefix: cli.MemberPrefix = None,
+    shots: cli.Shots = 7,
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
-    fdr: Fdr = None,
-    start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
-    fresh: Fresh = False,
+    fdr: cli.Fdr = None,
+    start_token: cli.StartToken = "auto",
+    dtype: cli.Dtype = "auto",
+    fresh: cli.Fresh = False,
     force: Annotated[bool, typer.Option("--force", help="replace an earlier report in that folder")] = False,
     report_file: Annotated[
         Path | None, typer.Option("--verify", help="a report.json: audit again, and name the first difference")
@@ -79,23 +64,15 @@ def audit_command(
     if not (texts and model and output):
         context.fail("an audit needs TEXTS, --model and --output; or give --verify and a report.json")
     files = (texts, non_members, members, corpus, non_member_prefix, member_prefix)
-    check_read_once(*files)
+    cli.check_read_once(*files)
     existing = [output / name for name in FILES if (output / name).exists()]
     if existing and not force:
         raise ValueError(f"{existing[0]} exists; give another --output, or --force to replace this report")
     for path in (output, *existing):
-        check_output(path, *files, model, reference)
-    target = target_of(
-        texts,
-        model=model,
-        reference=reference,
-        corpus=corpus,
-        non_member_prefix=non_member_prefix,
-        member_prefix=member_prefix,
-        n_shots=shots,
-        start_token=start_token,
-        dtype=dtype,
-    )
+        cli.check_output(path, *files, model, reference)
+    inputs: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
+    inputs |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
+    target = cli.target_of(texts, model=model, start_token=start_token, dtype=dtype, **inputs)
     judged, known, known_members = read_files(texts, non_members, members)
     rules = Rules(split_names(detector or []), parse_options(option or []), fpr, fdr)
     report = audit(judged, target, known, known_members, rules)
