@@ -312,7 +312,7 @@ def test_a_text_in_two_files_is_refused_and_too_few_are_told(audit, tmp_path):
     assert said.count("'") == 40 and said.endswith("5 more"), "twenty are named"
     near = write(tmp_path / "near.jsonl", [*sentences(30, 7), sentences(60, 1)[3] + " and one word more"])
     assert re.search(r"near\.jsonl .*: 1\.", audit(near, exit_code=1))
-    assert not audit(write(tmp_path / "few.jsonl", sentences(4, 4)))[1]["blind"]["is_known"]
+    assert not audit(write(tmp_path / "few.jsonl", sentences(4, 4)))[1]["blind"]["is_measured"]
 
 
 @cheap
