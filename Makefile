@@ -14,10 +14,10 @@ BUILD = $(BIN)/mialib build --profile $(PROFILE) --only "$(ONLY)" --cores $(CORE
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(INSTALLED): requirements.lock pyproject.toml setup.py book/pyproject.toml book/setup.py
+$(INSTALLED): requirements.lock pyproject.toml setup.py audit/pyproject.toml book/pyproject.toml book/setup.py
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --requirement requirements.lock
-	$(BIN)/pip install --quiet --no-deps --editable . --editable ./book
+	$(BIN)/pip install --quiet --no-deps --editable . --editable ./audit --editable ./book
 	@touch $@
 
 install: $(INSTALLED)  ## the environment alone, with .venv/bin/mialib
@@ -54,11 +54,11 @@ lint: $(INSTALLED)  ## format the code, and check its style, floors and types
 record: $(INSTALLED)  ## train and score three seeds behind claims and ranking, into data/recorded/
 	$(BIN)/mialib record
 
-lock:  ## write requirements.lock anew from the ranges of both packages
+lock:  ## write requirements.lock again, from the ranges of the three packages
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet $$(grep '^torch==' requirements.lock) && build/lock/bin/pip install --quiet ".[dev]" ./book
-	{ echo "# Exact pins, written by \`make lock\` from the ranges of both packages."; \
-	  build/lock/bin/pip freeze --exclude mialib --exclude mialib-replication | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
+	build/lock/bin/pip install --quiet $$(grep '^torch==' requirements.lock) && build/lock/bin/pip install --quiet ".[dev]" ./audit ./book
+	{ echo "# Exact pins, written by \`make lock\` from the ranges of the three packages."; \
+	  build/lock/bin/pip freeze --exclude mialib --exclude mialib-audit --exclude mialib-replication | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
 
 clean:  ## remove everything that was computed (the environment stays)
 	rm -rf build book/pages .snakemake

@@ -13,8 +13,8 @@ os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from replication.pipeline import needs as build, jobs
+from replication.lab.source import corpora_of
 from replication.profile import PAPER_TABLE, load_profile
-from mialib.catalog.lab import corpora_of
 from replication.pipeline.code import code_hash
 from mialib.store import hash_of
 from mialib.versions import versions_of

@@ -5,9 +5,7 @@ rank among theirs, and all ranks are equally likely. Nothing is assumed of the s
 """
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -211,24 +209,3 @@ def share_above_zero(scores: ArrayLike, level: float = 0.95) -> Interval:
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
     """`set_p_value` against the claim that a set was trained on: do its texts score lower than known members?"""
     return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
-
-
-@lru_cache(maxsize=256)
-def fewest_pairs(m: int, n: int, level: float) -> int:
-    """How many of the m x n pairs of a set's text and a known one the set must win for a rank-sum p of at most `level`.
-
-    One more than there are where even all of them are not enough.
-    """
-    return bisect_left(range(m * n + 1), -level, key=lambda n_pairs: -rank_sum_p(n_pairs, m, n))
-
-
-def rank_sum_p(n_pairs: int, m: int, n: int) -> float:
-    """P(at least so many of the m x n pairs have the set's text above the known one), all orders being equally likely.
-
-    scipy's test wants scores, so it is given m scores without ties that make this many pairs with the known 0 .. n - 1.
-    """
-    i = np.arange(m)
-    above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
-    method = "exact" if min(m, n) <= FEW else "asymptotic"
-    scores = above - 1 + (i + 1) / (m + 1)
-    return float(scipy.stats.mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)

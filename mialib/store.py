@@ -127,6 +127,12 @@ def hash_texts(texts: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
+def checksum_of(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def hash_files(paths: Iterable[Path]) -> str:
     """SHA-256 of the files' names and contents, sorted by name, 16 hex digits."""
     digest = hashlib.sha256()

@@ -8,6 +8,7 @@ from numbers import Integral
 from reprlib import repr as short_repr
 from typing import Any
 
+from mialib.extras import require
 from mialib.plain import plain_list
 
 HALF_PAIR = re.compile("[\ud800-\udfff]")
@@ -82,8 +83,7 @@ def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
 def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
-    import jieba
-
+    jieba = require("jieba", "a Chinese text")
     jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
     return tuple((start, end) for word, start, end in jieba.tokenize(text) if word.strip())
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from mialib.store import PACKAGE, ROOT
+from mialib.store import ROOT
+from replication.pipeline.code import FOLDERS
 
 CHECK = "from importlinter.cli import lint_imports_command as check; check(['--no-cache'])"
 
@@ -19,7 +20,7 @@ def check_contracts(root):
     done = subprocess.run(
         [sys.executable, "-c", CHECK],
         cwd=root,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "book")])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(str(root / folder) for folder in ("", "audit", "book"))},
         capture_output=True,
         text=True,
     )
@@ -28,9 +29,9 @@ def check_contracts(root):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of both packages and their contracts."""
+    """A copy of the packages and their contracts."""
     root = tmp_path_factory.mktemp("house")
-    for package in (PACKAGE, ROOT / "book" / "replication"):
+    for package in FOLDERS.values():
         shutil.copytree(package, root / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", root)
     return root
@@ -44,13 +45,15 @@ def test_the_types_are_right():
 
 def test_every_arrow_points_downward():
     code, said = check_contracts(ROOT)
-    assert code == 0 and "3 kept, 0 broken" in said, said
+    assert code == 0 and "4 kept, 0 broken" in said, said
 
 
 @pytest.mark.parametrize(
     ("module", "line", "offence"),
     [
         ("mialib/scoring", "def f():\n    from replication import figures\n", "mialib.scoring -> replication"),
+        ("mialib/scoring", "from mialib_audit import power\n", "mialib.scoring -> mialib_audit"),
+        ("mialib_audit/power", "from replication import figures\n", "mialib_audit.power -> replication"),
         ("mialib/text", "from mialib import benchmarks\n", "mialib.text is not allowed to import mialib.benchmarks"),
         (
             "mialib/catalog/hub",
@@ -85,15 +88,15 @@ WING_TESTED_IN = {
     "remote": "catalog",
     "reports": "commands",
 }
+FILES_TESTED_IN = {"mialib": "core", "mialib_audit": "audit", "replication": "book"}  # those in no wing
 OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict", "_make"}
 
 
 def wing_of(module):
-    """The folder of a module: its wing's, "core", or "book" of the files of the book's package itself."""
+    """The folder of the tests of a module."""
     package, *folders = module.split(".")
-    root = {"mialib": PACKAGE, "replication": ROOT / "book" / "replication"}[package]
-    is_wing = len(folders) > 1 and (root / folders[0] / "__init__.py").is_file()
-    return WING_TESTED_IN.get(folders[0], folders[0]) if is_wing else "core" if package == "mialib" else "book"
+    is_wing = len(folders) > 1 and (FOLDERS[package] / folders[0] / "__init__.py").is_file()
+    return WING_TESTED_IN.get(folders[0], folders[0]) if is_wing else FILES_TESTED_IN[package]
 
 
 def private_names_of_other_wings(path):
@@ -101,7 +104,7 @@ def private_names_of_other_wings(path):
     tree = ast.parse(path.read_text())
     wing = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("mialib", "replication"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in FOLDERS:
             wing |= {name.asname or name.name: wing_of(f"{node.module}.{name.name}") for name in node.names}
     for node in ast.walk(tree):
         match node:
@@ -111,7 +114,7 @@ def private_names_of_other_wings(path):
                 wing.get(name, path.parent.name) != path.parent.name
             ):
                 pass
-            case ast.Constant(str(text)) if re.fullmatch(r"(mialib|replication)(\.\w+)+", text):
+            case ast.Constant(str(text)) if re.fullmatch(r"(mialib|mialib_audit|replication)(\.\w+)+", text):
                 name, _, private = text.rpartition(".")
                 if wing_of(name) == path.parent.name:
                     continue

@@ -17,11 +17,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import mialib
+from mialib.extras import EXTRAS
 from mialib.store import ROOT
+from replication.pipeline.code import FOLDERS
 from replication.profile import load_profile
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OF_BOOK = tomllib.loads((ROOT / "book" / "pyproject.toml").read_text())["project"]["dependencies"][1:]  # but mialib
+OTHERS = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("audit", "book")]
 PINS = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.M))
 PINS = {canonicalize_name(name): version for name, version in PINS.items()}
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
@@ -30,17 +32,25 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITHOUT_METHOD = {"registry"}
 
 
-OF_EXTRAS = [
-    line for extra in PROJECT["optional-dependencies"].values() for line in extra if not line.startswith("mialib[")
-]
+RANGES = [line for project in (PROJECT, *OTHERS) for line in project["dependencies"]]
+RANGES += [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
 
 
-@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *OF_EXTRAS, *OF_BOOK])
+@pytest.mark.parametrize("line", [line for line in RANGES if not line.startswith("mialib")])
 def test_every_range_is_pinned_and_holds_its_pin(line):
     requirement = Requirement(line)
     pin = PINS.get(canonicalize_name(requirement.name))
     assert pin, f"{requirement.name} is not in requirements.lock: run `make lock`"
     assert requirement.specifier.contains(pin), f"{line} does not admit the pinned {pin}: run `make lock`"
+
+
+def test_mialib_requires_little_and_each_extra_is_named_where_it_is_missing():
+    assert len(PROJECT["dependencies"]) <= 14
+    extras = PROJECT["optional-dependencies"]
+    for package, extra in EXTRAS.items():
+        distribution = {"google.protobuf": "protobuf"}.get(package, package)
+        assert distribution in [Requirement(line).name for line in extras[extra]]
+    assert set(extras) == {"dev", *EXTRAS.values()}
 
 
 def test_lock_holds_pins_and_no_addresses():
@@ -51,7 +61,9 @@ def test_lock_holds_pins_and_no_addresses():
 def test_conda_environment_installs_the_lock():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
-    assert pip == {"pip": ["--requirement requirements.lock", "--editable .", "--editable ./book"]}
+    assert pip == {
+        "pip": ["--requirement requirements.lock", "--editable .", "--editable ./audit", "--editable ./book"]
+    }
     python = Requirement(conda[0])
     assert python.name == "python" and python.specifier.contains("3.11")
     assert PROJECT["requires-python"] == ">=3.11"
@@ -218,9 +230,11 @@ def test_every_module_and_file_of_mialib_that_is_named_is_there():
     lost = []
     for name in listed.split("\n")[:-1]:
         text = (ROOT / name).read_text(encoding="utf-8")
-        for path in re.findall(r"(?<![\w/.-])(?:mialib|book/replication)/[\w/]+\.(?:py|yml)\b", text):
+        for path in re.findall(
+            r"(?<![\w/.-])(?:mialib|audit/mialib_audit|book/replication)/[\w/]+\.(?:py|yml)\b", text
+        ):
             lost += [] if (ROOT / path).is_file() else [f"{name}: {path}"]
-        for dotted in re.findall(r"(?<![\w/.-])(?:mialib|replication)(?:\.[a-z_]\w*)+", text):
+        for dotted in re.findall(r"(?<![\w/.-])(?:mialib|mialib_audit|replication)(?:\.[a-z_]\w*)+", text):
             lost += [] if leads_somewhere(dotted) else [f"{name}: {dotted}"]
     assert not lost
 
@@ -228,7 +242,7 @@ def test_every_module_and_file_of_mialib_that_is_named_is_there():
 def leads_somewhere(dotted):
     """Whether a dotted name is a module, or a name that one defines. `mialib.data` is a folder of the wheel alone."""
     package, *parts = dotted.split(".")
-    file = {"mialib": ROOT / "mialib", "replication": ROOT / "book" / "replication"}[package]
+    file = FOLDERS[package]
     while parts and ((file / parts[0]).is_dir() or (file / f"{parts[0]}.py").is_file()):
         file /= parts.pop(0)
     if not parts or parts == ["data"]:
@@ -243,9 +257,7 @@ def test_the_picture_of_the_house_has_every_room():
         re.findall(r'<text class="(?:name|file)"[^>]*>(\w+)<', (ROOT / "book" / "figures" / "house.svg").read_text())
     )
     folders = {path.parent.name for path in (ROOT / "mialib").glob("*/__init__.py")}
-    assert drawn == {"mialib", "replication"} | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {
-        "__init__"
-    }
+    assert drawn == FOLDERS.keys() | folders | {path.stem for path in (ROOT / "mialib").glob("*.py")} - {"__init__"}
 
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())

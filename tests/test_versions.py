@@ -23,9 +23,7 @@ from mialib import blind, calibration, metrics, model_selection
 from mialib.attacks import activations, neighbors, probe
 from mialib.benchmarks import Benchmark
 from mialib.bootstrap import document_auc_interval
-from mialib.catalog import logprobs, places
-from mialib.catalog.lab import TEXTS as TEXTS_FILE
-from mialib.catalog.lab import read_texts
+from mialib.catalog import logprobs
 from mialib.catalog.models import load_scorer, load_tokenizer, model_revision
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import count_tokens
@@ -36,7 +34,8 @@ from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import VERSIONS
 from replication import claim_tests
 from replication.builders import synthetic, unseen
-from replication.lab import dealing, training
+from replication.lab import dealing, places, training
+from replication.lab.corpora import read_corpus
 from replication.lab.patents import generate_patents
 from replication.lab.recipes import Corpus, Masked, Training, Unlearning
 from replication.remote import api
@@ -225,9 +224,9 @@ def dealing_out():
         sizes = {"members": 4, "non_members": 4, "background": 8, "reference": 20, "vocab_size": 300}
         recipe = Corpus(source="file", language="en", path=str(path), words=8, seed=1, **sizes)
         dealing.make_corpus("lab/a", recipe, (), to)
-        rows = read_texts(to / TEXTS_FILE)
+        rows = read_corpus(to)
         tokenizer = dealing.corpus_tokenizer(to)
-    return [f"{row['role']}: {row['text']}" for row in rows] + [numbers_of(tokenizer(TEXTS[0])["input_ids"])]
+    return [f"{row.role}: {row.text}" for row in rows] + [numbers_of(tokenizer(TEXTS[0])["input_ids"])]
 
 
 def trained():

@@ -6,11 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
+import sysconfig
 import time
 from importlib.metadata import version
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+from mialib.commands.packages import PACKAGE_OF
 from mialib.store import PACKAGE, ROOT
 from replication.pipeline import theme
 from replication.pipeline.code import FOLDERS
@@ -48,19 +52,65 @@ print(json.dumps({
 """
 
 
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+MIALIB = {"detect", "detectors", "blind", "score", "fetch"}
+MAIN = "from mialib.commands import main; main()"
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder that holds what the two wheels hold, and nothing else."""
-    folder, wheels = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("wheels")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+def wheels(tmp_path_factory):
+    """The wheels, by the packages' names."""
+    folder = tmp_path_factory.mktemp("wheels")
     try:  # the build's own needs are at hand, or are downloaded
         isolated = [] if int(version("setuptools").partition(".")[0]) < 77 else ["--no-build-isolation"]
     except ModuleNotFoundError:
         isolated = []
-    sources = [str(ROOT), str(ROOT / "book")]
-    subprocess.run([*pip, "wheel", *sources, "--no-deps", *isolated, "--wheel-dir", str(wheels)], check=True)
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder), *map(str, wheels.glob("*.whl"))], check=True)
+    sources = [str(ROOT / package) for package in ("", "audit", "book")]
+    subprocess.run([*PIP, "wheel", *sources, "--no-deps", *isolated, "--wheel-dir", str(folder)], check=True)
+    return {path.name.partition("-")[0].replace("_", "-"): path for path in folder.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory, wheels):
+    """A folder that holds what the wheels hold, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([*PIP, "install", "--no-deps", "--target", str(folder), *map(str, wheels.values())], check=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    """A folder of all that is installed but our packages."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "mialib" not in path.name:
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_help_lists_what_is_installed_and_a_missing_command_says_what_to_install(n, wheels, libraries, tmp_path):
+    packages = ["mialib", "mialib-audit", "mialib-replication"][:n]
+    for package in packages:
+        ZipFile(wheels[package]).extractall(tmp_path / package)
+    path = os.pathsep.join([*(str(tmp_path / package) for package in packages), str(libraries)])
+
+    def run(*arguments):
+        command = [sys.executable, "-S", "-c", MAIN, *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+        )
+
+    listed = set(re.findall(r"^  ([a-z-]+)  ", run("--help").stdout, re.M)) - {"--help"}
+    assert listed == MIALIB | {name for name, package in PACKAGE_OF.items() if package in packages}
+    for name in ("audit", "canaries", "lab", "view", "plan"):
+        done = run(name, "--help")
+        assert done.returncode == (0 if name in listed else 2), done.stderr
+        assert name in listed or PACKAGE_OF[name] in done.stderr
+
+
+def test_the_wheel_of_mialib_is_small(wheels):
+    assert wheels["mialib"].stat().st_size < 1_000_000
 
 
 @pytest.fixture
@@ -71,7 +121,11 @@ def run(installed, tmp_path):
         where = tmp_path / source
         where.mkdir(exist_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
-        environment |= {"PYTHONPATH": str(installed) if source == "wheel" else f"{ROOT}{os.pathsep}{ROOT / 'book'}"}
+        environment |= {
+            "PYTHONPATH": str(installed)
+            if source == "wheel"
+            else os.pathsep.join(str(ROOT / package) for package in ("", "audit", "book"))
+        }
         environment |= {"HOME": str(where), "MIALIB_HOME": str(where / "kept")}
         return subprocess.run(
             [sys.executable, *map(str, arguments)], cwd=where, env=environment, capture_output=True, text=True
@@ -96,7 +150,7 @@ def same_output(results):
 
 def test_the_wheels_hold_every_module_and_template(installed):
     def files(package):
-        kinds = (".py", ".yml", ".css", ".html", ".md")
+        kinds = (".py", ".yml", ".css", ".html", ".md", ".txt")
         return {path.relative_to(package) for path in package.rglob("*") if path.suffix in kinds}
 
     for name, package in FOLDERS.items():

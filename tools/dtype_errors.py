@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from mialib import Scorer, auc, compare_auc, detect
+from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.models import load_model
 from mialib.catalog.sources import Dtype
 from mialib.detectors import DETECTORS
@@ -32,7 +33,7 @@ from mialib.models import pick_device
 from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.scoring import LoadedScorer
 from mialib.token_stats import TokenStats
-from replication.lab.source import lab, lab_recipe
+from replication.lab.source import lab_recipe
 from replication.lab.training import train
 from replication.studies.bench import GEOMETRIES, make_model, make_texts
 
@@ -89,7 +90,7 @@ def of_a_shape(geometry: str, dtype: Dtype, n_texts: int, n_rounds: int) -> Iter
 def of_training(model: str, n: int) -> Iterator[str]:
     """What it does to a model of the profile that is trained on: losses, and each detector's AUC both ways."""
     recipe, names = lab_recipe(model), ["ppl", "ref", "min_k", "min_k++", "surp"]
-    benchmark = lab().benchmark(recipe.corpus)
+    benchmark = load_benchmark(recipe.corpus)
     chosen = np.concatenate([np.flatnonzero(benchmark.labels == label)[:n] for label in (1, 0)])
     texts, labels = [benchmark.texts[i] for i in chosen], benchmark.labels[chosen]
     before, scored = Scorer(recipe.from_model, dtype="float32").score(texts), {}

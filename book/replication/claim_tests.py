@@ -19,7 +19,6 @@ from mialib.attacks.activations import EPOCHS, PROMPT
 from mialib.attacks.probe import LEARNING_RATES, N_TRAINING, collect, fit_probes, probe_candidates
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity
-from mialib.catalog.lab import by_group
 from mialib.catalog.models import model_revision
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray, get_detector
@@ -32,6 +31,7 @@ from mialib.store import hash_of, version
 from mialib.versions import versions_of
 from replication import BOOK_DATA
 from replication.builders.unseen import APART, SAMPLED, load_unseen
+from replication.lab.recipes import by_group
 from replication.lab.source import of_seed, recipes_of
 from replication.recorded import recorded_probe
 from replication.results import document_means

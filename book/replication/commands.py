@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from datetime import datetime
@@ -10,12 +11,23 @@ from typing import Annotated
 
 import typer
 
-from mialib.commands.cli import app, lab_app
+from mialib.commands.cli import (
+    Dtype,
+    Fresh,
+    ModelOption,
+    StartToken,
+    TextsArgument,
+    app,
+    check_output,
+    target_of,
+)
 from mialib.commands.output import check_stdout_is_open, say
 from replication import BOOK_DATA
 
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 MONTH = {"formats": ["%Y-%m-%d", "%Y-%m"], "metavar": "YYYY-MM[-DD]"}
+lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
+app.add_typer(lab_app, name="lab")
 
 
 @app.command("build")
@@ -243,6 +255,52 @@ def record_real(
         say(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
+@app.command()
+def view(
+    texts: TextsArgument,
+    model: ModelOption,
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="the .html file to write")],
+    by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
+    ] = None,
+    start_token: StartToken = "auto",
+    dtype: Dtype = "auto",
+    fresh: Fresh = False,
+) -> None:
+    """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
+
+    log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
+    """
+    from replication import token_view
+
+    check_output(output, texts, corpus, model)
+    target = target_of(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
+    n, ways = token_view.write_page(texts, target, by or (), output)
+    say(f"{output}: {n} texts, coloured by {', '.join(ways)}")
+
+
+@lab_app.command("texts")
+def lab_texts(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="a corpus such as lab/en, one of its roles (lab/en:reference), or members of one and non-members of "
+            "another (lab/en~lab/elsewhere)"
+        ),
+    ],
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="so many at random, half of them members; default all")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the random choice")] = 0,
+) -> None:
+    """Write members and non-members of the lab as JSON lines, each with its label (1 = member)."""
+    from replication.lab.source import rows_to_write
+
+    for row in rows_to_write(name, sample, seed):
+        say(json.dumps(row))  # in ASCII: a terminal obeys none of it, and nothing has to be left out
+
+
 @lab_app.command("build")
 def lab_build(
     names: Annotated[list[str] | None, typer.Argument(help="corpora and models of the profile; default all")] = None,
@@ -250,9 +308,9 @@ def lab_build(
     store: Annotated[bool, typer.Option("--store", help="put what was made into data/lab, for the repository")] = False,
 ) -> None:
     """Deal out the lab's texts and train its models again, and say how they compare with those in data/lab."""
+    from replication.lab import building
     from replication.lab.recipes import load_recipes
     from replication.lab.source import lab_recipe
-    from replication.pipeline import lab as building
     from replication.pipeline.command import n_cores
 
     check_stdout_is_open()

@@ -13,7 +13,7 @@ from mialib.bootstrap import resamples
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval
 from mialib.passes.inputs import Inputs
-from mialib.reports import token_view
+from replication import token_view
 from replication.results import Result
 from replication.tables import text_table
 

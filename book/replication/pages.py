@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.lab import by_group
 from mialib.catalog.models import count_parameters
 from mialib.catalog.sources import source_of
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
 from replication import blind_tables
+from replication.lab.recipes import by_group
 from replication.profile import INSTALLS, check_parameters, names_given
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them

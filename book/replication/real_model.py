@@ -19,8 +19,9 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts
 from mialib.catalog.models import model_revision
 from mialib.passes.inputs import Inputs, Target, inputs_of, score_all, versions_behind
-from mialib.reports.audit import TextFile, audit
 from mialib.shared.files import is_file_of_texts
+from mialib_audit.audit import audit
+from mialib_audit.files import TextFile
 from replication import BOOK_DATA, blind_tables, tables
 from replication.pages import as_list
 from replication.profile import load_profile
@@ -128,4 +129,4 @@ def audits(path: Path) -> dict[str, list[str]]:
     tried = {"licences": list(licences), "old docstrings": old, "other new docstrings": new[N_AUDITED:]}
     known, target = TextFile("new docstrings", tuple(new[:N_AUDITED])), Target(model=MODEL, benchmark=str(path))
     files = {what: TextFile(what, tuple(texts[:N_AUDITED])) for what, texts in tried.items()}
-    return {f"{len(of.texts)} {what}": audit(of, target, known)["verdict"]["said"] for what, of in files.items()}
+    return {f"{len(of.texts)} {what}": audit(of, target, known)["verdict"]["sentences"] for what, of in files.items()}

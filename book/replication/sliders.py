@@ -15,8 +15,8 @@ from IPython.display import HTML
 from numpy.typing import ArrayLike
 
 from mialib.metrics import FloatArray, auc_interval
-from mialib.shared.templates import macros
 from mialib.store import hash_of
+from mialib_audit.templates import macros
 
 BARS = 24  # of a histogram
 Axes = Mapping[str, Sequence[float]]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from mialib.catalog.hub import find_revision, local_copy, split_name
 from mialib.catalog.models import ADAPTER_CONFIG, Weights, model_revision
 from mialib.catalog.sources import source_of
+from mialib.extras import require
 from mialib.store import hash_files, hash_of
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ class Adapter(Weights):
 
     def complete(self, model: str, base: PreTrainedModel) -> PreTrainedModel:
         """The base, whose layers are wrapped by the adapter's from here on; ValueError for one that does not fit."""
-        if find_spec("peft") is None:
-            raise ValueError(f"model {model}: an adapter takes the package peft: pip install peft")
+        require("peft", f"model {model}")
         from peft import PeftConfig, PeftModel
 
         folder = self.place(model)

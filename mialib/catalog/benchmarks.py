@@ -16,6 +16,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
 from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
 from mialib.catalog.sources import source_of
+from mialib.extras import require
 from mialib.shared.files import (
     LABEL_COLUMN,
     READERS,
@@ -142,6 +143,8 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     if known.hub_id is None:
         files = " and ".join(part.fill(path) for path in known.local)
         raise Unavailable(f"{known.title} is on no hub; put it at {files} under $MIALIB_BENCHMARKS. {known.note}")
+    if not all(piece.file for piece in known.hub):
+        require("datasets", known.title)
     folder = local_copy(known.hub_id, "dataset")
     if folder:
         try:
@@ -171,8 +174,7 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
             return read_rows(file)
         with open(file, encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
             return [{"text": json.loads(line), "label": int(piece.role == "member")} for line in lines if line.strip()]
-    from datasets import load_dataset
-
+    load_dataset = require("datasets", part.known.title).load_dataset
     of_piece = {"name": piece.config and part.fill(piece.config), "split": piece.split and part.fill(piece.split)}
     if folder:
         # What `datasets` prepares of a folder it takes for any other of that name, and for what changes in it.

@@ -15,15 +15,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import TOKENIZER, Weights, silent_transformers
 from mialib.catalog.registry import Wheel, find_model
-from mialib.catalog.stored import checksum_of
+from mialib.extras import require
 from mialib.shared.kept import once
-from mialib.store import hash_of, home, version
+from mialib.store import checksum_of, hash_of, home, version
 from mialib.versions import versions_of
 
 logger = logging.getLogger(__name__)
@@ -54,10 +53,9 @@ class Gguf(Weights):
         return once(home() / "models" / f"{self.path(model).stem}-{made_by}", lambda to: self._unpack(model, to))
 
     def _unpack(self, model: str, folder: Path) -> None:
+        require("gguf", f"model {model}")
         from mialib.catalog.gguf_file import unpack
 
-        if find_spec("gguf") is None:
-            raise ValueError(f"model {model}: another package reads this kind of file: pip install gguf")
         logger.warning("%s: unpacking it first, once", model)
         *paths, last = self.files(model)
         beside = last if last.name == TOKENIZER else None

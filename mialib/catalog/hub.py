@@ -56,14 +56,13 @@ def local_copy(path: str, kind: Kind) -> Path | None:
 @cache
 def why_not_asked() -> str:
     """Why the hub is not asked; "" where it answers. If it does not, its libraries use their caches from now on."""
-    import httpx
-    from huggingface_hub import constants
+    from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:
         return "is not asked (HF_HUB_OFFLINE is set)"
     try:
-        httpx.head(constants.ENDPOINT, timeout=REACHED_SECONDS)
-    except (httpx.TransportError, httpx.InvalidURL) as error:
+        get_session().head(constants.ENDPOINT, timeout=REACHED_SECONDS)
+    except Exception as error:  # of the library that huggingface_hub asks by
         constants.HF_HUB_OFFLINE = True
         if "datasets" in sys.modules:  # it keeps a copy of the setting
             sys.modules["datasets"].config.HF_HUB_OFFLINE = True

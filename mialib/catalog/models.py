@@ -22,6 +22,7 @@ from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, source_of
+from mialib.extras import require
 from mialib.models import LoadedModel, free_bytes, pick_device, prepended
 from mialib.shared.files import first_of
 from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, is_kept, keep, kept_parts
@@ -300,6 +301,9 @@ def _read_tokenizer(model: str, source: dict[str, Any], reading: dict[str, Any])
                 # The package mistral-common has no way to read special tokens in a text as text.
                 tokenizer = AutoTokenizer.from_pretrained(**source, mistral_format=False, **flags)
     except Exception as error:
+        for package in ("sentencepiece", "google.protobuf"):
+            if package.removeprefix("google.") in str(error).lower():
+                require(package, f"the tokenizer of {model}")
         raise _not_loadable(model, error) from error
     if tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "BPE":
         tokenizer.clean_up_tokenization_spaces = False  # as it is for BPE in any case, but with a warning

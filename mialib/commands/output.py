@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 
 import typer
 
@@ -13,6 +14,15 @@ def say(text: str, *, nl: bool = True, err: bool = False) -> None:
     from mialib.text import printable
 
     typer.echo(printable(text), nl=nl, err=err)
+
+
+def as_columns(columns: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a table of text, from each column's cells by the rows' names."""
+    names = ["", *next(iter(columns.values()))]
+    table = [names, *([title, *cells.values()] for title, cells in columns.items())]
+    widths = [max(map(len, column)) for column in table]
+    rows = zip(*table, strict=True)
+    return "\n".join("  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:])]) for name, *cells in rows)
 
 
 def check_stdout_is_open() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from mialib.benchmarks import Benchmark
-from mialib.catalog.lab import Lab
 from mialib.catalog.sources import source_of
 from replication.builders import synthetic
 from replication.builders.unseen import load_unseen, set_apart, unseen_texts
+from replication.lab import source as lab
 
 N_MEMBERS, N_NON_MEMBERS = 6, 10
 BENCHMARK = Benchmark(
@@ -60,7 +60,7 @@ def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, m
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     with pytest.raises(ValueError, match="lab/en-masked"):
         source_of("lab/en-masked").trained_on("lab/en-masked")
-    monkeypatch.setattr(Lab, "texts_and_times", lambda _, recipe: ([f"hidden size {recipe['hidden_size']}"], [1]))
+    monkeypatch.setattr(lab, "texts_and_times", lambda recipe: ([f"hidden size {recipe.hidden_size}"], [1]))
     assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["hidden size 128"]
 
 

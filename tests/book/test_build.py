@@ -136,7 +136,7 @@ def test_another_package_file_or_corpus_to_be_apart_from_changes_the_hash(monkey
     (tmp_path / "mine.txt").write_text("two\n")
     after = hash_of("lab/a"), hash_of("lab/b")
     assert before[0] != after[0] and before[1] != after[1]
-    monkeypatch.setattr("mialib.catalog.lab.version", lambda name: "0.1+cpu")
+    monkeypatch.setattr("replication.lab.corpora.version", lambda name: "0.1+cpu")
     assert hash_of("lab/b") != after[1]
 
 

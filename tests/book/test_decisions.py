@@ -13,9 +13,10 @@ matplotlib.use("Agg")
 from mialib import calibration
 from mialib.calibration import decide
 from mialib.metrics import Interval
+from mialib_audit.power import fewest_pairs
 from replication.studies import decisions as d
 
-METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d, fewest_pairs=calibration.fewest_pairs)
+METHOD = method_of("decisions", beta=beta, chi2=chi2, decisions=d, fewest_pairs=fewest_pairs)
 TESTS = {"rank sum": METHOD["rank_sum"], "Fisher": METHOD["fisher"]}
 PAGE = functions_of("decisions")
 

@@ -10,7 +10,6 @@ import yaml
 
 from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.lab import Lab, corpora_of
 from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc, compare_auc_over_seeds
@@ -24,7 +23,7 @@ from replication.claim_tests import Group, SeedScores, judged_texts, load_claims
 from replication.judging import judge, judge_on, load_recorded
 from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
-from replication.lab.source import corpora_of_recipe, lab_recipe, member_times
+from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
 from replication.recorded import UNTOUCHED, recorded_models, recorded_times, write_recorded
 from replication.results import SMALLEST, UNINFORMATIVE, UNSHOWN, verdict
@@ -604,7 +603,7 @@ def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(tmp_pat
     def never(*_, **__):
         raise AssertionError("this takes a text or a model")
 
-    for module, name in ((Lab, "read"), (judging, "claim_scores"), (claim_tests, "load_benchmark")):
+    for module, name in ((LabCorpus, "read"), (judging, "claim_scores"), (claim_tests, "load_benchmark")):
         monkeypatch.setattr(module, name, never)
     stated = load_claims()
     claim, setting = next(test for test in stated.tests() if test[1] == "Small English")

@@ -15,9 +15,8 @@ from page_code import functions_of, method_of, page_of
 
 from mialib.detectors import detect
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr
-from mialib.reports import token_view
 from mialib.token_stats import TokenStats
-from replication import example_texts, profile
+from replication import example_texts, profile, token_view
 from replication.lab.source import lab_recipe, member_times
 from replication.results import load_results, mean_interval
 
@@ -190,7 +189,7 @@ def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_fil
             page("min_k_unlearning", tmp_path, models=f"{before},{after}", forgotten=n, **given)
 
     # In the place of one that was trained.
-    monkeypatch.setattr("replication.lab.source.ProfileLab.folder", lambda self, name: Path(after))
+    monkeypatch.setattr("replication.lab.source.Lab.folder", lambda self, name: Path(after))
     monkeypatch.setattr("replication.lab.source.forgotten_texts", lambda name: ["of the recipe"] * 7)
     names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
     assert names["n_forgotten"] == 7

@@ -67,7 +67,7 @@ def test_where_the_repository_is_known_a_notebook_installs_mialib_and_pages_have
     once = theme.downloaded(json.dumps({"cells": [], "nbformat": 4}), theme.repository())
     [cell] = json.loads(once)["cells"]
     clone = "git+https://github.com/somebody/mialib@1234abc"
-    assert cell["source"].endswith(f"%pip install --quiet {clone} {clone}#subdirectory=book")
+    assert cell["source"].endswith(f"%pip install --quiet {clone} {clone}#subdirectory=audit {clone}#subdirectory=book")
     assert json.loads(theme.downloaded(once, theme.repository())) == json.loads(once), "one cell, not two"
 
 

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from mialib.catalog.models import Scorer
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
-from mialib.reports import token_view
 from mialib.token_stats import TokenRow, TokenStats
-from replication import example_texts
+from replication import example_texts, token_view
 from replication.commands import app
 
 MARKUP = (

@@ -3,8 +3,9 @@
 import json
 import re
 import time
+from unittest.mock import Mock
 
-import httpx
+import huggingface_hub
 import numpy as np
 import pytest
 import transformers
@@ -86,7 +87,7 @@ def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
 
 def test_a_hub_within_reach_leaves_the_process_online(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(httpx, "head", lambda *_, **__: httpx.Response(200))
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: Mock())
     hub.why_not_asked.cache_clear()
     assert hub.why_not_asked() == ""
     assert not constants.HF_HUB_OFFLINE

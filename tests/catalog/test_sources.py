@@ -12,7 +12,7 @@ from mialib.token_stats import TokenStats
 from replication.pipeline.code import FOLDERS
 
 NAMES = {
-    "lab/en-25k": "ProfileLab",
+    "lab/en-25k": "Lab",
     "recorded/docstrings-5m@1": "Recorded",
     "api:gpt": "Api",
     "logprobs:a/lab/b.jsonl": "Logprobs",
@@ -52,23 +52,12 @@ class Constant(Source):
 def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
     monkeypatch.setattr(sources, "KINDS", {"constant:*": f"{__name__}:Constant", **KINDS})
     assert score_or_load("constant:1", []).provenance == {"model": "constant:1"}
-    assert type(source_of("lab/en-25k")).__name__ == "ProfileLab"
+    assert type(source_of("lab/en-25k")).__name__ == "Lab"
 
 
-@pytest.fixture
-def without_the_book(monkeypatch):
-    """As where `mialib` alone is installed."""
+@pytest.mark.parametrize("name", ["lab/en-25k", "api:gpt", "recorded/docstrings-5m"])
+def test_without_the_books_package_its_names_say_what_to_install(name, monkeypatch):
     monkeypatch.setattr(sources, "entry_points", lambda group: [])
-    sources._kind.cache_clear()
-    yield
-    sources._kind.cache_clear()
-
-
-def test_without_the_books_package_the_stored_lab_is_there_and_other_kinds_say_what_to_install(without_the_book):
-    lab = source_of("lab/en-25k")
-    assert type(lab).__name__ == "Lab" and (lab.folder("lab/en-25k") / "model.safetensors").is_file()
-    assert lab.training_seed("lab/en-25k") == 0 and len(lab.labels("lab/en")[1]) == 1000
-    assert lab.times_seen("lab/zh-25k", lab.texts("lab/zh", "member")[:2]).tolist() == [4, 4]
-    for name in ("lab/en-25k@1", "lab/nope", "api:gpt", "recorded/docstrings-5m"):
-        with pytest.raises(ValueError, match=r"pip install \./book"):
-            source_of(name).check(name)
+    monkeypatch.setattr(sources, "_kind", sources._kind.__wrapped__)
+    with pytest.raises(ValueError, match=r"pip install \./audit \./book"):
+        source_of(name)

@@ -20,6 +20,7 @@ import transformers
 from typer.testing import CliRunner
 
 import mialib
+import mialib_audit.commands  # noqa: F401
 from mialib.calibration import set_p_value
 from mialib.commands import main, sentence_of
 from mialib.detectors import DETECTORS
@@ -395,17 +396,18 @@ def test_no_file_of_texts_is_overwritten(texts_file, non_members_file, model_fol
     mine = texts_file.parent / "scores.csv"
     mine.write_text(before := "text\nThe mill\n")
     own_log_probs = ["--model", f"logprobs:{mine}"]
+    audit = ["audit", "--force", "--non-members", texts_file, "--output", mine.parent]
     for command in (
         ["detect", str(texts_file), "--output", str(texts_file)],
         ["detect", str(texts_file), "--calibrate", str(non_members_file), "--output", str(non_members_file)],
         ["view", str(texts_file), "--output", str(texts_file)],
         ["view", str(texts_file), "--output", str(mine), *own_log_probs],
         ["detect", str(texts_file), "--output", str(mine), "--reference", f"logprobs:{mine}"],
-        ["audit", str(mine), "--non-members", str(texts_file), "--output", str(mine.parent)],
-        ["audit", str(texts_file), "--non-members", str(texts_file), "--output", str(mine.parent), *own_log_probs],
-        ["audit", texts_file, "--non-members", texts_file, "--output", mine.parent, "--reference", f"logprobs:{mine}"],
+        [*audit, mine],
+        [*audit, texts_file, *own_log_probs],
+        [*audit, texts_file, "--reference", f"logprobs:{mine}"],
     ):
-        refused = invoke(*command[:2], "--model", model_folder, *command[2:])
+        refused = invoke(command[0], "--model", model_folder, *command[1:])
         assert "would be overwritten" in str(refused.exception), command
     assert mine.read_text() == before and len(load_texts(texts_file)) == 2
 

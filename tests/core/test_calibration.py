@@ -190,9 +190,6 @@ def test_divisions_that_are_drawn_give_what_all_of_them_give(monkeypatch):
     # Two of the three that tie at the top of 600 are counted; two of the two of 120, with 20 in the set, are drawn.
     assert d.set_p_value([2, 2], [2] + [0] * 597) == pytest.approx(3 / comb(600, 2))
     assert d.set_p_value([1, 1] + [0] * 18, [0] * 100) == pytest.approx(comb(20, 2) / comb(120, 2), abs=0.005)
-    # Two and two texts: of the 6 orders 1, 1, 2, 1, 1 have 0, 1, 2, 3, 4 pairs. All pairs of 8 and 20 have one order.
-    assert [d.rank_sum_p(k, 2, 2) for k in range(5)] == pytest.approx([1, 5 / 6, 4 / 6, 2 / 6, 1 / 6])
-    assert d.rank_sum_p(160, 8, 20) == pytest.approx(1 / comb(28, 8))
 
 
 def test_the_opposite_claim():

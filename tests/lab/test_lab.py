@@ -15,16 +15,17 @@ import mialib
 from mialib import Scorer
 from mialib.attacks import head_loss
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.lab import ROLES
 from mialib.catalog.models import model_revision
+from mialib.catalog.sources import source_of
 from mialib.shared.kept import Parts
 from mialib.store import home
 from mialib.versions import VERSIONS
 from replication.lab import dealing, source, training
+from replication.lab.corpora import ROLES
 from replication.lab.dealing import drop_near_duplicates
 from replication.lab.docstrings import Docstring, read_docstrings
 from replication.lab.recipes import Corpus, load_recipes
-from replication.lab.source import lab, lab_model_card
+from replication.lab.source import LabCorpus, lab_model_card, model_folder
 
 TINY = yaml.safe_load("""
 name: tiny
@@ -103,38 +104,38 @@ def use_empty_home(tiny_lab, tmp_path, monkeypatch):
 
 
 def test_corpora_deal_out_each_text_once_and_chinese_ones_by_jiebas_words():
-    texts = [text for role in ROLES for text in lab().texts("lab/tiny", role)]
+    texts = [text for role in ROLES for text in LabCorpus("lab/tiny").texts(role)]
     assert len(set(texts)) == len(texts)
-    assert [len(lab().texts("lab/tiny", role)) for role in ROLES[:3]] == [20, 20, 20]
-    assert all(len(text.split()) == 40 for text in lab().texts("lab/tiny", "member"))
-    benchmark = lab().benchmark("lab/tiny")
+    assert [len(LabCorpus("lab/tiny").texts(role)) for role in ROLES[:3]] == [20, 20, 20]
+    assert all(len(text.split()) == 40 for text in LabCorpus("lab/tiny").texts("member"))
+    benchmark = load_benchmark("lab/tiny")
     assert Counter(benchmark.labels.tolist()) == {0: 20, 1: 20}
-    assert list(benchmark.texts[:20]) == lab().texts("lab/tiny", "member")
-    benchmark = lab().benchmark("lab/tiny-zh")
+    assert list(benchmark.texts[:20]) == LabCorpus("lab/tiny").texts("member")
+    benchmark = load_benchmark("lab/tiny-zh")
     assert benchmark.language == "zh"
     assert {len([w for w in jieba.lcut(text) if w.strip()]) for text in benchmark.texts} == {40}
 
 
 def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use_empty_home):
-    card = lab().card("lab/tiny")
+    card = LabCorpus("lab/tiny").card
     assert sum(card["roles"].values()) == sum(card["packages"].values())
     assert card["sources"][0].startswith("networkx==") and len(card["content_hash"]) == 16
     use_empty_home()
-    assert lab().card("lab/tiny")["content_hash"] == card["content_hash"]
+    assert LabCorpus("lab/tiny").card["content_hash"] == card["content_hash"]
 
 
 def test_corpora_of_non_members_alone_and_overlaps(benchmark_file):
     name = "lab/tiny-elsewhere"
-    card = lab().card(name)
+    card = LabCorpus(name).card
     assert card["roles"] == {"non_member": 15} and card["packages"] == {"typer": 15}
     assert card["tokenizer_hash"] is None and card["non_member_overlap"] == 0
-    assert {p.name for p in lab().corpus_folder(name).iterdir()} == {"card.json", "places.csv", "texts.jsonl.gz"}
-    assert lab().texts(name, "member") == lab().texts(name, "reference") == []
+    assert {p.name for p in LabCorpus(name).folder.iterdir()} == {"card.json", "places.csv", "texts.jsonl.gz"}
+    assert LabCorpus(name).texts("member") == LabCorpus(name).texts("reference") == []
     with pytest.raises(ValueError, match="15 texts are non-members"):
-        lab().benchmark(name)
+        load_benchmark(name)
     found = source.training_overlaps("lab/tiny", load_benchmark("lab/tiny").texts)
     assert found.shape == (40,) and (found[:20] == 1).all()
-    assert found[20:].mean() == pytest.approx(lab().card("lab/tiny")["non_member_overlap"])
+    assert found[20:].mean() == pytest.approx(LabCorpus("lab/tiny").card["non_member_overlap"])
     name = "lab/tiny:background~lab/tiny-elsewhere"
     of_background = source.training_overlaps(name, load_benchmark(name).texts)
     assert (of_background[:20] == 1).all() and of_background[20:].max() < 0.2
@@ -150,7 +151,7 @@ def test_corpora_of_non_members_alone_and_overlaps(benchmark_file):
     ],
 )
 def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(name, sides):
-    members, non_members = (lab().texts(*side) for side in sides)
+    members, non_members = (LabCorpus(corpus).texts(role) for corpus, role in sides)
     benchmark = load_benchmark(name)
     assert benchmark.name == name and list(benchmark.texts) == members + non_members
     assert benchmark.labels.tolist() == [1] * len(members) + [0] * len(non_members)
@@ -158,7 +159,7 @@ def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(na
     first, second = (package[corpus] for corpus, _ in sides)
     assert list(benchmark.domains) == [first] * len(members) + [second] * len(non_members)
     of = list(dict.fromkeys(corpus for corpus, _ in sides))
-    assert benchmark.revision == "~".join(lab().card(corpus)["content_hash"] for corpus in of)
+    assert benchmark.revision == "~".join(LabCorpus(corpus).card["content_hash"] for corpus in of)
     assert source.corpora_of(name) == of
 
 
@@ -176,7 +177,7 @@ def test_a_benchmark_that_cannot_be_is_an_error_that_says_why(name, message):
     with pytest.raises(ValueError, match=message):
         load_benchmark(name)
     with pytest.raises(ValueError, match=r"'lab/nope'.*lab/tiny-5k"):
-        lab().folder("lab/nope")
+        model_folder("lab/nope")
 
 
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
@@ -189,21 +190,21 @@ def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_
 
     monkeypatch.setattr(training, "_encode", spy)
     recipe = source.lab_recipe("lab/tiny-5k")
-    texts, times = lab().texts_and_times(recipe.model_dump())
-    training.train("lab/tiny-5k", recipe, source.lab_tokenizer("lab/tiny"), texts, times, tmp_path)
-    assert seen["texts"] == lab().texts("lab/tiny", "member") + lab().texts("lab/tiny", "background")
+    texts, times = source.texts_and_times(recipe)
+    training.train("lab/tiny-5k", recipe, LabCorpus("lab/tiny").tokenizer, texts, times, tmp_path)
+    assert seen["texts"] == LabCorpus("lab/tiny").texts("member") + LabCorpus("lab/tiny").texts("background")
     assert all(ids[0] == 0 for ids in seen["ids"]), "each text starts with <|endoftext|>, as in scoring"
 
 
 def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_never():
-    quiz = [lab().texts("lab/tiny-quiz", role) for role in ("member", "non_member")]
+    quiz = [LabCorpus("lab/tiny-quiz").texts(role) for role in ("member", "non_member")]
     recipe = source.lab_recipe("lab/tiny-5k").model_copy(update={"injected": {"lab/tiny-quiz": 3}})
-    members, background = lab().texts("lab/tiny", "member"), lab().texts("lab/tiny", "background")
-    texts, times = lab().texts_and_times(recipe.model_dump())
+    members, background = LabCorpus("lab/tiny").texts("member"), LabCorpus("lab/tiny").texts("background")
+    texts, times = source.texts_and_times(recipe)
     assert texts == members + background + quiz[0] and not set(texts) & set(quiz[1])
     assert times == [2] * len(members) + [1] * len(background) + [3] * len(quiz[0])
     assert source.member_corpora("lab/tiny-5k") == ["lab/tiny"] and source.member_corpora("lab/tiny-masked") == []
-    alone, _ = lab().texts_and_times(recipe.model_dump() | {"member_times": 0})
+    alone, _ = source.texts_and_times(recipe.model_copy(update={"member_times": 0}))
     assert alone == background + quiz[0]
 
 
@@ -214,13 +215,13 @@ def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home
         dealing, "train_tokenizer", lambda texts, size: learned_from.extend(texts) or train_tokenizer(texts, size)
     )
     use_empty_home()
-    assert lab().texts("lab/tiny", "reference") == learned_from
+    assert LabCorpus("lab/tiny").texts("reference") == learned_from
 
 
 def test_a_trained_model_knows_its_members_better(use_profile, use_empty_home):
     use_profile({"models": {"lab/tiny-5k": {"train": {"member_times": 60, "hidden_size": 32}}}})
     use_empty_home()
-    benchmark = lab().benchmark("lab/tiny")
+    benchmark = load_benchmark("lab/tiny")
     stats = Scorer("lab/tiny-5k").score(benchmark.texts, progress=False)
     log_probs = np.array([row.log_prob.mean() for row in stats])
     assert log_probs[benchmark.labels == 1].mean() > log_probs[benchmark.labels == 0].mean() + 0.2
@@ -253,15 +254,15 @@ def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16
     recipe = {"from_model": model_folder, "corpus": "lab/tiny", "member_times": 8, "background_times": 0}
     recipe |= {"batch_texts": 4, "learning_rate": 0.003, "is_bfloat16": is_bfloat16}
     use_profile({"models": {"lab/tiny-on": {"benchmarks": ["lab/tiny"], "train_on": recipe}}})
-    texts, labels = lab().benchmark("lab/tiny").texts, lab().benchmark("lab/tiny").labels
+    texts, labels = load_benchmark("lab/tiny").texts, load_benchmark("lab/tiny").labels
     trained, base = mialib.Scorer("lab/tiny-on"), mialib.Scorer(model_folder)
     assert trained.loaded.tokenizer_hash == base.loaded.tokenizer_hash
     assert trained.loaded.start_token_ids == base.loaded.start_token_ids == (0,)
     gains = [np.array([row.log_prob.mean() for row in of.score(texts)]) for of in (trained, base)]
     gain = gains[0] - gains[1]
     assert gain[labels == 1].mean() > 1 and mialib.auc(labels, gain) > 0.6
-    assert lab().times_seen("lab/tiny-on", texts).tolist() == [8] * 20 + [0] * 20
-    assert lab().trained_on("lab/tiny-on") == lab().texts("lab/tiny", "member")
+    assert source_of("lab/tiny-on").times_seen("lab/tiny-on", texts).tolist() == [8] * 20 + [0] * 20
+    assert source_of("lab/tiny-on").trained_on("lab/tiny-on") == LabCorpus("lab/tiny").texts("member")
 
 
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
@@ -281,7 +282,7 @@ def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):
 
 
 def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
-    model = AutoModelForCausalLM.from_pretrained(lab().folder("lab/tiny-5k"), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(model_folder("lab/tiny-5k"), dtype=torch.float32)
     texts = [[0, 5, 9, 2, 7], [0, 3], [0, 8, 8, 1], [0, 4, 4, 4, 4, 4, 11]]
     monkeypatch.setattr(training, "TOKENS_AT_ONCE", 9)  # more than one batch, of more than one text
     with torch.no_grad():
@@ -328,7 +329,7 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
     assert all(own < other for own, other in zip(losses[:-1], of_non_members[:-1], strict=True)), "not before"
     assert losses[-1] >= of_non_members[-1]
     assert source.lab_model_corpus("lab/tiny-forgets") == "lab/tiny"
-    texts = [*lab().benchmark("lab/tiny").texts, *lab().texts("lab/tiny", "background")]
+    texts = [*load_benchmark("lab/tiny").texts, *LabCorpus("lab/tiny").texts("background")]
     scored = [Scorer(model).score(texts, progress=False) for model in ("lab/tiny-knows", "lab/tiny-forgets")]
     before, after = (np.array([-row.log_prob.mean() for row in stats]) for stats in scored)
     assert after[:5].mean() == pytest.approx(losses[-1], abs=1e-3)
@@ -337,15 +338,15 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
     assert change[:5].mean() > 2 * change[5:20].mean(), "the other members"
     assert change[:5].mean() > 5 * change[40:].mean(), "and the background are spared by the descent"
     with pytest.raises(RuntimeError, match=r"lab/tiny-remembers: .*2 epochs .*\d\.\d+ nats"):
-        lab().folder("lab/tiny-remembers")
+        model_folder("lab/tiny-remembers")
 
 
 def test_a_model_of_a_seed_is_an_ordinary_hugging_face_folder():
     assert source.lab_recipe("lab/tiny-5k@3") == source.lab_recipe("lab/tiny-5k").model_copy(update={"seed": 3})
-    assert lab().folder("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
+    assert model_folder("lab/tiny-5k@3").name.startswith("tiny-5k@3-")
     with pytest.raises(ValueError, match="unknown lab model 'lab/tiny-5k@x'"):
-        lab().folder("lab/tiny-5k@x")
-    folder = lab().folder("lab/tiny-5k")
+        model_folder("lab/tiny-5k@x")
+    folder = model_folder("lab/tiny-5k")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.model_type == "gpt_neox"
     assert tokenizer.decode(tokenizer("Return the graph.")["input_ids"]) == "Return the graph."
@@ -359,18 +360,18 @@ def test_a_masked_model_learns_from_background_alone(monkeypatch, use_empty_home
     monkeypatch.setattr(
         training, "train_masked", lambda name, recipe, tokenizer, texts, folder, parts: read.extend(texts) or {}
     )
-    background = lab().texts("lab/tiny", "background")
+    background = LabCorpus("lab/tiny").texts("background")
     use_empty_home()
-    lab().folder("lab/tiny-masked")
+    model_folder("lab/tiny-masked")
     assert read == background
 
 
 def test_a_masked_model_is_a_roberta_that_reads_its_corpus_tokens_and_two_more():
-    folder = lab().folder("lab/tiny-masked")
+    folder = model_folder("lab/tiny-masked")
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    causal = AutoTokenizer.from_pretrained(lab().folder("lab/tiny-5k"))
+    causal = AutoTokenizer.from_pretrained(model_folder("lab/tiny-5k"))
     assert model.config.model_type == "roberta" and model.config.vocab_size == len(causal) + 2
-    text = lab().texts("lab/tiny", "member")[0]
+    text = LabCorpus("lab/tiny").texts("member")[0]
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == causal(text)["input_ids"]
     card = lab_model_card("lab/tiny-masked")
     table = model.config.vocab_size * model.config.hidden_size  # the head is the embedding
@@ -387,7 +388,7 @@ def test_each_token_is_masked_in_turn_and_seen_with_what_is_around_it():
 
 
 def test_the_masked_loss_is_that_of_one_row_at_a_time():
-    model = AutoModelForMaskedLM.from_pretrained(lab().folder("lab/tiny-masked"), dtype=torch.float32)
+    model = AutoModelForMaskedLM.from_pretrained(model_folder("lab/tiny-masked"), dtype=torch.float32)
     mask = model.config.vocab_size - 1
     batch = [[mask - 1, 5, mask, 7, 8, 6], [mask - 1, mask, 9, 4]]
     with torch.no_grad():
@@ -412,33 +413,33 @@ def trainings(monkeypatch, use_empty_home):
 
 
 def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
-    lab().folder("lab/tiny-5k")
+    model_folder("lab/tiny-5k")
     gathered, make_corpus = [], dealing.make_corpus
     monkeypatch.setitem(VERSIONS, "dealing", 0)
     monkeypatch.setattr(dealing, "make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
-    lab().folder("lab/tiny-5k")
+    model_folder("lab/tiny-5k")
     assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
 
 
 @pytest.mark.parametrize("changes", [{"seed": 7}, {"vocab_size": 600}, "another version of the training"])
 def test_other_texts_another_tokenizer_or_other_code_train_anew(monkeypatch, trainings, use_profile, changes):
-    lab().folder("lab/tiny-5k")
+    model_folder("lab/tiny-5k")
     if isinstance(changes, dict):
         use_profile({"corpora": {"lab/tiny": changes}})
     else:
         monkeypatch.setitem(VERSIONS, "training", 0)
-    lab().folder("lab/tiny-5k")
-    lab().folder("lab/tiny-5k")
+    model_folder("lab/tiny-5k")
+    model_folder("lab/tiny-5k")
     assert trainings == ["lab/tiny-5k"] * 2
 
 
 def test_the_same_texts_in_other_roles_train_anew(trainings, use_profile):
-    lab().folder("lab/tiny-5k")
-    members = lab().texts("lab/tiny", "member")
+    model_folder("lab/tiny-5k")
+    members = LabCorpus("lab/tiny").texts("member")
     use_profile({"corpora": {"lab/tiny": {"members": 15, "non_members": 25}}})
-    assert lab().texts("lab/tiny", "member") == members[:15]
-    assert set(lab().texts("lab/tiny", "non_member")) > set(members[15:]), "which the model was trained on"
-    lab().folder("lab/tiny-5k")
+    assert LabCorpus("lab/tiny").texts("member") == members[:15]
+    assert set(LabCorpus("lab/tiny").texts("non_member")) > set(members[15:]), "which the model was trained on"
+    model_folder("lab/tiny-5k")
     assert trainings == ["lab/tiny-5k"] * 2
 
 
@@ -461,7 +462,7 @@ def test_docstrings_are_long_in_one_order_and_no_near_duplicates():
 def test_a_corpus_larger_than_its_source_or_of_no_package_is_an_error(use_profile):
     use_profile({"corpora": {"lab/tiny": {"members": 10**6}}})
     with pytest.raises(ValueError, match=r"40 words.*1000100 "):
-        lab().corpus_folder("lab/tiny")
+        LabCorpus("lab/tiny").texts("member")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         read_docstrings(["no_such_package"], 10)
 
@@ -480,26 +481,26 @@ def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_pr
     write([*texts, texts[3]])
     sizes = dict.fromkeys(("members", "non_members", "background", "reference"), 10)
     use_profile({"corpora": {"lab/tiny": {**OF_A_FILE, "path": str(path), **sizes}}})
-    card = lab().card("lab/tiny")
+    card = LabCorpus("lab/tiny").card
     assert card["near_duplicates_dropped"] == 1 and card["packages"] == {"hymns": 20, "odes": 20}
-    dealt = [text for role in ROLES for text in lab().texts("lab/tiny", role)]
+    dealt = [text for role in ROLES for text in LabCorpus("lab/tiny").texts(role)]
     assert set(dealt[:30]) <= {" ".join(text.split()[:40]) for text in texts} and set(dealt[30:]) <= set(texts)
     assert len(set(dealt)) == 40
-    assert lab().card("lab/tiny") == card
+    assert LabCorpus("lab/tiny").card == card
     write(texts)
-    assert lab().card("lab/tiny")["near_duplicates_dropped"] == 0, "another file is another corpus"
+    assert LabCorpus("lab/tiny").card["near_duplicates_dropped"] == 0, "another file is another corpus"
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"poems\.jsonl"):
-        lab().card("lab/tiny")
+        LabCorpus("lab/tiny").texts("member")
 
 
 def test_a_plain_file_of_chinese_lines_is_a_corpus_too(monkeypatch, use_profile, tmp_path):
     path = tmp_path / "patents.txt"
-    path.write_text("\n".join(lab().texts("lab/tiny-zh", "reference")))
+    path.write_text("\n".join(LabCorpus("lab/tiny-zh").texts("reference")))
     sizes = {"members": 5, "non_members": 5, "background": 5, "reference": 1, "words": 20}
     use_profile({"corpora": {"lab/tiny": {**OF_A_FILE, "path": str(path), "language": "zh", **sizes}}})
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
-    card = lab().card("lab/tiny")
+    card = LabCorpus("lab/tiny").card
     assert card["packages"] == {"patents": card["roles"]["reference"] + 15}
 
 

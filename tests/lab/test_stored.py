@@ -16,28 +16,19 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from mialib import Scorer
-from mialib.catalog import places, stored
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, TEXTS, Lab
+from mialib.catalog.sources import source_of
 from mialib.passes.cache import count_or_load
-from mialib.store import DATA, ROOT
+from mialib.store import DATA, ROOT, checksum_of
 from replication.commands import app
-from replication.lab import source
+from replication.lab import building, places, source
+from replication.lab.corpora import ROLES, TEXTS
 from replication.lab.recipes import load_recipes
-from replication.lab.source import lab
-from replication.pipeline import lab as building
+from replication.lab.source import LabCorpus, model_folder
 
 RECIPES = load_recipes()
 TRAINED = [name for name, model in RECIPES.models.items() if model.recipe]
 WINDOW = 12  # words in a row that no two people write by chance
-
-
-@pytest.fixture
-def copied(tmp_path, monkeypatch):
-    """A copy of the stored lab, which a test may damage."""
-    shutil.copytree(stored.FOLDER, tmp_path / "lab")
-    monkeypatch.setattr(stored, "FOLDER", tmp_path / "lab")
-    return tmp_path / "lab"
 
 
 @pytest.fixture
@@ -52,19 +43,21 @@ def nothing_is_made(monkeypatch):
 def test_every_corpus_and_model_is_stored_with_its_checksums_and_without_a_path(nothing_is_made):
     assert len(TRAINED) == 18 and len(RECIPES.corpora) == 8
     for name in RECIPES.corpora:
-        assert lab().corpus_folder(name) == stored.FOLDER / "corpora" / name.removeprefix("lab/")
+        assert LabCorpus(name).folder == source.STORED / "corpora" / name.removeprefix("lab/")
     for name in TRAINED:
-        assert lab().folder(name) == stored.FOLDER / "models" / name.removeprefix("lab/")
-    files = {path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS}
-    assert set(stored.load_sums()) == files
+        assert model_folder(name) == source.STORED / "models" / name.removeprefix("lab/")
+    files = {path for path in source.STORED.rglob("*") if path.is_file() and path.name != building.SUMS}
+    lines = (source.STORED / building.SUMS).read_text().splitlines()
+    sums = {source.STORED / name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
+    assert sums == {path: checksum_of(path) for path in files}
     cards = [
-        [json.loads(path.read_text()) for path in sorted(stored.FOLDER.glob(f"{kind}/*/{name}"))]
-        for kind, name in (("corpora", CARD), ("models", MODEL_CARD))
+        [json.loads(path.read_text()) for path in sorted(source.STORED.glob(f"{kind}/*/{name}"))]
+        for kind, name in source.CARDS.items()
     ]
-    said = (stored.FOLDER / "README.md").read_text()
+    said = (source.STORED / "README.md").read_text()
     assert building.data_card(*cards).partition("## Packages")[0] == said.partition("## Packages")[0]
     assert sum(path.stat().st_size for path in files) < 36.5e6
-    for path in stored.FOLDER.rglob("*.json"):
+    for path in source.STORED.rglob("*.json"):
         found = re.findall(r"seconds|device|/(?:work|home|tmp|root)/|20[23]\d-\d\d-\d\d", path.read_text())
         assert not found or path.name == "tokenizer.json", (path, found)
 
@@ -72,7 +65,7 @@ def test_every_corpus_and_model_is_stored_with_its_checksums_and_without_a_path(
 @pytest.mark.parametrize("name", [name for name, of in RECIPES.corpora.items() if of.source != "patents"])
 def test_the_coin_alone_gave_the_roles(name):
     """Undoing the shuffle, by the card alone, puts the texts back into the order of packages and files."""
-    folder = stored.FOLDER / "corpora" / name.removeprefix("lab/")
+    folder = source.STORED / "corpora" / name.removeprefix("lab/")
     card = json.loads((folder / "card.json").read_text())
     with (folder / "places.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -89,51 +82,18 @@ def test_weights_are_float16_and_read_back_as_float32():
     import torch
     from safetensors.torch import load_file
 
-    weights = load_file(stored.FOLDER / "models" / "en-25k" / "model.safetensors")
+    weights = load_file(source.STORED / "models" / "en-25k" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
     model = Scorer("lab/en-25k").loaded.model
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert torch.equal(model.get_output_embeddings().weight, weights["embed_out.weight"].float())
 
 
-FILES = ["models/en-25k/model.safetensors", "models/en-25k/tokenizer.json"]
-
-
-@pytest.mark.parametrize("damage", ["change", "remove"])
-@pytest.mark.parametrize("name", [*FILES, "corpora/en/card.json", "corpora/en/places.csv"])
-def test_a_damaged_or_missing_file_is_named(name, damage, copied, nothing_is_made, benchmark_file):
-    if damage == "remove":
-        (copied / name).unlink()
-    else:
-        content = bytearray((copied / name).read_bytes())
-        content[len(content) // 2] ^= 1
-        (copied / name).write_bytes(content)
-    commands = [["detect", benchmark_file, "--model", "lab/en-25k"]]
-    commands += [["lab", "texts", "lab/en", "--sample", "2"]] if name.startswith("corpora") else []
-    for command in commands:
-        done = CliRunner().invoke(app, command)
-        assert isinstance(done.exception, ValueError) and name in str(done.exception) and not done.stdout
-        assert "git checkout data/lab" in str(done.exception)
-
-
-def test_without_its_checksums_nothing_of_the_lab_is_trusted(copied):
-    (beside := copied / "models" / "en-25k" / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"adapter_config\.json"):
-        lab().folder("lab/en-25k")
-    beside.unlink()
-    (copied / stored.SUMS).write_text("")
-    with pytest.raises(ValueError, match=f"{stored.SUMS} .*corpora/en"):
-        lab().folder("lab/en-25k")
-    (copied / stored.SUMS).unlink()
-    with pytest.raises(ValueError, match=f"{stored.SUMS} .*missing"):
-        lab().folder("lab/en-25k")
-
-
 def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     made = []
     monkeypatch.setattr(source, "train_again", lambda name: made.append(name) or tmp_path)
     monkeypatch.setattr(source, "deal_again", lambda name: made.append(name) or tmp_path)
-    lab().folder("lab/en-25k@1")
+    model_folder("lab/en-25k@1")
     profile = yaml.safe_load((DATA / "profiles" / "lab.yml").read_text())
     profile["models"]["lab/en-25k"]["train"]["hidden_size"] = 16
     profile["models"]["lab/en-400k"]["train"]["learning_rate"] = 0.5
@@ -141,14 +101,14 @@ def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     (tmp_path / "other.yml").write_text(yaml.safe_dump(profile))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "other.yml"))
     for name in ("lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k"):
-        lab().folder(name)
-    lab().corpus_folder("lab/zh")
+        model_folder(name)
+    assert LabCorpus("lab/zh").folder == tmp_path
     assert made == ["lab/en-25k@1", "lab/en-25k", "lab/en-400k-unlearned", "lab/zh-100k", "lab/zh"]
-    assert lab().folder("lab/en-100k").parent == stored.FOLDER / "models"
+    assert model_folder("lab/en-100k").parent == source.STORED / "models"
     profile["corpora"]["lab/en"]["seed"] = 1
     (tmp_path / "third.yml").write_text(yaml.safe_dump(profile))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "third.yml"))
-    lab().corpus_folder("lab/later")
+    assert LabCorpus("lab/later").folder == tmp_path
     assert made[-1] == "lab/later", "its texts are to be apart from those of another lab/en"
 
 
@@ -174,12 +134,12 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_vers
         there = load_benchmark("lab/books")
     n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
     assert there.labels.tolist() == [1] * n_members + [0] * n_others and 50 < n_members < 100
-    assert "numpy" not in there.domains and there.revision.startswith(lab().labels("lab/books")[0])
-    assert len(lab().labels("lab/books")[1]) == 200, "who has which role is stored"
+    assert "numpy" not in there.domains and there.revision.startswith(source_of("lab/books").labels("lab/books")[0])
+    assert len(source_of("lab/books").labels("lab/books")[1]) == 200, "who has which role is stored"
     repeats = source.lab_recipe("lab/books-25k").model_copy(update={"member_repeats": (1, 2, 4)})
 
     def times_of(texts):
-        seen = dict(zip(*lab().texts_and_times(repeats.model_dump()), strict=True))
+        seen = dict(zip(*source.texts_and_times(repeats), strict=True))
         return [seen.get(text, 0) for text in texts]
 
     times = times_of(there.texts)
@@ -187,7 +147,7 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_vers
     some = [*there.texts[:4], *there.texts[-4:]]
     here, counted = scorer.score(some, progress=False), count_or_load("lab/books", "lab/books-25k")
     with pytest.raises(ValueError, match=r"install .*numpy=="):
-        lab().check_whole("lab/books")
+        LabCorpus("lab/books").check_whole()
     monkeypatch.undo()
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "as it was"))
     whole = load_benchmark("lab/books")
@@ -202,12 +162,12 @@ def test_the_stored_counts_are_those_of_the_reference_texts_and_take_none(monkey
     from mialib.frequency import count_tokens
 
     counted = count_or_load("lab/zh", "lab/zh-25k")
-    tokenizer = source.lab_tokenizer("lab/zh")
-    again = count_tokens(lab().texts("lab/zh", "reference"), tokenizer, len(tokenizer), name="again")
+    tokenizer = LabCorpus("lab/zh").tokenizer
+    again = count_tokens(LabCorpus("lab/zh").texts("reference"), tokenizer, len(tokenizer), name="again")
     assert np.array_equal(counted.counts, again.counts)
-    monkeypatch.setattr(Lab, "read", lambda *_: pytest.fail("a text is read"))
+    monkeypatch.setattr(LabCorpus, "read", lambda *_: pytest.fail("a text is read"))
     assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
-    assert lab().labels("lab/en")[1].sum() == 500
+    assert source_of("lab/en").labels("lab/en")[1].sum() == 500
 
 
 def test_samples_are_half_members_of_a_role_or_of_the_seed():
@@ -225,15 +185,14 @@ def test_samples_are_half_members_of_a_role_or_of_the_seed():
     assert re.search("lab/zh .*500 .*member.*1000 ", str(done.exception))
     of_reference, later = (rows(name, "--sample", "3") for name in ("lab/zh:reference", "lab/later"))
     assert [row["label"] for row in (*of_reference, *later)] == [0] * 6
-    assert {row["text"] for row in of_reference} < set(lab().texts("lab/zh", "reference"))
+    assert {row["text"] for row in of_reference} < set(LabCorpus("lab/zh").texts("reference"))
 
 
 def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch):
     (tmp_path / "tiny.yml").write_text(yaml.safe_dump(TINY))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "tiny.yml"))
-    monkeypatch.setattr(stored, "FOLDER", tmp_path / "stored")
-    stored.FOLDER.mkdir()
-    building.write_sums()
+    monkeypatch.setattr(source, "STORED", tmp_path / "stored")
+    source.STORED.mkdir()
 
     def build(*options):
         return CliRunner().invoke(app, ["lab", "build", "--cores", "1", *options])
@@ -241,25 +200,22 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     before = build("lab/tiny", "lab/tiny-5k")
     assert before.exit_code == 0 and before.stdout.count("none of this recipe is stored") == 2
     assert build("--store").exit_code == 0
-    files = {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}
+    files = {path: path.read_bytes() for path in source.STORED.rglob("*") if path.is_file()}
     assert not [path for path in files if path.name == TEXTS and "zh" not in path.parent.name]
     again = build("--store")
     assert again.stdout.count(", equal") == 4 and again.stdout.count("; equal bit for bit") == 2
-    assert files == {path: path.read_bytes() for path in stored.FOLDER.rglob("*") if path.is_file()}, "the same bytes"
-    assert lab().folder("lab/tiny-5k") == stored.FOLDER / "models" / "tiny-5k"
-    assert (stored.FOLDER / "README.md").read_text().count("lab/tiny") >= 6
+    assert files == {path: path.read_bytes() for path in source.STORED.rglob("*") if path.is_file()}, "the same bytes"
+    assert model_folder("lab/tiny-5k") == source.STORED / "models" / "tiny-5k"
+    assert (source.STORED / "README.md").read_text().count("lab/tiny") >= 6
 
     for name, kind in (("models/tiny-5k/config.json", "lab/tiny-5k"), ("corpora/tiny/counts.parquet", "lab/tiny")):
-        whole = (stored.FOLDER / name).read_bytes()
-        (stored.FOLDER / name).write_bytes(whole + b" ")
-        building.write_sums()
+        whole = (source.STORED / name).read_bytes()
+        (source.STORED / name).write_bytes(whole + b" ")
         assert f"{name.rpartition('/')[2]}\n" in build(kind).stdout and build(kind).exit_code == 1, "every file counts"
-        (stored.FOLDER / name).write_bytes(whole)
-        building.write_sums()
+        (source.STORED / name).write_bytes(whole)
 
     other = source.train_again("lab/tiny-5k@1")
-    shutil.copy(other / "model.safetensors", stored.FOLDER / "models" / "tiny-5k")
-    building.write_sums()
+    shutil.copy(other / "model.safetensors", source.STORED / "models" / "tiny-5k")
     apart = build("lab/tiny-5k")
     assert re.search("apart .*weights .*cosine .*AUCs ", apart.stdout)
     with monkeypatch.context() as patch:
@@ -272,8 +228,8 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
     (tmp_path / "tiny.yml").write_text(yaml.safe_dump(changed))
     assert "lab/tiny" in str(build("lab/tiny").exception), "another recipe than the stored one's"
     assert build("--store").exit_code == 0
-    dealt = {text for role in ROLES[:3] for text in lab().texts("lab/tiny", role)}
-    assert not dealt & set(lab().texts("lab/tiny-elsewhere", "non_member")), "apart from the new one"
+    dealt = {text for role in ROLES[:3] for text in LabCorpus("lab/tiny").texts(role)}
+    assert not dealt & set(LabCorpus("lab/tiny-elsewhere").texts("non_member")), "apart from the new one"
     assert build("lab/tiny", "lab/tiny-elsewhere").stdout.count(", equal") == 2
 
 
@@ -283,7 +239,7 @@ def test_no_sentence_of_another_package_is_in_the_repository():
     texts = []
     for name, corpus in RECIPES.corpora.items():
         if corpus.source in ("docstrings", "code"):
-            texts += [text for role in ROLES for text in lab().texts(name, role)]
+            texts += [text for role in ROLES for text in LabCorpus(name).texts(role)]
     windows = {window for text in texts for window in windows_of(text)}
     assert len(windows) > 500_000
     kinds = {".py", ".md", ".ipynb", ".yml", ".csv", ".json", ".html", ".css", ".svg", ".toml", ".txt"}
@@ -299,7 +255,7 @@ def test_no_sentence_of_another_package_is_in_the_repository():
         table = pq.read_table(path)
         for column in table.column_names:
             if column == "token_ids":
-                for tokenizer in sorted(stored.FOLDER.glob("corpora/*/tokenizer.json")):
+                for tokenizer in sorted(source.STORED.glob("corpora/*/tokenizer.json")):
                     read = Tokenizer.from_file(str(tokenizer)).decode_batch(table[column].to_pylist())
                     assert not windows & {window for text in read for window in windows_of(text)}, (path, tokenizer)
             elif str(table[column].type) == "string":
@@ -314,7 +270,7 @@ def windows_of(text):
 def test_the_packages_are_those_of_the_lock():
     """What `make install` installs has all texts; else each page of the book would say how many are missing."""
     lock = (ROOT / "requirements.lock").read_text().lower().replace("_", "-")
-    for path in stored.FOLDER.glob("corpora/*/card.json"):
+    for path in source.STORED.glob("corpora/*/card.json"):
         for of in json.loads(path.read_text())["sources"]:
             assert of.lower().replace("_", "-") in lock, f"{of} of {path.parent.name}"
             assert version(of.partition("==")[0])

@@ -19,12 +19,12 @@ from packaging.utils import canonicalize_name
 from mialib.benchmarks import PARTS
 from mialib.blind import held_out_scores
 from mialib.metrics import Interval, auc_interval
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
 from mialib.text import words
 from replication.builders import releases, sources
 from replication.builders.fetch import SERVICES, Fetcher, address_of, without_password
 from replication.builders.sources import EXCERPT_WORDS, PATENT_WORDS, Dates, LeftOut, Pages, WebPage, shuffled
+from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 DOCSTRING_LENGTHS = (64,)

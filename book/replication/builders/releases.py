@@ -23,14 +23,14 @@ import httpx
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from mialib.catalog.places import READ, parse_source
 from mialib.shared.kept import JSON, keep
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.text import HALF_PAIR
 from mialib.versions import versions_of
 from replication.builders.fetch import Fetcher, address_of, without_password
 from replication.builders.sources import LeftOut, Pages, WebPage, shuffled
 from replication.lab.docstrings import is_test
+from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
+from replication.lab.places import READ, parse_source
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from mialib.catalog.models import load_scorer, pass_key
 from mialib.catalog.sources import source_of
 from mialib.models import LoadedModel
 from mialib.shared.kept import JSON, keep
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 from mialib.versions import versions_of
+from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
 from replication.remote.api import api_key
 from replication.remote.replies import append_line, read_lines
 

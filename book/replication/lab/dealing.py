@@ -1,40 +1,45 @@
 """Making a corpus: gather texts, flip the coin, learn the tokenizer, count its tokens.
 
-What a corpus's folder holds is said in `mialib.catalog.lab`. The lab's own corpora are stored in `data/lab/corpora`;
-`mialib lab build` makes them again.
+`replication.lab.corpora` says what the folder of a corpus holds.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.catalog.lab import CARD, COUNTS, PLACES, ROLES, TEXTS, installed
-from mialib.catalog.places import Docstring, Place
 from mialib.frequency import count_tokens
 from mialib.models import tokenizer_hash
 from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of
-from mialib.shared.near_duplicates import MAX_OVERLAP, NearDuplicates
 from mialib.store import ROOT, hash_files, hash_texts, write_json
 from mialib.text import cut_to_words
+from replication.lab.corpora import (
+    CARD,
+    COUNTS,
+    END_OF_TEXT,
+    PLACES,
+    ROLES,
+    TEXTS,
+    TOKENIZER,
+    corpus_tokenizer,
+    installed,
+    write_texts,
+)
 from replication.lab.docstrings import is_later, place_of, read_code, read_docstrings
+from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
+from replication.lab.places import Docstring, Place
 from replication.lab.questions import choice_questions, context_questions
 from replication.lab.recipes import Corpus
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerBase
 
-END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
-TOKENIZER = "tokenizer.json"
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}  # names on the index that differ from those at import
 
 
@@ -97,24 +102,6 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
         "packages": dict(sorted(Counter(packages).items())),
     }
     write_json(folder / CARD, card)
-
-
-# --- a corpus's files ---
-
-
-def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts: Sequence[str]) -> None:
-    """Write texts, each with its role and package, as JSON lines; the same texts give the same bytes."""
-    rows = zip(roles, packages, texts, strict=True)
-    lines = [json.dumps({"role": r, "package": p, "text": t}, ensure_ascii=False) + "\n" for r, p, t in rows]
-    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
-
-
-def corpus_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a corpus's folder; each text starts after the end of another, as in Pythia's training."""
-    from transformers import PreTrainedTokenizerFast
-
-    special = special or {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
-    return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **special)
 
 
 # --- gathering ---

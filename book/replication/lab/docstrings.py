@@ -1,7 +1,7 @@
 """Real English text that every machine able to run this project already holds: its packages' docstrings, and code.
 
 The sources are read in an order that depends on names alone, so pinned packages give the same texts anywhere.
-`mialib.catalog.places` finds them again.
+`replication.lab.places` finds them again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
 
-from mialib.catalog.places import READ, Docstring, Place, parse
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_texts
 from mialib.versions import versions_of
+from replication.lab.places import READ, Docstring, Place, parse
 
 VERSION = re.compile(r"version(?:added|changed):{1,2} ?v?(\d+(?:\.\d+)*)")  # a directive of Sphinx
 

@@ -12,8 +12,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from mialib.catalog.places import Docstring
 from replication.lab.docstrings import read_docstrings
+from replication.lab.places import Docstring
 
 CHOICES = "ABCDE"
 MIN_CONTEXT_WORDS = 30

@@ -7,6 +7,7 @@ $MIALIB_PROFILE names the file; without it, it is `data/profiles/lab.yml`. The b
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -22,6 +23,11 @@ DEFAULT_PROFILE = BOOK_DATA / "profiles" / "lab.yml"
 def is_lab(name: str) -> bool:
     """Whether a model or corpus is one of the lab's."""
     return name.startswith("lab/")
+
+
+def by_group(values: Sequence[int], n: int) -> list[int]:
+    """The value of each of `n` things in as many equal consecutive groups as there are values."""
+    return [values[i * len(values) // n] for i in range(n)]
 
 
 class Corpus(Strict):

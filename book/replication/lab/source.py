@@ -1,225 +1,108 @@
-"""The lab of a profile: what is not stored as its recipe says is made where it is asked for, once.
+"""The lab as a source: models whose training set is known, since a coin decided it.
 
-`lab/en-25k` is a model of the profile (`data/profiles/lab.yml`), `lab/en-25k@1` the same trained from seed 1.
+    lab/en-25k          a model; lab/en-25k@1 is the same trained from seed 1
+    lab/en              a benchmark, the members and non-members of a corpus; as a reference corpus its reference texts
+    lab/en:background   the texts of one role as a reference corpus
+    lab/en~lab/code     a benchmark of two corpora, members of the first and non-members of the second, or other roles
+
+The profile (`data/profiles/lab.yml`) has recipes of corpora and models, `data/lab` what some recipes gave. A corpus or
+model is read from `data/lab` if it was made by the recipe asked for; else it is made on this machine, once. Names that
+the profile lacks are looked up in `data/lab`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, Lab, by_group, corpora_of
-from mialib.catalog.models import load_model, model_revision
-from mialib.catalog.sources import source_of
-from mialib.catalog.stored import stored
-from mialib.shared.kept import Format, Parts, once, remove
-from mialib.store import hash_files, hash_of, home, version, write_json
+from mialib.benchmarks import Benchmark
+from mialib.catalog.models import Weights, load_model, model_revision
+from mialib.frequency import TokenFrequency
+from mialib.shared.files import COIN_COLUMN
+from mialib.shared.kept import JSON, Format, Parts, keep, once, remove
+from mialib.store import hash_files, hash_of, hash_texts, home, version, write_json
 from mialib.versions import versions_of
+from replication import BOOK_DATA
 from replication.lab import dealing
-from replication.lab.dealing import END_OF_TEXT, corpus_tokenizer, overlaps, sources_of
-from replication.lab.recipes import AnyRecipe, Corpus, Masked, Seen, TrainingOn, Unlearning, is_lab, load_recipes
+from replication.lab.corpora import CARD, COUNTS, END_OF_TEXT, ROLES, Row, corpus_tokenizer, installed, read_corpus
+from replication.lab.dealing import overlaps, sources_of
+from replication.lab.places import read_places, source_file
+from replication.lab.recipes import (
+    AnyRecipe,
+    Corpus,
+    Masked,
+    Seen,
+    TrainingOn,
+    Unlearning,
+    by_group,
+    is_lab,
+    load_recipes,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS = "model.safetensors"
+STORED = BOOK_DATA / "lab"
+MODEL_CARD, WEIGHTS = "lab.json", "model.safetensors"
+CARDS = {"corpora": CARD, "models": MODEL_CARD}
 
 
-class ProfileLab(Lab):
-    """The lab as the profile's recipes say."""
-
-    def folder(self, model: str) -> Path:
-        """The stored model, else one that is trained here, once."""
-        if _is_stored_alone("models", model):
-            return super().folder(model)
-        return _stored_model(model) or train_again(model)
-
-    def corpus_folder(self, corpus: str) -> Path:
-        """The stored corpus, else one that is dealt out here, once."""
-        if _is_stored_alone("corpora", corpus):
-            return super().corpus_folder(corpus)
-        return stored_corpus(corpus) or deal_again(corpus)
-
-    def recipe(self, model: str) -> dict[str, Any]:
-        """The profile's; nothing is trained for it."""
-        if _is_stored_alone("models", model):
-            return super().recipe(model)
-        return lab_recipe(model).model_dump(mode="json")
+# --- recipes by name ---
 
 
-def _is_stored_alone(kind: str, name: str) -> bool:
-    """Whether a corpus or model is stored and the profile names none so: every profile may use the stored lab."""
-    known = load_recipes().models if kind == "models" else load_recipes().corpora
-    return name.partition("@")[0] not in known and stored(kind, name) is not None
-
-
-def lab() -> Lab:
-    """The lab, as names that begin with "lab/" find it."""
-    found = source_of("lab/")
-    assert isinstance(found, Lab)
-    return found
-
-
-# --- corpora ---
-
-
-def stored_corpus(name: str) -> Path | None:
-    """The folder of a corpus that is stored as its recipe says, and so is the one that it is apart from."""
-    corpus = known_corpus(name)
-    if corpus.apart_from and not stored_corpus(corpus.apart_from):
-        return None
-    return _as_its_recipe(stored("corpora", name), CARD, corpus)
-
-
-def _as_its_recipe(folder: Path | None, card: str, recipe: Corpus | AnyRecipe) -> Path | None:
-    if folder and json.loads((folder / card).read_text(encoding="utf-8"))["recipe"] == recipe.model_dump(mode="json"):
-        return folder
-    return None
-
-
-def deal_again(name: str) -> Path:
-    """The folder of a lab corpus that was dealt out on this machine, from the packages that are installed."""
-    corpus = known_corpus(name)
-    made_by: dict[str, Any] = {"sources": sources_of(corpus), "tokenizers": version("tokenizers")}
-    made_by |= versions_of("gathering", "dealing")
-    if corpus.apart_from:
-        made_by["apart_from"] = lab().card(corpus.apart_from)["content_hash"]
-    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of([corpus.model_dump(), made_by])}"
-
-    def make(to: Path) -> None:
-        logger.warning("%s: gathering texts first, once", name)
-        roles = [role for role in ROLES if role != "reference"] if corpus.apart_from else []
-        dealing.make_corpus(name, corpus, [t for role in roles for t in lab().texts(corpus.apart_from, role)], to)
-
-    return once(folder, make)
-
-
-def known_corpus(name: str) -> Corpus:
-    """A corpus's recipe; ValueError for a name that the profile does not have."""
-    corpora = load_recipes().corpora
-    if name not in corpora:
-        raise ValueError(f"unknown lab corpus {name!r}; known: {', '.join(corpora) or 'none in this profile'}")
-    return corpora[name]
-
-
-def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | None:
-    """The share of each text's 7-grams that a lab benchmark's models were trained on, (N,); None for any other."""
-    if not is_lab(name):
-        return None
-    corpus = corpora_of(name)[0]
-    seen = [text for role in ("member", "background") for text in lab().texts(corpus, role)]
-    return overlaps(texts, seen, known_corpus(corpus).language)
-
-
-# --- models ---
-
-
-def _stored_model(name: str) -> Path | None:
-    """The folder of a model that is stored as its recipe says, and trained on corpora that are stored as theirs say."""
-    recipe = lab_recipe(name)
-    if isinstance(recipe, Unlearning) and not _stored_model(base_of(name, recipe)):
-        return None
-    if not all(map(stored_corpus, corpora_of_recipe(recipe))):
-        return None
-    return _as_its_recipe(stored("models", name.partition("@")[0]), MODEL_CARD, recipe)
-
-
-def train_again(name: str, device: str = "cpu") -> Path:
-    """The folder of a lab model that was trained on this machine.
-
-    It is trained on the CPU, also where there is a GPU, so that a recipe gives the same model there too; on another
-    `device` by `mialib record-lab` alone. ValueError where not all texts of its corpora can be read.
-    """
-    where = "" if device == "cpu" else f"-{device.replace(':', '-')}"
-    folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}{where}"
-
-    def make(to: Path) -> None:
-        from safetensors import SafetensorError
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()  # of its own, which draws on the output
-        logger.warning("%s: training it first, once", name)  # a warning, so that a notebook shows it too
-        try:
-            _make(name, to, folder.with_name(f"{folder.name}.parts"), device)
-        except Exception as error:
-            if type(error) not in (SafetensorError, Exception):  # of full disks safetensors and tokenizers raise these
-                raise
-            raise OSError(f"{folder} can't be made: {error}") from None
-
-    return once(folder, make)
-
-
-def _key(name: str) -> str:
-    """What determines a model: recipe, its corpora's texts in their roles, versions of training and libraries."""
-    recipe = lab_recipe(name)
-    is_unlearned = isinstance(recipe, Unlearning)
-    made_of: list[Any] = [hash_files([lab().folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
-    made_of += [model_revision(recipe.from_model)] if isinstance(recipe, TrainingOn) else []
-    for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
-        card = lab().card(corpus)
-        made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
-    libraries = [version(name) for name in ("torch", "transformers", "tokenizers")]
-    return hash_of([recipe.model_dump(), made_of, libraries, versions_of("training")])
-
-
-def _make(name: str, folder: Path, kept: Path, device: str) -> None:
-    import torch
-
-    from replication.lab import training
-
-    def write(state: Any, path: Path) -> None:
-        torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
-        path.write_bytes(buffer.getbuffer())
-
-    recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
-    for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
-        lab().check_whole(corpus)
-    if isinstance(recipe, Unlearning):
-        corpus = lab_model_corpus(name)
-        members, background, non_members = (lab().texts(corpus, r) for r in ("member", "background", "non_member"))
-        retained = members[recipe.texts :] + background
-        base = lab().folder(base_of(name, recipe))
-        card = training.unlearn(name, recipe, base, members[: recipe.texts], retained, non_members, folder)
-    elif isinstance(recipe, Masked):
-        # It pads with the end of text.
-        special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
-        corpus = lab().corpus_folder(recipe.corpus)
-        tokenizer = corpus_tokenizer(corpus, model_max_length=recipe.context_tokens, **special)
-        texts = lab().texts(recipe.corpus, "background")
-        card = training.train_masked(name, recipe, tokenizer, texts, folder, parts)
-    else:
-        texts, times = lab().texts_and_times(recipe.model_dump())
-        is_on = isinstance(recipe, TrainingOn)
-        start = load_model(recipe.from_model, device=device, dtype="float32") if is_on else lab_tokenizer(recipe.corpus)
-        card = training.train(name, recipe, start, texts, times, folder, device, parts)
-    write_json(folder / MODEL_CARD, card)
-    remove(kept)
-
-
-def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:
-    """A corpus's tokenizer."""
-    return corpus_tokenizer(lab().corpus_folder(corpus))
+def corpus_recipe(name: str) -> Corpus:
+    """How a corpus is made, as the profile or else `data/lab` says; ValueError for an unknown name."""
+    recipe = load_recipes().corpora.get(name) or _stored_recipe("corpora", name, Corpus)
+    if recipe is None:
+        raise ValueError(f"unknown lab corpus {name!r}; known: {_known('corpora', load_recipes().corpora)}")
+    return recipe
 
 
 def lab_recipe(name: str) -> AnyRecipe:
-    """How a lab model is made, with the seed that its name asks for."""
+    """How a model is made, as the profile or else `data/lab` says, with the seed that its name asks for."""
     plain, _, seed = name.partition("@")
-    models = load_recipes().models
-    model = models.get(plain)
-    if model is None or model.recipe is None or (seed and not seed.isdecimal()):
-        known = ", ".join(name for name, m in models.items() if m.recipe) or "none in this profile"
-        raise ValueError(f"unknown lab model {name!r}; known: {known} (with another seed: NAME@1)")
-    return model.recipe.model_copy(update={"seed": int(seed)}) if seed else model.recipe
+    models = {name: model.recipe for name, model in load_recipes().models.items() if model.recipe}
+    recipe = models.get(plain) or _stored_recipe("models", plain, AnyRecipe)
+    if recipe is None or (seed and not seed.isdecimal()):
+        raise ValueError(f"unknown lab model {name!r}; known: {_known('models', models)} (with another seed: NAME@1)")
+    return recipe.model_copy(update={"seed": int(seed)}) if seed else recipe
+
+
+def _folder(kind: str, name: str) -> Path:
+    return STORED / kind / name.removeprefix("lab/")
+
+
+def _card(kind: str, name: str) -> dict[str, Any]:
+    path = _folder(kind, name) / CARDS[kind]
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _stored_recipe(kind: str, name: str, schema: Any) -> Any:
+    card = _card(kind, name)
+    return TypeAdapter(schema).validate_python(card["recipe"]) if card else None
+
+
+def _stored(kind: str, name: str, recipe: Corpus | AnyRecipe) -> Path | None:
+    """The folder of a corpus or model in `data/lab`; None unless this recipe made it."""
+    return _folder(kind, name) if _card(kind, name).get("recipe") == recipe.model_dump(mode="json") else None
+
+
+def _known(kind: str, of_profile: Iterable[str]) -> str:
+    stored = [f"lab/{path.parent.name}" for path in sorted(STORED.glob(f"{kind}/*/{CARDS[kind]}"))]
+    return ", ".join(dict.fromkeys([*of_profile, *stored]))
 
 
 def of_seed(model: str, seed: int) -> str:
@@ -269,15 +152,363 @@ def member_times(recipe: Seen, n_members: int) -> list[int]:
     return by_group(recipe.member_repeats or (recipe.member_times,), n_members)
 
 
-def forgotten_texts(name: str) -> list[str]:
-    """The texts that an unlearned model was made to forget; none of any other model."""
-    recipe, corpus = lab_recipe(name), lab_model_corpus(name)
-    if not isinstance(recipe, Unlearning):
-        return []
-    found = lab().read(corpus, lab().rows(corpus, "member")[: recipe.texts])
-    return [text for text in found if text is not None]
+# --- corpora ---
+
+
+class LabCorpus:
+    """A corpus by name: `lab/en`. A text that another version of a package no longer has is left out with a warning."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.recipe = name, corpus_recipe(name)
+
+    @property
+    def folder(self) -> Path:
+        """The folder in `data/lab`, else one that is dealt out here, once."""
+        return stored_corpus(self.name) or deal_again(self.name)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What the corpus is made of: recipe, source versions, counts by role and package, content hash."""
+        return json.loads((self.folder / CARD).read_text(encoding="utf-8"))
+
+    def rows(self, *roles: str) -> list[Row]:
+        """The texts that have these roles, in the order of the shuffle; none is read from a package yet."""
+        if unknown := set(roles) - set(ROLES):
+            raise ValueError(f"unknown role {unknown.pop()!r}; known: {', '.join(ROLES)}")
+        rows = read_corpus(self.folder)
+        return [row for role in roles for row in rows if row.role == role]
+
+    def texts(self, role: str) -> list[str]:
+        """The texts of a role: member, non_member, background or reference."""
+        return [text for text in self.read(self.rows(role)) if text is not None]
+
+    def read(self, rows: Sequence[Row]) -> list[str | None]:
+        """The texts of rows; None, with a warning, for one that an installed package no longer has."""
+        texts = self._read(rows)
+        if n_missing := texts.count(None):
+            roles = " and ".join(dict.fromkeys(row.role.replace("_", "-") for row in rows))
+            packages = {row.package for row, text in zip(rows, texts, strict=True) if text is None}
+            sources = dict(zip(self.recipe.packages, self.card["sources"], strict=True))
+            changed = ", ".join(f"{sources[of]} (installed: {installed(sources[of])})" for of in sorted(packages))
+            warnings.warn(
+                f"{self.name}, {roles}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others "
+                f"are from {changed} and are left out",
+                stacklevel=2,
+            )
+        return texts
+
+    def _read(self, rows: Sequence[Row]) -> list[str | None]:
+        places = [row.place for row in rows if row.place]
+        if not places:
+            return [row.text for row in rows]
+        kind = "code" if self.recipe.source == "code" else "docstring"
+        files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
+        stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
+        made_by: dict[str, Any] = {"files": stamps, "what": kind, **versions_of("gathering")}
+        return keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
+
+    def check_whole(self) -> None:
+        """ValueError where a text that a training needs can't be read here."""
+        rows = self.rows(*ROLES)
+        if n_missing := self._read(rows).count(None):
+            raise ValueError(
+                f"{self.name}: {n_missing:,} of {len(rows):,} texts can't be read here, and training needs them all; "
+                f"install {' '.join(self.card['sources'])}"
+            )
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer that was learned from the reference texts."""
+        return corpus_tokenizer(self.folder)
+
+
+def stored_corpus(name: str) -> Path | None:
+    """The folder of a corpus in `data/lab`; None unless its recipe made it, and the corpus that it is apart from."""
+    recipe = corpus_recipe(name)
+    return None if recipe.apart_from and not stored_corpus(recipe.apart_from) else _stored("corpora", name, recipe)
+
+
+def deal_again(name: str) -> Path:
+    """The folder of a corpus that was dealt out on this machine, from the packages that are installed."""
+    recipe = corpus_recipe(name)
+    made_by: dict[str, Any] = {"sources": sources_of(recipe), "tokenizers": version("tokenizers")}
+    made_by |= versions_of("gathering", "dealing")
+    if recipe.apart_from:
+        made_by["apart_from"] = LabCorpus(recipe.apart_from).card["content_hash"]
+    folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of([recipe.model_dump(), made_by])}"
+
+    def make(to: Path) -> None:
+        logger.warning("%s: gathering texts first, once", name)
+        dealt = ROLES[:3] if recipe.apart_from else ()
+        dealing.make_corpus(name, recipe, [t for role in dealt for t in LabCorpus(recipe.apart_from).texts(role)], to)
+
+    return once(folder, make)
+
+
+def sides_of(benchmark: str) -> list[tuple[str, str]]:
+    """Corpus and role of the texts that a benchmark calls members, and of those that it calls non-members."""
+    first, _, second = benchmark.partition("~")
+    sides = [
+        (corpus, role or default)
+        for part, default in ((first, "member"), (second or first, "non_member"))
+        for corpus, _, role in [part.partition(":")]
+    ]
+    if len(set(sides)) < 2:
+        raise ValueError(f"benchmark {benchmark!r} calls the same texts members and non-members")
+    return sides
+
+
+def corpora_of(benchmark: str) -> list[str]:
+    """The corpora that a benchmark's texts are from."""
+    return list(dict.fromkeys(corpus for corpus, _ in sides_of(benchmark)))
+
+
+def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | None:
+    """The share of each text's 7-grams that a lab benchmark's models were trained on, (N,); None for any other."""
+    if not is_lab(name):
+        return None
+    corpus = LabCorpus(corpora_of(name)[0])
+    return overlaps(texts, corpus.texts("member") + corpus.texts("background"), corpus.recipe.language)
+
+
+def rows_to_write(name: str, n: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    """Texts of a benchmark or corpus with their labels (1 = member), members first, for a file.
+
+    A corpus of non-members alone gives these, `lab/en:background` one role alone. If one fair coin dealt both sides,
+    each row also has `coin_duplicates: 1`. `n` are drawn at random, half of them members, from the packages that are
+    installed. ValueError for more than there are.
+    """
+    corpus, is_one_role, role = name.partition(":")
+    if is_one_role and "~" not in name:
+        sides = [(corpus, role, int(role in ("member", "background")))]
+    else:
+        sides = [(*side, label) for side, label in zip(sides_of(name), (1, 0), strict=True)]
+    is_by_coin = [side[:2] for side in sides] == [(corpus, "member"), (corpus, "non_member")]
+    rows_of = {side: rows for side in sides if (rows := LabCorpus(side[0]).rows(side[1]))}
+    rng, written = np.random.default_rng(seed), []
+    for i, ((corpus, role, label), rows) in enumerate(rows_of.items()):
+        if n is not None:
+            is_here = {package: bool(find_spec(package)) for package in {row.package for row in rows if row.place}}
+            rows = [row for row in rows if is_here.get(row.package, True)]
+            n_of_side = (n + len(rows_of) - 1 - i) // len(rows_of)
+            if n_of_side > len(rows):
+                raise ValueError(f"{corpus} has {len(rows)} texts of the role {role}, and {n_of_side} are asked for")
+            rows = [rows[i] for i in sorted(rng.choice(len(rows), n_of_side, replace=False))]
+        more = {"label": label} | ({COIN_COLUMN: 1} if is_by_coin else {})
+        written += [{"text": text} | more for text in LabCorpus(corpus).read(rows) if text is not None]
+    return written
+
+
+# --- models ---
+
+
+def stored_model(name: str) -> Path | None:
+    """The folder of a model in `data/lab`; None unless its recipe made it, and what it was trained on."""
+    recipe = lab_recipe(name)
+    if isinstance(recipe, Unlearning) and not stored_model(base_of(name, recipe)):
+        return None
+    return (
+        _stored("models", name.partition("@")[0], recipe)
+        if all(map(stored_corpus, corpora_of_recipe(recipe)))
+        else None
+    )
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a model in `data/lab`, else one that is trained here, once."""
+    return stored_model(name) or train_again(name)
 
 
 def lab_model_card(name: str) -> dict[str, Any]:
     """How a lab model was made: recipe, parameters, losses, versions; where it was trained here, the seconds."""
-    return json.loads((lab().folder(name) / MODEL_CARD).read_text())
+    return json.loads((model_folder(name) / MODEL_CARD).read_text(encoding="utf-8"))
+
+
+def train_again(name: str, device: str = "cpu") -> Path:
+    """The folder of a lab model that was trained on this machine.
+
+    It is trained on the CPU, also where there is a GPU, so that a recipe gives the same model there too; on another
+    `device` by `mialib record-lab` alone. ValueError where not all texts of its corpora can be read.
+    """
+    where = "" if device == "cpu" else f"-{device.replace(':', '-')}"
+    folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}{where}"
+
+    def make(to: Path) -> None:
+        from safetensors import SafetensorError
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()  # of its own, which draws on the output
+        logger.warning("%s: training it first, once", name)  # a warning, so that a notebook shows it too
+        try:
+            _make(name, to, folder.with_name(f"{folder.name}.parts"), device)
+        except Exception as error:
+            if type(error) not in (SafetensorError, Exception):  # of full disks safetensors and tokenizers raise these
+                raise
+            raise OSError(f"{folder} can't be made: {error}") from None
+
+    return once(folder, make)
+
+
+def _key(name: str) -> str:
+    """What determines a model: recipe, its corpora's texts in their roles, versions of training and libraries."""
+    recipe = lab_recipe(name)
+    is_unlearned = isinstance(recipe, Unlearning)
+    made_of: list[Any] = [hash_files([model_folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
+    made_of += [model_revision(recipe.from_model)] if isinstance(recipe, TrainingOn) else []
+    for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
+        card = LabCorpus(corpus).card
+        made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
+    libraries = [version(name) for name in ("torch", "transformers", "tokenizers")]
+    return hash_of([recipe.model_dump(), made_of, libraries, versions_of("training")])
+
+
+def _make(name: str, folder: Path, kept: Path, device: str) -> None:
+    import torch
+
+    from replication.lab import training
+
+    def write(state: Any, path: Path) -> None:
+        torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
+        path.write_bytes(buffer.getbuffer())
+
+    recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
+    corpus = LabCorpus(lab_model_corpus(name))
+    for trained_on in corpora_of_recipe(recipe) or [corpus.name]:
+        LabCorpus(trained_on).check_whole()
+    if isinstance(recipe, Unlearning):
+        members, background, non_members = map(corpus.texts, ("member", "background", "non_member"))
+        retained = members[recipe.texts :] + background
+        base = model_folder(base_of(name, recipe))
+        card = training.unlearn(name, recipe, base, members[: recipe.texts], retained, non_members, folder)
+    elif isinstance(recipe, Masked):
+        # It pads with the end of text.
+        special = {"pad_token": END_OF_TEXT, "cls_token": "<s>", "mask_token": "<mask>"}
+        tokenizer = corpus_tokenizer(corpus.folder, model_max_length=recipe.context_tokens, **special)
+        card = training.train_masked(name, recipe, tokenizer, corpus.texts("background"), folder, parts)
+    else:
+        texts, times = texts_and_times(recipe)
+        is_on = isinstance(recipe, TrainingOn)
+        start = load_model(recipe.from_model, device=device, dtype="float32") if is_on else corpus.tokenizer
+        card = training.train(name, recipe, start, texts, times, folder, device, parts)
+    write_json(folder / MODEL_CARD, card)
+    remove(kept)
+
+
+def texts_and_times(recipe: Seen) -> tuple[list[str], list[int]]:
+    """The texts that a training sees, and how often each; one seen 0 times is left out."""
+    corpus = LabCorpus(recipe.corpus)
+    members, background = corpus.rows("member"), corpus.rows("background")
+    sides = [(corpus, members, member_times(recipe, len(members)))]
+    sides += [(corpus, background, [recipe.background_times] * len(background))]
+    for name, n in recipe.injected.items():
+        injected = LabCorpus(name).rows("member")
+        sides.append((LabCorpus(name), injected, [n] * len(injected)))
+    pairs = [pair for corpus, rows, times in sides for pair in zip(corpus.read(rows), times, strict=True)]
+    seen = [(text, n) for text, n in pairs if text is not None and n]
+    return [text for text, _ in seen], [n for _, n in seen]
+
+
+def forgotten_texts(name: str) -> list[str]:
+    """The texts that an unlearned model was made to forget; none of any other model."""
+    recipe, corpus = lab_recipe(name), LabCorpus(lab_model_corpus(name))
+    if not isinstance(recipe, Unlearning):
+        return []
+    return [text for text in corpus.read(corpus.rows("member")[: recipe.texts]) if text is not None]
+
+
+# --- what a name means ---
+
+
+class Lab(Weights):
+    """`lab/en-25k`, a model; `lab/en` and `lab/en~lab/code`, benchmarks; `lab/en:background`, a corpus."""
+
+    is_fetched = False
+    gpu_dtype = "float32"
+
+    def folder(self, model: str) -> Path:
+        """The folder in `data/lab`, else one that is trained here, once."""
+        return model_folder(model)
+
+    def check(self, model: str) -> None:
+        """ValueError for an unknown model."""
+        lab_recipe(model)
+
+    def trained_on(self, model: str) -> list[str]:
+        """The texts that the model was trained on; ValueError for a masked one."""
+        recipe = lab_recipe(model)
+        if isinstance(recipe, Unlearning):
+            return self.trained_on(recipe.base)
+        if isinstance(recipe, Masked):
+            raise ValueError(f"{model} is a masked model, which writes no texts; name one that does")
+        return texts_and_times(recipe)[0]
+
+    def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[np.int64] | None:
+        """How often the model has seen each text in training, (N,); None for a masked or an unlearned model."""
+        recipe = lab_recipe(model)
+        if not isinstance(recipe, Seen):
+            return None
+        times = dict(zip(*texts_and_times(recipe), strict=True))
+        return np.array([times.get(text, 0) for text in texts])
+
+    def training_seed(self, model: str) -> int:
+        """The recipe's, or the one that the name asks for."""
+        return lab_recipe(model).seed
+
+    def benchmark(self, name: str) -> Benchmark:
+        """The members and non-members of a corpus, or of two, each text's package its domain."""
+        sides = [(LabCorpus(corpus), role) for corpus, role in sides_of(name)]
+        languages = sorted({corpus.recipe.language for corpus, _ in sides})
+        if len(languages) > 1:
+            raise ValueError(f"{name}: one corpus is in {' and the other in '.join(languages)}")
+        rows = [corpus.rows(role) for corpus, role in sides]
+        read = [text for (corpus, _), of_side in zip(sides, rows, strict=True) for text in corpus.read(of_side)]
+        is_here = np.array([text is not None for text in read])
+        texts = tuple(text for text in read if text is not None)
+        revision, labels = self.labels(name)
+        packages = [row.package for of_side in rows for row in of_side]
+        return Benchmark(
+            name=name,
+            texts=texts,
+            labels=labels[is_here],
+            revision=revision if is_here.all() else f"{revision}, of which {hash_texts(texts)}",
+            language=languages[0],
+            domains=tuple(package for package, there in zip(packages, is_here, strict=True) if there),
+        )
+
+    def labels(self, benchmark: str) -> tuple[str, NDArray[np.int8]]:
+        """A hash of a benchmark's texts, all of them, and who is a member, (N,), as the coin dealt them out."""
+        revision = "~".join(LabCorpus(corpus).card["content_hash"] for corpus in corpora_of(benchmark))
+        n_of_side = [len(LabCorpus(corpus).rows(role)) for corpus, role in sides_of(benchmark)]
+        return revision, np.repeat(np.array([1, 0], np.int8), n_of_side)
+
+    def check_whole(self, benchmark: str) -> None:
+        """ValueError where a text of the benchmark's corpora can't be read here."""
+        for corpus in corpora_of(benchmark):
+            LabCorpus(corpus).check_whole()
+
+    def corpus(self, name: str) -> list[str]:
+        """The texts of a role, by default the reference ones."""
+        corpus, _, role = name.partition(":")
+        return LabCorpus(corpus).texts(role or "reference")
+
+    def unseen(self, name: str) -> list[str]:
+        """The same; ValueError for a role that models are trained on."""
+        corpus, _, role = name.partition(":")
+        if role in ("member", "background"):
+            raise ValueError(f"{name}: the lab's models are trained on these; use {corpus}:reference")
+        return self.corpus(name)
+
+    def own_counts(self, corpus: str) -> TokenFrequency | None:
+        """The counts of the corpus's tokenizer in its reference texts; None without a tokenizer, or for one role."""
+        counts = None if ":" in corpus else LabCorpus(corpus).folder / COUNTS
+        return TokenFrequency.load(counts) if counts and counts.is_file() else None
+
+    def hashes(self, corpus: str) -> set[str]:
+        """The hash of each text of a role, by default the reference ones; no text is read from a package for it."""
+        name, _, role = corpus.partition(":")
+        rows = LabCorpus(name).rows(role or "reference")
+        return {row.place.hash if row.place else hash_texts([row.text]) for row in rows}
+
+    def language(self, corpus: str) -> str:
+        """The language of the recipe."""
+        return LabCorpus(corpus.partition(":")[0]).recipe.language

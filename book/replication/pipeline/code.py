@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 
 import mialib
+import mialib_audit
 import replication
 from mialib.catalog.sources import KINDS, module_of
 from mialib.store import hash_of
 
-FOLDERS = {of.__name__: Path(of.__file__ or "").parent for of in (mialib, replication)}
+FOLDERS = {of.__name__: Path(of.__file__ or "").parent for of in (mialib, mialib_audit, replication)}
 REGISTRY = "mialib.catalog.sources"
-BESIDE = (".yml", ".html", ".css", ".md")  # data of a module, in a file of its name
+BESIDE = (".yml", ".html", ".css", ".md", ".txt")  # data of a module, in a file of its name
 
 
 @cache
@@ -31,7 +32,7 @@ def code_hash(*modules: str) -> str:
 
 @cache
 def import_closure(module: str) -> frozenset[str]:
-    """A module and all modules of both packages that it imports, directly or not."""
+    """A module and all modules of our packages that it imports, directly or not."""
     found, left = set(), [module]
     while left:
         found.add(name := left.pop())
@@ -49,7 +50,7 @@ def _source(module: str) -> Path:
 
 @cache
 def imported_modules(code: str) -> frozenset[str]:
-    """The modules of both packages that some code imports anywhere, but for those that only type checkers read.
+    """The modules of our packages that some code imports anywhere, but for those that only type checkers read.
 
     `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
     """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
-from mialib.shared.templates import macros
+from mialib_audit.templates import macros
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 FLAGS = ("--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--no-pdf-header-footer")

@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from markupsafe import escape
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-from mialib.shared.templates import macros
 from mialib.store import ROOT
+from mialib_audit.templates import macros
 from replication.pipeline.student import plain
 
 SVG, PNG = "image/svg+xml", "image/png"

@@ -32,9 +32,8 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
-from mialib.catalog.stored import checksum_of
 from mialib.shared.kept import once
-from mialib.store import ROOT, home
+from mialib.store import ROOT, checksum_of, home
 from replication.pipeline.notebooks import NOTEBOOKS
 from replication.pipeline.student import SOLUTION, student_notebook
 from replication.profile import INSTALLS
@@ -325,13 +324,14 @@ def with_scopes(part: re.Match[str]) -> str:
 
 
 def downloaded(notebook: str, address: str = "") -> str:
-    """A notebook's student edition, as JSON, with a first cell that installs both packages if `address` is known."""
+    """A notebook's student edition, as JSON, with a first cell that installs the packages if `address` is known."""
     content = json.loads(notebook)
     if any(SOLUTION in cell["metadata"].get("tags", []) for cell in content["cells"]):
         content = student_notebook(content, "student")
     if address and not any(cell.get("id") == INSTALL for cell in content["cells"]):
         at = f"@{sha}" if (sha := os.environ.get("GITHUB_SHA")) else ""  # the commit that the Action builds
-        fetch = f"%pip install --quiet git+{address}{at} git+{address}{at}#subdirectory=book"
+        clone = f"git+{address}{at}"
+        fetch = f"%pip install --quiet {clone} {clone}#subdirectory=audit {clone}#subdirectory=book"
         source = f"{INSTALLS}except ModuleNotFoundError:\n    {fetch}"
         content["cells"].insert(0, {"cell_type": "code", "id": INSTALL, "metadata": {}, "source": source})
     for cell in content["cells"]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.lab import MODEL_CARD
+from mialib.catalog.sources import source_of
 from mialib.passes.cache import count_or_load
 from mialib.passes.inputs import Inputs, Target, inputs_of
 from mialib.store import ROOT, hash_of
@@ -26,7 +26,7 @@ from mialib.versions import versions_of
 from replication import BOOK_DATA, blind_tables, real_model
 from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
-from replication.lab.source import lab, lab_recipe, of_seed, train_again
+from replication.lab.source import MODEL_CARD, LabCorpus, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
 from replication.recorded import (
     RECORDED,
@@ -43,9 +43,9 @@ from replication.recorded import (
 PROFILE = BOOK_DATA / "profiles" / "recorded.yml"
 LATER = ("min_k++", "aeca", "codec")  # CoDeC reads another text before each: some three times as many tokens
 ON_WIKIMIA, N_WIKIMIA = "wikimia-32", 150  # texts of a side
-RUNG, N_RUNG = "lab/docstrings-smollm2", 100
+SAMPLED_MODEL, N_LADDER = "lab/docstrings-smollm2", 100
 SAMPLED = "samples.parquet"
-SAMPLES = f"{ON_WIKIMIA}, {2 * N_WIKIMIA} texts", f"docstrings-smollm2, {2 * N_RUNG} texts"
+SAMPLES = f"{ON_WIKIMIA}, {2 * N_WIKIMIA} texts", f"docstrings-smollm2, {2 * N_LADDER} texts"
 
 
 def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -86,7 +86,7 @@ def _key(name: str, seed: int) -> str:
 
 def _dealt(corpus: str) -> str:
     """A hash of a corpus's texts, of who is what, and of the tokenizer."""
-    card = lab().card(corpus)
+    card = LabCorpus(corpus).card
     return hash_of([card["content_hash"], card["roles"], card["tokenizer_hash"]])
 
 
@@ -96,7 +96,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
 
     recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
     model = str(train_again(of_seed(name, seed), device))
-    times = lab().times_seen(of_seed(name, seed), lab().benchmark(recipe.corpus).texts)
+    times = source_of(name).times_seen(of_seed(name, seed), load_benchmark(recipe.corpus).texts)
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
     untouched = folder / f"{name.removeprefix('lab/')}{UNTOUCHED}.parquet"
     if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
@@ -114,7 +114,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
 def _probe(model: str, corpus: str, path: Path, device: str) -> None:
     """Add what the probe says of each text to a model's file, where it is not yet there: half an hour of one core."""
     if "probe" not in read_provenance(path):
-        benchmark = lab().benchmark(corpus)
+        benchmark = load_benchmark(corpus)
         unseen = load_unseen(corpus, benchmark, N_TRAINING)
         add_probe(path, probe_scores(model, benchmark.texts, benchmark.labels, unseen, device=device))
 
@@ -127,7 +127,7 @@ def _save(
 
     from mialib.catalog.models import Scorer
 
-    benchmark, corpus = lab().benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
+    benchmark, corpus = load_benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
     if isinstance(recipe, TrainingOn):
         corpus += f"-{Path(recipe.from_model).name}"
     stats = Scorer(model, device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
@@ -138,7 +138,7 @@ def _save(
         "benchmark": corpus,
         "language": benchmark.language,
         "dealt": _dealt(recipe.corpus),
-        "sources": lab().card(recipe.corpus)["sources"],
+        "sources": LabCorpus(recipe.corpus).card["sources"],
     }
     if read_provenance(path.with_name(f"{corpus}.parquet")).get("dealt") != made_of["dealt"]:
         blind = [asdict(result) for result in blind_tables.measure_blind(benchmark, f"{RECORDED}{corpus}", ["auc"])]
@@ -178,11 +178,12 @@ def record_samples() -> None:
             "from replication.studies.ladder import *; record_samples()"
     """
     wikimia = _some(Target(model=real_model.MODEL, benchmark=ON_WIKIMIA, corpus=real_model.CORPUS), N_WIKIMIA)
-    rung = _some(Target(model=RUNG, benchmark=lab_recipe(RUNG).corpus), N_RUNG)
-    times = lab().times_seen(RUNG, rung.texts)
-    rung = replace(rung, benchmark=replace(rung.labelled, domains=tuple(map(str, times))))
-    of_rung = real_model.rows_of(rung, SAMPLES[1], [name for name in LATER if name != "aeca"])
-    write_recorded(real_model.FOLDER / SAMPLED, [*real_model.rows_of(wikimia, SAMPLES[0], LATER), *of_rung])
+    ladder = _some(Target(model=SAMPLED_MODEL, benchmark=lab_recipe(SAMPLED_MODEL).corpus), N_LADDER)
+    times = source_of(SAMPLED_MODEL).times_seen(SAMPLED_MODEL, ladder.texts)
+    ladder = replace(ladder, benchmark=replace(ladder.labelled, domains=tuple(map(str, times))))
+    rows = real_model.rows_of(wikimia, SAMPLES[0], LATER)
+    rows += real_model.rows_of(ladder, SAMPLES[1], [name for name in LATER if name != "aeca"])
+    write_recorded(real_model.FOLDER / SAMPLED, rows)
 
 
 def _some(target: Target, n: int) -> Inputs:

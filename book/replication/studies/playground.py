@@ -24,9 +24,9 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import FEW, Interval, auc, auc_interval
 from mialib.passes.inputs import Inputs, score_all
-from mialib.shared.templates import macros
 from mialib.store import hash_texts
 from mialib.token_stats import TokenStats
+from mialib_audit.templates import macros
 from replication import pages
 
 BENCHMARK = "lab/en"

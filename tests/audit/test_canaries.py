@@ -10,11 +10,12 @@ import pytest
 from conftest import FAMILIES, save_tiny_model
 from typer.testing import CliRunner
 
-from mialib.commands.cli import app
 from mialib.metrics import epsilon_bound
-from mialib.reports import audit as auditing
-from mialib.reports.canaries import REPEATS
 from mialib.shared.files import read_rows
+from mialib_audit.canaries import REPEATS
+from mialib_audit.commands import app
+from mialib_audit.evidence import coin_table
+from mialib_audit.files import TextFile, read_files
 
 
 def invoke(*arguments, exit_code=0):
@@ -34,30 +35,26 @@ def test_the_training_file_holds_what_the_sealed_list_says(tmp_path):
     assert seal["sha256"] == hashlib.sha256((tmp_path / "canaries.jsonl").read_bytes()).hexdigest()
     assert "not replaced" in invoke("canaries", tmp_path, exit_code=1)
     sealed = tmp_path / "canaries.jsonl"
-    assert len(auditing.read_files(sealed, None, None)[0].texts) == sum(row["duplicates"] > 0 for row in rows)
-    for changed, said in (
-        (rows[:-1], f"n 299, sealed 300; .*{seal['sha256']}"),
-        ([rows[0] | {"text": "Another."}, *rows[1:]], "with: sha256 "),
-    ):
-        sealed.write_text("".join(f"{json.dumps(row)}\n" for row in changed))
-        with pytest.raises(ValueError, match=said):
-            auditing.read_files(sealed, None, None)
+    assert len(read_files(sealed, None, None)[0].texts) == sum(row["duplicates"] > 0 for row in rows)
+    sealed.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:-1]))
+    with pytest.raises(ValueError, match=seal["sha256"]):
+        read_files(sealed, None, None)
     (own := tmp_path / "own.txt").write_text("\n".join(f"text {i} {'of few words ' * 7}" for i in range(60)))
     assert re.search("1 .* 60 ", invoke("canaries", tmp_path / "own", "--texts", own, exit_code=1)), "near copies"
 
 
 def test_what_a_coin_shows_is_told_by_repeats_and_refused_without_one():
     times, rng = np.tile(REPEATS, 20), np.random.default_rng(0)
-    members, of_16 = auditing.TextFile("list", ("t",) * 60, coin=tuple(times.tolist())), times == 16
+    members, of_16 = TextFile("list", ("t",) * 60, coin=tuple(times.tolist())), times == 16
     own, known = rng.normal(size=60) + 9 * of_16, rng.normal(size=60)
     kept = [i for i in range(60) if i != 1]  # which repeats another
-    found = auditing._by_coin(members.take(kept), members, own[kept], known)
+    found = coin_table(members.take(kept), members, own[kept], known)
     assert {name: row["n"] for name, row in found["rows"].items()} == {"all": 59, "1": 20, "4": 19, "16": 20}
     assert found["rows"]["16"]["auc"]["estimate"] > 0.99 and found["level"] == 1 - 0.05 / 4
     assert "needs 100 non-members, and there are 60" in found["rows"]["1"]["tpr"]
     bound = epsilon_bound(np.repeat([1, 0], 20), np.concatenate([own[of_16], known[of_16]]), 20, found["level"])
     assert found["rows"]["16"]["epsilon"] == bound > 1, "against those that would have been inserted 16 times"
-    assert "no column" in auditing._by_coin(auditing.TextFile("a", ("t",)), members, own[:1], known)["why"]
+    assert "no column" in coin_table(TextFile("a", ("t",)), members, own[:1], known)["why"]
 
 
 @pytest.mark.slow
@@ -84,7 +81,7 @@ def test_a_fine_tuning_shows_canaries_by_their_repeats_and_another_finds_the_sam
     model.save_pretrained(tmp_path / "adapter")
     said = invoke("audit", made / "canaries.jsonl", "--model", tmp_path / "adapter", "--output", out)
     report, sealed = (json.loads(path.read_text()) for path in (out / "report.json", made / "seal.json"))
-    assert report["decider"] == "ref" and report["settings"]["reference"] == str(base) and sealed["sha256"] in said
+    assert report["decider"] == "ref" and report["target"]["reference"] == str(base) and sealed["sha256"] in said
     rows = report["coin"]["rows"]
     assert rows["1"]["auc"]["estimate"] < rows["16"]["auc"]["estimate"] > 0.8 and rows["16"]["epsilon"] > 0.5
     assert "What the coin shows" in (out / "report.html").read_text() and "Epsilon is at least" in said

@@ -1,6 +1,6 @@
-"""`mialib lab build`: deals out and trains the lab again, and compares with what is stored in `data/lab`.
+"""`mialib lab build`: deals out and trains the lab again, and compares it with `data/lab`.
 
-`deal` and `train_anew` make a corpus or a model again and compare it with the stored one; `store` puts it in its place.
+`deal` and `train_anew` make and compare a corpus or a model; `store` writes it to `data/lab`.
 """
 
 from __future__ import annotations
@@ -19,56 +19,62 @@ import numpy as np
 from jinja2 import Template
 from safetensors.numpy import load_file
 
-from mialib.catalog import stored
-from mialib.catalog.lab import CARD, MODEL_CARD, PLACES, TEXTS
+from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.models import Scorer
 from mialib.detectors import detect
 from mialib.metrics import auc
-from mialib.store import write_json
+from mialib.store import checksum_of, write_json
+from replication.lab import source
+from replication.lab.corpora import CARD, PLACES, TEXTS
 from replication.lab.recipes import Unlearning, load_recipes
-from replication.lab.source import WEIGHTS, deal_again, lab, lab_model_card, lab_recipe, train_again
-from replication.pipeline.jobs import end_with_the_parent
+from replication.lab.source import MODEL_CARD, WEIGHTS, LabCorpus, deal_again, lab_recipe, model_folder, train_again
 
 # From which a model is another one, and not the same on another processor.
 FAR_AUC = 0.02
 FAR_COSINE = 0.9
 OF_A_RUN = ("device", "seconds", "cpu_seconds")  # on a model's card: they differ each time, and are not stored
-NONE = "none of this recipe is stored"
+SUMS = "SHA256SUMS"  # `sha256sum --check` compares the files with it
 
 
 @dataclass(frozen=True)
 class Made:
-    """A corpus or model that was made again, and how it compares with the stored one."""
+    """A corpus or model that was made again, and how it compares with that of `data/lab`."""
 
     name: str
     folder: Path
     says: str
-    is_far: bool = False  # it is not the stored one, and neither versions of packages nor rounding explain that
+    is_far: bool = False  # they differ, and neither versions of packages nor rounding explain that
 
 
 def deal(name: str) -> Made:
     """Deal out a corpus from the packages that are installed."""
-    kept, made = lab().corpus_folder(name), deal_again(name)
-    ours, theirs = (_read_json(folder / CARD) for folder in (made, kept))
+    stored, made = LabCorpus(name).folder, deal_again(name)
+    ours, theirs = (_read_json(folder / CARD) for folder in (made, stored))
     says = f"{sum(theirs['roles'].values()):,} texts"
-    if made == kept:
-        return Made(name, made, f"{says}; {NONE}", is_far=_is_there("corpora", name))
-    if not (others := _other_files(made, kept)):
+    if made == stored:
+        return _not_stored("corpora", name, made, says)
+    if not (names := _files_that_differ(made, stored)):
         return Made(name, made, f"{says}, equal")
     if versions := sorted(set(ours["sources"]) - set(theirs["sources"])):
         return Made(name, made, f"other texts, of other versions: {', '.join(versions)}")
-    return Made(name, made, f"not as stored, by the same versions: {', '.join(others)}", is_far=True)
+    return Made(name, made, f"not as stored, by the same versions: {', '.join(names)}", is_far=True)
 
 
-def _other_files(made: Path, kept: Path) -> list[str]:
-    """The stored files that differ from what was made; of a model's card only what is stored is compared."""
+def _not_stored(kind: str, name: str, made: Path, says: str) -> Made:
+    """`data/lab` has nothing of this recipe; far if it has this name by another recipe."""
+    is_other = (source.STORED / kind / name.removeprefix("lab/")).is_dir()
+    return Made(name, made, f"{says}; none of this recipe is stored", is_far=is_other)
+
+
+def _files_that_differ(made: Path, stored: Path) -> list[str]:
+    """The names of stored files whose content differs; a model's card is compared without what differs in each run."""
 
     def content(path: Path) -> Any:
         if not path.is_file():
             return None
         return _stored_card(path) if path.name == MODEL_CARD else path.read_bytes()
 
-    return [file.name for file in sorted(kept.iterdir()) if content(file) != content(made / file.name)]
+    return [file.name for file in sorted(stored.iterdir()) if content(file) != content(made / file.name)]
 
 
 def _stored_card(path: Path) -> dict[str, Any]:
@@ -81,19 +87,19 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def train_anew(name: str) -> Made:
-    """Train a model on the corpora of the lab, which are the stored ones where they are stored."""
-    kept, made = lab().folder(name), train_again(name)
+    """Train a model on the corpora of the lab, those of `data/lab` where their recipes are the profile's."""
+    stored, made = model_folder(name), train_again(name)
     card = _read_json(made / MODEL_CARD)
     trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
-    if made == kept:
-        return Made(name, made, f"{trained}; {NONE}", is_far=_is_there("models", name))
-    if not (others := _other_files(made, kept)):
+    if made == stored:
+        return _not_stored("models", name, made, trained)
+    if not (names := _files_that_differ(made, stored)):
         return Made(name, made, f"{trained}; equal bit for bit")
-    if beside := [file for file in others if file not in (WEIGHTS, MODEL_CARD)]:
-        return Made(name, made, f"{trained}; not as stored: {', '.join(beside)}", is_far=True)
-    by_weights, cosine = _weights_apart(made, kept)
-    by_loss = abs(card["final_loss_nats"] - lab_model_card(name)["final_loss_nats"])
-    by_auc = [auc_apart(benchmark, made, kept) for benchmark in load_recipes().models[name].benchmarks[:1]]
+    if others := [file for file in names if file not in (WEIGHTS, MODEL_CARD)]:
+        return Made(name, made, f"{trained}; not as stored: {', '.join(others)}", is_far=True)
+    by_weights, cosine = _weights_apart(made, stored)
+    by_loss = abs(card["final_loss_nats"] - _read_json(stored / MODEL_CARD)["final_loss_nats"])
+    by_auc = [auc_apart(benchmark, made, stored) for benchmark in load_recipes().models[name].benchmarks[:1]]
     says = (
         f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is {cosine:.4f}), "
         f"last loss by {by_loss:.2g} nats" + "".join(f", AUCs of PPL and Min-K% by up to {x:.2g}" for x in by_auc)
@@ -101,23 +107,18 @@ def train_anew(name: str) -> Made:
     return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or cosine < FAR_COSINE)
 
 
-def _is_there(kind: str, name: str) -> bool:
-    """Whether one of this name is stored, which is then of another recipe."""
-    return (stored.FOLDER / kind / name.removeprefix("lab/")).is_dir()
-
-
 def _weights_apart(*folders: Path) -> tuple[float, float]:
-    """The largest difference of a weight in two models, and the cosine of all weights of the one and of the other."""
+    """The largest difference of a weight in two models, and the cosine of their weights."""
     ours, theirs = (load_file(folder / WEIGHTS) for folder in folders)
-    a, b = (np.concatenate([of[key].astype(float).ravel() for key in sorted(theirs)]) for of in (ours, theirs))
+    a, b = (np.concatenate([w[key].astype(float).ravel() for key in sorted(theirs)]) for w in (ours, theirs))
     return float(np.abs(a - b).max()), float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 def auc_apart(benchmark: str, *folders: Path) -> float:
     """The largest difference of an AUC of PPL or Min-K% Prob under two models."""
-    texts = lab().benchmark(benchmark)
-    stats = [Scorer(str(folder)).score(texts.texts, progress=False) for folder in folders]
-    aucs = [[auc(texts.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
+    loaded = load_benchmark(benchmark)
+    stats = [Scorer(str(folder)).score(loaded.texts, progress=False) for folder in folders]
+    aucs = [[auc(loaded.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
     return float(np.abs(np.diff(aucs, axis=0)).max())
 
 
@@ -127,8 +128,7 @@ def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int
     if n_workers < 2:
         yield from map(make, names)
         return
-    # A worker whose parent was killed would go on, and hold the lock of what it makes.
-    with ProcessPoolExecutor(n_workers, get_context("spawn"), end_with_the_parent) as pool:
+    with ProcessPoolExecutor(n_workers, get_context("spawn")) as pool:
         yield from pool.map(make, names)
 
 
@@ -153,7 +153,7 @@ def in_order(names: Sequence[str]) -> list[tuple[str, list[str]]]:
 def store(kind: str, made: Iterable[Made]) -> None:
     """Write corpora or models to `data/lab` in place of what is there; `write_sums` comes last."""
     for one in made:
-        to = stored.FOLDER / kind / one.name.removeprefix("lab/")
+        to = source.STORED / kind / one.name.removeprefix("lab/")
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir(parents=True)
         is_elsewhere = (one.folder / PLACES).is_file()  # then texts of others are not committed
@@ -167,26 +167,26 @@ def store(kind: str, made: Iterable[Made]) -> None:
 def write_sums() -> None:
     """Write the checksums of all files of `data/lab`, and the data card."""
     corpora, models = (
-        [_read_json(card) for card in sorted(stored.FOLDER.glob(cards))]
-        for cards in (f"corpora/*/{CARD}", f"models/*/{MODEL_CARD}")
+        [_read_json(card) for card in sorted(source.STORED.glob(f"{kind}/*/{name}"))]
+        for kind, name in source.CARDS.items()
     )
-    (stored.FOLDER / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
-    files = sorted(path for path in stored.FOLDER.rglob("*") if path.is_file() and path.name != stored.SUMS)
-    lines = [f"{stored.checksum_of(path)}  {path.relative_to(stored.FOLDER).as_posix()}\n" for path in files]
-    (stored.FOLDER / stored.SUMS).write_text("".join(lines), encoding="utf-8")
+    (source.STORED / "README.md").write_text(data_card(corpora, models), encoding="utf-8")
+    files = sorted(path for path in source.STORED.rglob("*") if path.is_file() and path.name != SUMS)
+    lines = [f"{checksum_of(path)}  {path.relative_to(source.STORED).as_posix()}\n" for path in files]
+    (source.STORED / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]]) -> str:
     """The card of the stored lab, as Markdown, from the cards of its corpora and models."""
-    sources = sorted({source for card in corpora for source in card["sources"]})
+    packages = sorted({package for card in corpora for package in card["sources"]})
     made_with = sorted({f"torch {card['torch']}, transformers {card['transformers']}" for card in models})
     template = Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), trim_blocks=True)
-    packages = {source: _licence(source) for source in sources}
-    return template.render(corpora=corpora, models=models, packages=packages, made_with=", ".join(made_with)) + "\n"
+    licences = {package: _licence(package) for package in packages}
+    return template.render(corpora=corpora, models=models, packages=licences, made_with=", ".join(made_with)) + "\n"
 
 
-def _licence(source: str) -> str:
-    about = metadata(source.partition("==")[0])
+def _licence(package: str) -> str:
+    about = metadata(package.partition("==")[0])
     classifiers = [line for line in about.get_all("Classifier") or () if line.startswith("License")]
     classified = ", ".join(line.rpartition(" :: ")[2] for line in classifiers)
     return about["License-Expression"] or classified or (about["License"] or "see the package").splitlines()[0]

@@ -1,16 +1,17 @@
 """A text as a strip of its tokens in HTML, each shaded by what one detector sees in it, its numbers on hover and focus.
 
-view_text, view_inputs   a text's statistics and its words -> TokenView: a strip's tokens, their shades and numbers
+view_text, view_inputs   a text and its statistics -> TokenView: a strip's tokens, their shades and numbers
 fragment                 strips with a legend, for a notebook's output or any other page: with its style, without script
-page                     a file of its own, for several texts
+page, write_page         an HTML file for several texts: `mialib view`
 
-A strip's text content is the text itself, letter by letter. Shade, length of the bar below a token and the frame of the
-tokens that count say the same thing in colour, in grey and to who sees neither. The HTML is in `token_view.html` and
+A strip's text content is the text itself, letter by letter. A token's shade and the length of the bar below it encode
+the same value, so that the view works without colour and for screen readers. The HTML is in `token_view.html` and
 `token_view.css`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.catalog.models import load_tokenizer
+from mialib.catalog.sources import source_of
 from mialib.detectors import (
     DETECTORS,
     SMALLEST_VARIANCE,
@@ -32,16 +35,20 @@ from mialib.detectors import (
     surp_conditions,
 )
 from mialib.frequency import TokenFrequency
-from mialib.passes.inputs import NEEDS, Inputs
+from mialib.passes.inputs import NEEDS, Inputs, Target
+from mialib.reports.detection import NOTE
 from mialib.scoring import encode_with_ends
-from mialib.shared.templates import macros
-from mialib.store import hash_of
-from mialib.text import excerpt
+from mialib.shared.files import load_texts
+from mialib.store import atomic_path, hash_of, mialib_version
+from mialib.text import excerpt, language_of
 from mialib.token_stats import TokenRow, TokenStats
+from mialib_audit.templates import macros
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
 
 LOG_PROB_STEPS = (-0.5, -2, -4, -7)  # nats; the next shade begins at each
 SHARE_STEPS = (0.01, 0.1, 0.5, 1)  # of DC-PDD's bound
@@ -104,11 +111,11 @@ class TokenView:
         return f"{label}: {score}{self.way.unit}, the mean {self.way.mean_of} of {self.n_counted} framed of {of} tokens"
 
     def anchor(self, *others: str) -> str:
-        """A name for this strip that no other strip of a page has."""
+        """A name for this strip, unique on a page."""
         return hash_of([*others, self.by, self.before, self.after, [token.text for token in self.tokens]])
 
 
-# What a detector sees in each of a text's n tokens: its shade, whether it counts, and that in words.
+# For each of a text's n tokens: its shade, whether it counts, and its numbers in words.
 Seen = tuple[Sequence[int | None], NDArray[np.bool_], list[str]]
 
 
@@ -116,7 +123,7 @@ Seen = tuple[Sequence[int | None], NDArray[np.bool_], list[str]]
 class Way:
     """A way to colour tokens: by what one detector sees in them."""
 
-    see: Callable[..., Seen]  # of a TokenRow, with the hyperparameters by name, and `frequency` where it is needed
+    see: Callable[..., Seen]  # of a TokenRow, with the hyperparameters by name, and `frequency` if it is needed
     detector: str
     hyperparameters: tuple[str, ...]
     quantity: str  # what is shaded
@@ -140,7 +147,7 @@ def _see_surprise(row: TokenRow, *, entropy_threshold: float, k: float) -> Seen:
     """SURP: where the model was sure (H_i < entropy_threshold) log p is shaded, elsewhere SURP does not look; counted
     are the surprising tokens, those of the sure ones whose log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
 
-    L^k is the k-th percentile of the text's log p. Min-K%++'s z is no part of this; it stands among the numbers.
+    L^k is the k-th percentile of the text's log p. Min-K%++'s z is no part of this; it is one of the numbers.
     """
     is_sure, is_low = surp_conditions(row, entropy_threshold, k)
     limit = number(np.percentile(row.log_prob.astype(np.float64), k), 2)
@@ -220,8 +227,8 @@ def view_text(
     """Text `i` of the statistics, coloured by "log_prob", "surprise" or "dc_pdd", the last with token frequencies.
 
     `tokenizer` is the scored model's, `hyperparameters` the detector's. ValueError for another way or hyperparameter,
-    a column that the model does not give, frequencies that lack or are of another tokenizer, a text that is not the
-    scored one, and a tokenizer that does not say where its tokens stand.
+    a column that the model does not give, missing frequencies or those of another tokenizer, another text than the
+    scored one, and a tokenizer that does not give its tokens' offsets.
     """
     way, options, given = resolve(stats, by, frequency, hyperparameters)
     row = stats[i]
@@ -249,7 +256,7 @@ def view_inputs(
 
 
 def frequency_for(inputs: Inputs, by: str) -> TokenFrequency | None:
-    """The token frequencies that a way to colour needs; None where it needs none."""
+    """The token frequencies that a way to colour needs; None if it needs none."""
     return inputs["frequency"] if by in WAYS and "frequency" in DETECTORS[WAYS[by].detector].needs else None
 
 
@@ -269,8 +276,7 @@ def resolve(
 
 
 def why_unshaded(by: str, lacks: Mapping[str, str], has_corpus: bool) -> str:
-    """Why texts can't be coloured this way, empty where they can; `lacks` as `TokenStats.lacks`. ValueError, with all
-    ways, for one that there is not."""
+    """Why texts can't be coloured this way, else ""; `lacks` as `TokenStats.lacks`. ValueError for an unknown way."""
     if by not in WAYS:
         raise ValueError(f"tokens can't be coloured by {by!r}; known: {', '.join(WAYS)}")
     known = DETECTORS[WAYS[by].detector]
@@ -288,12 +294,12 @@ def split_text(
 ) -> tuple[str, list[str], str]:
     """The text before the scored tokens, each one's own part, (n,), and the text after; together they are the text.
 
-    The scored tokens are n of the text's, from number `first` on. A character that takes several tokens is its first
-    one's, and the others have an empty part; white space that a tokenizer leaves out is the following token's.
+    The scored tokens are n of the text's, from number `first` on. A character of several tokens belongs to the first,
+    and the others have an empty part; white space that a tokenizer leaves out belongs to the following token.
     """
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{type(tokenizer).__name__} does not say where in a text its tokens stand; a fast tokenizer is needed"
+            f"{type(tokenizer).__name__} does not give the offsets of its tokens in a text; a fast tokenizer is needed"
         )
     ids, ends = encode_with_ends(tokenizer, text)
     last = first + len(np.asarray(token_ids))
@@ -346,12 +352,42 @@ def page(title: str, texts: Mapping[str, Sequence[TokenView]], notes: Iterable[s
     return str(_macros().page(title, texts, notes))
 
 
+def write_page(texts: Path, target: Target, by: Sequence[str], output: Path) -> tuple[int, list[str]]:
+    """Write a page of a file's first texts; returns how many, and the ways to colour that the model allows.
+
+    `by` names ways, none: all that can. ValueError for a named one that can't be, before anything is scored.
+    """
+    lacks = source_of(target.model).lacks(target.model)
+    reasons = {name: why_unshaded(name, lacks, target.corpus is not None) for name in by or WAYS}
+    ways = [name for name, why in reasons.items() if not why]
+    for why in filter(None, reasons.values()):
+        if by or not ways:
+            raise ValueError(why)
+        logger.info("%s", why)
+    loaded = load_texts(texts)
+    shown = loaded[:MOST_TEXTS]
+    inputs = Inputs(target, tuple(shown), language_of(shown))
+    ran = f"{target.model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else target.model
+    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}.", NOTE]
+    if len(shown) < len(loaded):
+        notes.append(
+            f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
+        )
+        logger.info("%s", notes[-1])
+    tokenizer, numbers = load_tokenizer(target.model), {f"Text {i}": i for i in range(len(shown))}
+    by_way = [view_inputs(inputs, numbers, tokenizer, way) for way in ways]
+    views = {title: [strips[title] for strips in by_way] for title in numbers}
+    with atomic_path(output) as temporary:
+        temporary.write_text(page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
+    return len(shown), ways
+
+
 def _macros() -> Any:
     return macros(Path(__file__).with_suffix(".html"), show=show, long_token=LONG_TOKEN, most_left_out=LEFT_OUT)
 
 
 def show(text: str) -> Markup:
-    """The text as HTML, with a sign at each character that can't be seen, which is no part of the text."""
+    """The text as HTML, with a sign at each invisible character; signs are no part of the text."""
     from markupsafe import Markup
 
     shown: list[str] = []
@@ -368,5 +404,5 @@ def show(text: str) -> Markup:
 
 
 def in_signs(text: str) -> str:
-    """A token's part of the text with a sign in the place of each character that can't be seen; never empty."""
+    """A token's part of the text with a sign in place of each invisible character; never empty."""
     return UNSEEN.sub(lambda found: "".join(SIGNS.get(c, f"[U+{ord(c):04X}]") for c in found[0]), text) or GOES_ON

@@ -1,0 +1,71 @@
+"""The folder of a corpus: what it is made of, and its texts, each with the role that the coin gave it.
+
+    card.json           recipe, versions of the packages, counts by role and package, hash of the texts
+    texts.jsonl.gz      the texts; for texts of others `places.csv` instead, the place of each in an installed package
+    tokenizer.json, counts.parquet      where models are trained on the corpus
+
+Members and background texts are trained on, non-members and reference texts are not; members and non-members are one
+distribution.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mialib.store import version
+from replication.lab.places import Place
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ROLES = ("member", "non_member", "background", "reference")
+CARD, TEXTS, PLACES, COUNTS, TOKENIZER = "card.json", "texts.jsonl.gz", "places.csv", "counts.parquet", "tokenizer.json"
+END_OF_TEXT = "<|endoftext|>"  # start token of every text, as in Pythia
+
+
+class Row(NamedTuple):
+    """One text of a corpus: its role, the package that it is from, and the text or its place there."""
+
+    role: str
+    package: str
+    text: str  # "" where it is read from its place
+    place: Place | None = None
+
+
+def read_corpus(folder: Path) -> list[Row]:
+    """The texts of a corpus in the order in which they were dealt out; none is read from a package yet."""
+    if (folder / TEXTS).is_file():
+        lines = gzip.decompress((folder / TEXTS).read_bytes()).decode().split("\n")
+        return [Row(**json.loads(line)) for line in lines if line]
+    with (folder / PLACES).open(encoding="utf-8", newline="") as file:
+        places = [(role, Place._make(row)._replace(words=int(row[3]))) for role, *row in list(csv.reader(file))[1:]]
+    return [Row(role, place.package, "", place) for role, place in places]
+
+
+def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts: Sequence[str]) -> None:
+    """Write texts, each with its role and package, as JSON lines; the same texts give the same bytes."""
+    rows = zip(roles, packages, texts, strict=True)
+    lines = [json.dumps({"role": r, "package": p, "text": t}, ensure_ascii=False) + "\n" for r, p, t in rows]
+    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def corpus_tokenizer(folder: Path, **special: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a corpus's folder; each text starts after the end of another, as in Pythia's training."""
+    from transformers import PreTrainedTokenizerFast
+
+    special = special or {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
+    return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **special)
+
+
+def installed(source: str) -> str:
+    """The installed version of a package ("numpy==2.4.6") without its build's suffix; "none"."""
+    try:
+        return version(source.partition("==")[0]).partition("+")[0]
+    except PackageNotFoundError:
+        return "none"

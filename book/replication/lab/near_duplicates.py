@@ -1,0 +1,34 @@
+"""The filter of near-duplicates for the lab's corpora and benchmarks of today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mialib.text import words
+from mialib_audit.near_copies import ngrams
+
+MAX_OVERLAP = 0.2
+
+
+class NearDuplicates:
+    """Remembers the seven-word sequences of the texts that it was shown.
+
+    A text, or a page of several, is a near-duplicate if over a fifth of its sequences were seen, in whichever texts.
+    """
+
+    def __init__(self, texts: Iterable[str] = (), language: str = "en") -> None:
+        self.language = language
+        self.seen: set[tuple[str, ...]] = set()
+        self.add(*texts)
+
+    def add(self, *texts: str, n_words: int | None = None) -> None:
+        """Remember texts, or the first `n_words` words of each."""
+        self.seen |= self._ngrams(texts, n_words)
+
+    def overlap(self, *texts: str, n_words: int | None = None) -> float | None:
+        """Return the share of a page's sequences that were seen; None if no text has seven words."""
+        sequences = self._ngrams(texts, n_words)
+        return len(sequences & self.seen) / len(sequences) if sequences else None
+
+    def _ngrams(self, texts: Iterable[str], n_words: int | None) -> set[tuple[str, ...]]:
+        return set().union(*(ngrams(words(text, self.language)[:n_words]) for text in texts))
